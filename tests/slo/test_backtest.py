@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from support import history
 from support.history import END
@@ -22,10 +24,14 @@ from triton_slo.backtest.fetch import fetch, stretches
 from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
+from triton_slo.backtest.replay import Episode
+from triton_slo.backtest.report import PolicyOutcome, Report
+from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
+from tritonwatch.tables import backtest_table
 
 DAYS, STEP = 2, 60
 START = END - DAYS * 86400
@@ -263,6 +269,24 @@ def test_tables_name_alerts_scores_and_unknown_time(
     marks = {line[0]: line for line in lines if line[0] in ("tritonwatch", "sloth")}
     assert ("2", "100.0%", "0") == (marks["tritonwatch"][1], marks["tritonwatch"][4], marks["tritonwatch"][5])
     assert "50.0%" == marks["sloth"][4]  # it says nothing when a model vanishes
+
+
+def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
+    """Of 80 columns less important ones are left out and named; a date is neither cut nor broken."""
+    day = 86_400.0
+    raised = Episode(("readiness", "resnet50_onnx_fp16", "1"), "page_fast", "page", 10 * day, None, -999.0)
+    score = Score("tritonwatch", 1, 1, 1, 1.0, 1.0, 60.0, 60.0, day, day, 1.0, 0)
+    outcomes = tuple(PolicyOutcome(name, (raised,), score) for name in ("tritonwatch", "sloth"))
+    report = Report(1, 1440, 60.0, 0.0, 20 * day, 0.0, {"readiness": 0.0}, 1, outcomes)
+    out = io.StringIO()
+
+    Console(file=out, width=80).print(backtest_table.tables(report, 40))
+
+    lines = out.getvalue().splitlines()
+    assert "1970-01-11 00:00" in next(line for line in lines if "page_fast" in line)
+    assert [True, True] == [any(one in line for line in lines) for one in ("false pages", "precision")]
+    assert "not shown in 80 columns" in out.getvalue()
+    assert "…" not in out.getvalue()
 
 
 def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(

@@ -295,6 +295,19 @@ def test_a_vanished_series_differs_from_one_that_never_was() -> None:
     assert LabelledIncident(0, 9999, model="m").covers(other.key)
 
 
+@pytest.mark.parametrize(("missing", "starts"), [(slice(0, 20), []), (slice(20, 40), [23.0])])
+def test_time_before_the_first_data_raises_nothing(missing: slice, starts: list[float]) -> None:
+    """A replay of a month that Prometheus does not have yet claims no page of absent(); a later gap is one."""
+    total = np.full((1, 60), 10.0)
+    total[:, missing] = np.nan
+    history = History((KEY,), np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
+    absent = PolicyAlert("absent", "page", pending=3 * MINUTE, missing="all")
+
+    found = replay(history, Policy("p", (absent,)), [0.99])
+
+    assert starts == [one.started / MINUTE for one in found]
+
+
 def test_each_alert_has_the_budget_at_its_start() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)

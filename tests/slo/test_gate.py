@@ -105,6 +105,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         *recorded("good", "1", 0.8),
         *recorded("estimated", "1", 0.8),
         (names.SLI_SOURCE, {**LATENCY, "model": "estimated", names.SOURCE: "sampled_mean"}, at(1, 1)),
+        *recorded("means", "1", 0.8),
+        (names.SLI_SOURCE, {**LATENCY, "model": "means", names.SOURCE: "sampled_mean"}, at(1, 1)),
         *recorded("estimated-canary", "1", 0.8),
         *recorded("estimated-canary", "2", 0.8),
         *events("estimated-canary", "1", 10, 0.0),
@@ -193,6 +195,42 @@ def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
     message = capsys.readouterr().err
     assert "no objective latncy here; did you mean latency?" in message
     assert "no model goood here; did you mean good?" in message
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--canary", "9", "--baseline", "1"),
+        ("--canary", "2", "--baseline", "9"),
+        ("--canary", "9", "--baseline", "8"),
+        ("--version", "9"),
+    ],
+)
+def test_a_version_that_does_not_exist_is_named_with_those_that_do(
+    prometheus: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """A slip in a version holds, and the message says which versions the model has."""
+    assert HOLD == gate(prometheus, "--model", "estimated-versions", *words)
+    message = capsys.readouterr().err
+    assert "9: no objective has data of this version; model estimated-versions has 1, 2, 3" in message
+
+
+@pytest.mark.real
+def test_a_doubt_about_many_groups_is_explained_once(
+    prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The paragraph stands at the first of them; the others refer to it. In JSON each has its own."""
+    gate(prometheus)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "but estimated (sampled_mean)" in line]
+    explained = [line for line in lines if "requests between two" in line]
+    assert 1 == len(explained) < len(lines)
+    assert all(", but estimated (sampled_mean), as above" in line for line in lines if line not in explained)
+
+    gate(prometheus, "--json")
+    judged = json.loads(capsys.readouterr().out)["judgements"]
+    doubted = [one["reason"] for one in judged if "but estimated (sampled_mean)" in one["reason"]]
+    assert all("requests between two" in reason for reason in doubted)
 
 
 @pytest.mark.real

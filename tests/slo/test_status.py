@@ -478,6 +478,34 @@ def test_a_state_shows_the_caveats_of_its_source(
     assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 
 
+@pytest.mark.parametrize(
+    ("reaches_back", "period_began", "shown"),
+    [
+        (120.0, None, "short history: 1 of 1 groups have less data than their period, at the least 2m: "),
+        (86400.0 * 30, None, ""),
+        (120.0, 3600.0, "short history: 1 of 1 groups"),
+        (120.0, 120.0, ""),
+    ],
+)
+def test_a_budget_of_less_than_its_period_is_called_one(
+    reaches_back: float, period_began: float | None, shown: str
+) -> None:
+    """Two minutes of failures are 1000 times a month's budget where nothing else is known; the table says so."""
+    series = {
+        names.OBJECTIVE_RATIO: 0.999,
+        names.PERIOD_DAYS: 30.0,
+        names.PERIOD_BURN_RATE: 1000.0,
+        names.SLI_EVENTS_SINCE: END - reaches_back,
+        **({} if period_began is None else {names.PERIOD_START: END - period_began}),
+    }
+    samples = [Sample({**GOOD, "__name__": name}, value, END) for name, value in series.items()]
+
+    lines = [line for line in caveats(group_statuses(samples)) if line.startswith("short history")]
+
+    assert [bool(shown)] == [bool(lines)]
+    assert "".join(lines).startswith(shown)
+
+
 def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
     """Of those whose error is within the budget three are named and the others counted."""
     rows = [

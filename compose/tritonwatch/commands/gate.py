@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
-    for mistake in misspelt(args, rows) if rows else ():
+    for mistake in (*misspelt(args, rows), *_no_version(args, rows)) if rows else ():
         print(printable(f"tritonwatch gate: {mistake}"), file=sys.stderr)
     if not_loaded:
         print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
@@ -104,6 +104,16 @@ def _mistake(args: argparse.Namespace) -> str:
     if not 0.5 < args.confidence < 1:
         return "--confidence must be between 50% and 100%"
     return ""
+
+
+def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterator[str]:
+    """Yield a message for each version that the model does not have, with those that it has."""
+    versions = sorted({row.version for row in rows if args.model in (None, row.model) and row.version})
+    for option in ("version", "canary", "baseline"):
+        asked = getattr(args, option)
+        if asked is not None and versions and asked not in versions:
+            known = f"model {args.model} has" if args.model else "there are"
+            yield f"--{option} {asked}: no objective has data of this version; {known} {', '.join(versions)}"
 
 
 @dataclass(frozen=True)
@@ -215,11 +225,21 @@ def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -
     if as_json:
         print(json.dumps({"verdict": verdict, "judgements": [asdict(one) for one in judgements]}, indent=2))
         return
+    explained: set[str] = set()
     for one in judgements:
         where = f"{one.slo} {group_name(one)}".strip()
         age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
-        print(printable(f"{one.verdict:8} {where}: {one.reason}{age}"))
+        print(printable(f"{one.verdict:8} {where}: {_once(one.reason, explained)}{age}"))
     print(f"verdict: {verdict}")
+
+
+def _once(reason: str, explained: set[str]) -> str:
+    """Return a reason whose doubt, a paragraph that is the same for many groups, is explained only once."""
+    found, but, doubt = reason.partition(gate.BUT)
+    if doubt not in explained:
+        explained.add(doubt)
+        return reason
+    return f"{found}{but}{doubt.partition(': ')[0]}, as above" if doubt else reason
 
 
 def _ratio(text: str) -> float:

@@ -8,20 +8,18 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from triton_exporter.duration import in_words
-from triton_exporter.printable import printable
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
-from triton_slo.backtest.score import Score
 from triton_slo.burn.amounts import budget_left
+from tritonwatch.tables.fitted import Column, Fitted
 
 
 def tables(report: Report, limit: int) -> Group:
     """Draw the scores side by side, then at most `limit` alerts of the first policy."""
-    return Group(_heading(report), Text(), _scores(report), Text(), _alerts(report.outcomes[0], limit))
+    return Group(_heading(report), Text(), *_scores(report), Text(), _alerts(report.outcomes[0], limit))
 
 
 def _heading(report: Report) -> Text:
@@ -55,52 +53,61 @@ def _short_history(report: Report) -> Iterator[str]:
             yield f"{slo}: {covered(since)} ({share(since)})"
 
 
-def _scores(report: Report) -> Table:
-    table = Table("policy", title="Policies side by side", title_justify="left", box=None)
-    headings = ["pages", "tickets"]
+def _scores(report: Report) -> Iterator[Fitted[PolicyOutcome] | Text]:
+    columns = (*_COUNTS, *(_MARKS if report.incidents else ()))
+    yield Fitted("Policies side by side", columns, report.outcomes, lambda _: "")
     if report.incidents:
-        headings += ["precision", "recall", "false pages", "pages/incident", "detection", "reset"]
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for outcome in report.outcomes:
-        score = outcome.score
-        row = [outcome.policy, str(score.pages), str(score.alerts - score.pages)]
-        table.add_row(*row, *(_marks(score) if report.incidents else ()))
-    if report.incidents:
-        table.caption = "detection and reset: median (worst)"
-    return table
+        yield Text("detection and reset: median (worst)", style="dim italic")
 
 
-def _marks(score: Score) -> Iterator[str]:
-    for share in (score.precision, score.recall):
-        yield "-" if share is None else f"{share:.1%}"
-    yield str(score.false_pages)
-    yield "-" if score.pages_per_incident is None else f"{score.pages_per_incident:.2f}"
-    for median, worst in (
-        (score.detection_median, score.detection_worst),
-        (score.reset_median, score.reset_worst),
-    ):
-        yield "-" if median is None or worst is None else f"{in_words(median)} ({in_words(worst)})"
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
-def _alerts(outcome: PolicyOutcome, limit: int) -> Table:
-    table = Table(title=f"What {outcome.policy} would have raised", title_justify="left", box=None)
-    for heading in ("when (UTC)", "as", "alert", "objective", "model", "version"):
-        table.add_column(heading)
-    for heading in ("for", "budget left then"):
-        table.add_column(heading, justify="right")
-    for episode in outcome.episodes[:limit]:
-        table.add_row(*(Text(printable(cell)) for cell in _cells(episode)))
-    if len(outcome.episodes) > limit:
-        table.caption = f"and {len(outcome.episodes) - limit} more; see --top and --json"
-    return table
+def _median(median: float | None, worst: float | None) -> str:
+    return "-" if median is None or worst is None else f"{in_words(median)} ({in_words(worst)})"
 
 
-def _cells(episode: Episode) -> Iterator[str]:
-    slo, model, version = episode.key
-    yield from (_moment(episode.started), episode.severity, episode.alert, slo, model or "-", version or "-")
-    yield "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
-    yield "unknown" if episode.budget_left is None else budget_left(episode.budget_left)
+def _paged(pages: float | None) -> str:
+    return "-" if pages is None else f"{pages:.2f}"
+
+
+_COUNTS: tuple[Column[PolicyOutcome], ...] = (
+    Column("policy", lambda one: one.policy, number=False),
+    Column("pages", lambda one: str(one.score.pages)),
+    Column("tickets", lambda one: str(one.score.alerts - one.score.pages), 2),
+)
+_MARKS: tuple[Column[PolicyOutcome], ...] = (
+    Column("precision", lambda one: _share(one.score.precision), 3),
+    Column("recall", lambda one: _share(one.score.recall), 1),
+    Column("false pages", lambda one: str(one.score.false_pages)),
+    Column("pages/incident", lambda one: _paged(one.score.pages_per_incident), 6),
+    Column("detection", lambda one: _median(one.score.detection_median, one.score.detection_worst), 4),
+    Column("reset", lambda one: _median(one.score.reset_median, one.score.reset_worst), 5),
+)
+_ALERTS: tuple[Column[Episode], ...] = (
+    Column("when (UTC)", lambda one: _moment(one.started), number=False),
+    Column("as", lambda one: one.severity, number=False),
+    Column("alert", lambda one: one.alert, number=False),
+    Column("objective", lambda one: one.key[0], number=False),
+    Column("model", lambda one: one.key[1] or "-", number=False, wraps=True),
+    Column("version", lambda one: one.key[2] or "-", 3, number=False),
+    Column("for", lambda one: _lasted(one), 1),
+    Column("budget left then", lambda one: _left(one), 2),
+)
+
+
+def _alerts(outcome: PolicyOutcome, limit: int) -> Fitted[Episode]:
+    shown, title = outcome.episodes[:limit], f"What {outcome.policy} would have raised"
+    return Fitted(title, _ALERTS, shown, lambda _: "", len(outcome.episodes) - len(shown))
+
+
+def _lasted(episode: Episode) -> str:
+    return "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
+
+
+def _left(episode: Episode) -> str:
+    return "unknown" if episode.budget_left is None else budget_left(episode.budget_left)
 
 
 def _moment(at: float) -> str:

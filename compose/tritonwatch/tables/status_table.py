@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -46,15 +46,27 @@ def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
 def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     """Return one line per source that misses something: whose numbers, what it misses, what resolves it.
 
-    And one for each setting that leaves groups without data, and for each group that burns and does not page
-    because of the error of its estimate.
+    And one for each setting that leaves groups without data, for each group that burns and does not page
+    because of the error of its estimate, and for data that do not reach back a period.
     """
     found = uncertainties(rows, _named)
     lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
     for reason, (meaning, fix) in MISTAKES.items():
         if named := ", ".join(_named(row) for row in rows if reason in row.unknown.split(", ")):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to resolve it, {fix}")
-    return lines + [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
+    lines += [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
+    return lines + list(_short_history(rows))
+
+
+def _short_history(rows: Sequence[GroupStatus]) -> Iterator[str]:
+    """Yield a warning about budgets of a shorter time than their period."""
+    known = [row for row in rows if row.budget_left is not None]
+    short = [row.history_seconds for row in known if row.history_seconds is not None]
+    if short:
+        yield (
+            f"short history: {len(short)} of {len(known)} groups have less data than their period, at the least "
+            f"{in_words(min(short))}: state, SLI and budget are of that time alone, and few failures may exhaust it"
+        )
 
 
 def _named(row: GroupStatus) -> str:

@@ -120,7 +120,10 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
     for alert in (alert for alert in policy.alerts if alert.missing == "all"):
         for slo in sorted({key[0] for key in history.keys}):
             rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
-            firing = _after_pending(~known[rows].any(axis=0, keepdims=True), alert.pending, history.step)
+            some = known[rows].any(axis=0, keepdims=True)
+            # Before the first data Prometheus may not have run, or has deleted what it stored.
+            missing = ~some & np.logical_or.accumulate(some, axis=1)
+            firing = _after_pending(missing, alert.pending, history.step)
             yield from (
                 Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
                 for _, started, ended, _ in _spans(history, firing)

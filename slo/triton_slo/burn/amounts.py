@@ -7,6 +7,9 @@ BURN_RATE = (
 )
 """A template of Prometheus that writes the value of an alert as `burn_rate` does."""
 
+WHOLE_PERIOD = 0.95
+"""The share of a period from which on its data count as complete: the first minutes of a group are idle."""
+
 
 def burn_rate(times: float) -> str:
     """Return how many times the allowed rate a budget burns at: 0.56x, 14.4x, 1000x."""

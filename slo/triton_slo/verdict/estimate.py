@@ -14,7 +14,7 @@ from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
-from triton_slo.verdict.group_status import GroupStatus, points
+from triton_slo.verdict.group_status import GroupStatus, either_way, points
 
 _Z = 1.96
 """Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""
@@ -37,11 +37,11 @@ def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
     if row.estimate_error is None or row.target is None or row.budget_left is None:
         return None
     left = row.budget_left - row.estimate_error / (1 - row.target)
-    error = points(row.estimate_error)
+    error = either_way(row.estimate_error)
     return Worst(
         row.estimate_error,
         left > minimum,
-        f", and {budget_left(left)} if the estimate (+-{error}) is wrong",
+        f", and {budget_left(left)} if the estimate ({error}) is wrong",
         f"it may be {budget_left(left)}",
     )
 
@@ -58,7 +58,7 @@ def worst_comparison(
     return Worst(
         error,
         comparison.high + error <= comparison.margin,
-        f", also if the estimates (+-{points(error)}) are wrong",
+        f", also if the estimates ({either_way(error)}) are wrong",
         f"the difference may be that much larger, and {points(comparison.margin)} are allowed",
     )
 
@@ -80,7 +80,7 @@ def no_page_because(row: GroupStatus) -> str:
     """Why a group that burns pages nobody, and what would settle it; empty where no error prevents a page."""
     if not row.within_error or not burns(row.burn_now):
         return ""
-    error = "" if row.estimate_error is None else f" (+-{points(row.estimate_error)})"
+    error = "" if row.estimate_error is None else f" ({either_way(row.estimate_error)})"
     settled = settled_by(row, next(iter(row.caveats), "decomposed"))
     return (
         f"within the error of the estimate{error}, so it opens a ticket if it lasts and does not page "
@@ -143,4 +143,4 @@ def group_name(row: Grouped) -> str:
 def _blur(row: GroupStatus) -> str:
     if row.estimate_error is None or row.target is None:
         return ""
-    return f" (+-{points(row.estimate_error)}, {100 * (1 - row.target):.3g} may fail)"
+    return f" ({either_way(row.estimate_error)}, {100 * (1 - row.target):.3g} may fail)"

@@ -17,8 +17,10 @@ from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.group_status import GroupStatus, points
+from triton_slo.verdict.group_status import GroupStatus, either_way
 
+BUT = ", but "
+"""Between what would promote and the doubt that holds."""
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
 
@@ -183,7 +185,7 @@ def proven(
             if worst.enough:
                 bearable = worst.if_enough if worst.error else ""
                 continue
-            reason = f"{doubt.word} ({source}, +-{points(worst.error)}): {worst.if_not}; to settle it, "
+            reason = f"{doubt.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, "
             return _held(judgement, source, reason + estimate.settled_by(row, source))
         reason = f"{doubt.word} ({source}): {doubt.meaning}; to resolve it, {settled_by}"
         return _held(judgement, source, reason)
@@ -199,7 +201,7 @@ def _worst(
 
 
 def _held(judgement: Judgement, source: str, doubt: str) -> Judgement:
-    reason = f"{judgement.reason}, but {doubt}; or accept it by --trust {source}"
+    reason = f"{judgement.reason}{BUT}{doubt}; or accept it by --trust {source}"
     return replace(judgement, verdict="hold", reason=reason)
 
 

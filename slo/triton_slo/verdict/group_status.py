@@ -14,6 +14,7 @@ from typing import Literal
 
 from triton_exporter.duration import DAY
 from triton_slo import names
+from triton_slo.burn.amounts import WHOLE_PERIOD
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
@@ -28,6 +29,9 @@ _PACE = "1h"
 _FRESH_SECONDS = 300.0
 """Prometheus' own lookback: what was last seen longer ago is not there any more."""
 _ERROR_PREFIX = names.sli_error("")
+_LEAST_ERROR = 0.0001
+_DUST = 1e-9
+"""Below this the bounds of a share are one number: counts and sums leave nothing to estimate."""
 _PLAIN = (
     names.OBJECTIVE_RATIO,
     names.THRESHOLD_SECONDS,
@@ -46,6 +50,7 @@ _PLAIN = (
     names.ESTIMATE_ERROR,
     names.WITHIN_ERROR,
     names.CAUSE_SHARE,
+    names.SLI_EVENTS_SINCE,
 )
 
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
@@ -72,8 +77,9 @@ class GroupStatus:
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
     way; because of it the page tiers `within_error` do not page.
-    `seen_seconds_ago` is the age of the series that it reads. `causes` are shares (0 to 1) of what the
-    indicator measures, largest first.
+    `seen_seconds_ago` is the age of the series that it reads. `history_seconds` is how far its data reach back
+    where that is less than the period (so far): ratios and budget are of that time alone. `causes` are shares
+    (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str
@@ -98,6 +104,7 @@ class GroupStatus:
     estimate_error: float | None = None
     within_error: tuple[str, ...] = ()
     seen_seconds_ago: float | None = None
+    history_seconds: float | None = None
 
     @property
     def model(self) -> str:
@@ -121,7 +128,9 @@ class GroupStatus:
     def shown_state(self) -> str:
         """The same with the error of an estimate: `ok (estimated, +-1.2 points)`."""
         error = self.estimate_error
-        return self._qualified("" if error is None else f", +-{points(error)}")
+        if error is None:
+            return self._qualified("")
+        return self._qualified(f", {either_way(error) if error > _DUST else 'exact in the last hour'}")
 
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
@@ -148,6 +157,11 @@ class GroupStatus:
 def points(share: float) -> str:
     """Return a difference of shares in percentage points."""
     return f"{100 * share:.{2 if share < 0.1 else 3}g} points"
+
+
+def either_way(error: float) -> str:
+    """Return how far an estimate may be off: +-1.2 points; an error that would be written as 0 has a bound."""
+    return f"+-{points(error)}" if error >= _LEAST_ERROR else f"+-<{points(_LEAST_ERROR)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +331,17 @@ class _Board:
             estimate_error=values.get(names.ESTIMATE_ERROR),
             within_error=tuple(sorted(set(self._labels[key][names.TIER]))),
             seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
+            history_seconds=self._short_history(
+                values.get(names.SLI_EVENTS_SINCE), value(names.PERIOD_START), value(names.PERIOD_DAYS)
+            ),
         )
+
+    def _short_history(self, since: float | None, start: float | None, days: float | None) -> float | None:
+        if since is None or days is None:
+            return None
+        passed = days * DAY if start is None else max(1.0, self._at - start)
+        reached = max(0.0, self._at - since)
+        return reached if reached < WHOLE_PERIOD * passed else None
 
     def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
         split = kind(indicator).cause_split
