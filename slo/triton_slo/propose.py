@@ -108,10 +108,12 @@ def _head(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
     yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
+    at_least = f"at least {_time(_LEAST_SECONDS)}, of a mean {_time(_LEAST_SECONDS_OF_A_MEAN)}"
     yield (
-        f"# A threshold is {P99_HEADROOM:g} times a measured 99th percentile, or {MEAN_HEADROOM:g} times a mean: "
-        "so that traffic as measured pages nobody."
+        f"# A threshold is {P99_HEADROOM:g} times a measured 99th percentile, or {MEAN_HEADROOM:g} times a mean, "
+        f"and {at_least},"
     )
+    yield "# rounded up to a bound of the exporter's buckets (1, 2, 5, 10, ...): traffic as measured pages nobody."
     yield "# Those from means are loose: with a day of history, run init --prometheus again for tighter ones."
     yield from (_comment(note, 0) for note in source.notes)
 

@@ -24,9 +24,11 @@ LABELS = {
 class Recorded(Prometheus):
     """A Prometheus that answers everything with one series and parses what it is asked."""
 
+    now = 86_400.0
+
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         promql_parser.parse(query)
-        return (Sample({"cause": "queue"}, 0.61, 0.0),)
+        return (Sample({"cause": "queue"}, 0.61, self.now),)
 
 
 @pytest.mark.parametrize("labels", [LABELS, {"model": "m", "instance": "i"}, {"instance": "i"}])
@@ -46,6 +48,18 @@ def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
     assert "61 % of requests within 610 ms over 0.61 d" == facts["Objective"]
     assert "queue 61 %" == facts["Where it goes"]
     assert Latency.steps_by_cause["^queue$"] == facts["First step"]
+
+
+def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
+    """Where the data reach back less than the period the message says how far."""
+    members = {"a": Member(labels=LABELS, starts_at=1.0)}
+    incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
+    prometheus = Recorded(Access("http://unused"))
+    prometheus.now = 121.0
+
+    facts = dict(from_prometheus(prometheus)(incident).facts)
+
+    assert "61.0% (there is data of 2 min only)" == facts["Budget left"]
 
 
 def test_a_chart_is_a_picture_whatever_the_names() -> None:

@@ -20,7 +20,7 @@ from triton_alerts import hours
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
+from triton_alerts.bridge.incidents.incident import SPLIT, Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.review.summary import summarize
@@ -116,6 +116,53 @@ def test_a_list_of_incidents_fits_a_narrow_terminal(
     assert recorded == [line[:8] for line in lines[::2]]
     assert f"{recorded[0]}  2026-11-21 00:37  page    took 15 min, acknowledged in 3 min" == lines[0]
     assert [] == [line for line in lines if len(line) > 80]
+
+
+@pytest.mark.parametrize("before", [[], ["--last", "3650d"]])
+def test_list_is_a_word_like_show(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], before: list[str]
+) -> None:
+    """`incidents list` lists, wherever the options stand."""
+    a_week(store)
+    plain = printed(capsys, "--data", str(tmp_path), "--last", "3650d")
+
+    after = [] if before else ["--last", "3650d"]
+    assert plain == printed(capsys, *before, "list", "--data", str(tmp_path), *after)
+
+
+@pytest.mark.parametrize(
+    ("description", "facts", "words"),
+    [
+        ("It burns. Cause: Triton does not answer (100%).", (), "Triton does not answer"),
+        ("It burns. Cause: unavailable (80%).", ((SPLIT, "loading 90 %, queue 10 %"),), "loading"),
+        ("It burns.", (), "not known"),
+    ],
+)
+def test_a_cause_that_the_message_named_is_known_the_morning_after(
+    store: Store,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    description: str,
+    facts: tuple[tuple[str, str], ...],
+    words: str,
+) -> None:
+    """A burn alert has its cause in the description, or in the facts of the message: in `show` and the summary."""
+    body = json.loads(body_of("m", {"m1": SATURDAY}, {}, "critical", group="m"))
+    body["alerts"][0]["annotations"]["description"] = description
+    body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
+    store.receive(parse(json.dumps(body).encode()), SATURDAY + OPENED_LATER)
+    [one] = list_incidents(tmp_path)
+    number = store.incidents.find(one.incident.name)
+    assert number is not None
+    found = Evidence(at=SATURDAY, facts=facts)
+    store.change(number, lambda before: (before.model_copy(update={"evidence": found}), ()))
+
+    page = printed(capsys, "show", one.incident.name, "--data", str(tmp_path))
+    week = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(SATURDAY + HOUR))
+
+    assert f"cause           {words}\n" in page
+    named = "cause not known (TritonReadinessBudgetBurn)" if words == "not known" else words
+    assert f"- {named}: 1 incident" in week
 
 
 def test_the_json_of_an_incident_has_its_times_and_its_timeline(

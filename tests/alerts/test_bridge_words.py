@@ -31,7 +31,8 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.sample import sample
-from triton_slo.indicators import Latency
+from triton_slo.indicators import Errors, Latency, Readiness
+from triton_slo.indicators.indicator import Indicator
 
 HOSTILE = (
     "<!channel> <!here> <@U012AB3CD> <!subteam^S012>",
@@ -215,6 +216,33 @@ def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet
 ) -> None:
     """At the exporter's first look the counters are at 0 and the reason is there; several reasons are no cause."""
     assert shown == without_cause(alertname, cause, *reasons)
+
+
+@pytest.mark.parametrize(
+    ("kind", "description", "step"),
+    [
+        (Latency, "Slow. Cause: compute infer (80%). Cause: queue (20%).", Latency.step_for("compute_infer")),
+        (Errors, "Bad. Cause: REJECTED (100%).", Errors.step_for("failure:REJECTED")),
+        (Readiness, "Away. Cause: missing (99.9%).", Readiness.step_for("state:missing")),
+        (Readiness, "Away. Cause: loading (100%).", Readiness.first_step),
+        (Latency, "Slow.", Latency.first_step),
+    ],
+)
+@pytest.mark.parametrize("before", ["", "Postpone risky changes. "])
+def test_without_prometheus_the_first_step_is_that_for_the_cause_in_the_text(
+    kind: type[Indicator], description: str, step: str, before: str
+) -> None:
+    """A bridge with no `--prometheus` reads the alert: the steps for other causes are in the runbook."""
+    member = failed_load().members["f"]
+    labels = {**member.labels, "alertname": "TritonSLOBudgetSpentUnnoticed", "indicator": kind.name()}
+    texts = {"action": before + kind.all_steps(), "description": description}
+    burning = failed_load(
+        members={"f": member.model_copy(update={"annotations": texts, "labels": labels})}, evidence=None
+    )
+    shown = [block.get("text", {}).get("text") for block in message.root(burning, Style(), 2.0).blocks]
+
+    step = step.replace("`", "ˋ")  # no markup in a text of the alert
+    assert [f"*First step*\n{before}{step}"] == [one for one in shown if one and "First step" in one]
 
 
 @pytest.mark.parametrize("own", ["", "Ask the owner."])
@@ -456,6 +484,22 @@ def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
     assert "http://alertmanager:9093/#/silences/new" == page
     of_the_alert = 'severity="critical",version="3",instance="t:9401"'
     assert f'{{alertname={json.dumps(value)},model="ranker",{of_the_alert}}}' == matchers
+
+
+def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
+    """A ticket and its page need a silence each: one link alone would leave the page loud, and did not say so."""
+    load = failed_load().members["f"]
+    page = load.model_copy(
+        update={"labels": {**load.labels, "alertname": "TritonReadinessBudgetBurn", "severity": "warning"}}
+    )
+    incident = failed_load(members={"f": load, "p": page})
+
+    named = [unquote(links(incident, Style(False), f"Silence {number} of 2")[0]) for number in (1, 2)]
+
+    assert [] == links(incident, Style(False), "Silence")
+    for silence, member in zip(named, (load, page), strict=True):
+        assert f'alertname="{member.name}"' in silence
+        assert f'severity="{member.severity}"' in silence
 
 
 def links(incident: Incident, style: Style, label: str) -> list[str]:

@@ -38,7 +38,7 @@ SLOW = {
 """Half of the requests are too slow."""
 BURNS = (
     "Objective: {target} % over 30d ({promise}). The error budget burns that fast over windows of up to "
-    "{long} and {short}. Nothing of the budget is left."
+    "{long} and {short}. Nothing of the budget is left. There is data of the last 30m 0s only."
 )
 
 
@@ -94,10 +94,10 @@ class Case:
         return {name.replace("ranker", self.model): values for name, values in self.series.items()}
 
 
-QUEUE = " Cause: queue (80%). Cause: compute_infer (20%)."
-BACKEND = " Cause: failure:BACKEND (100%)."
-REJECTED = " Cause: failure:REJECTED (100%)."
-COMPUTE = " Cause: compute_infer (80%). Cause: queue (20%)."
+QUEUE = " Cause: queue (80%). Cause: compute infer (20%)."
+BACKEND = " Cause: BACKEND (100%)."
+REJECTED = " Cause: REJECTED (100%)."
+COMPUTE = " Cause: compute infer (80%). Cause: queue (20%)."
 CASES = {
     "latency": (
         Case("queueing", SLOW | spent(80, 20), QUEUE),
@@ -112,7 +112,7 @@ CASES = {
     "errors": (
         Case("broken", failing("BACKEND") | backend("onnxruntime"), BACKEND),
         Case("crowded", failing("REJECTED") | backend("onnxruntime"), REJECTED),
-        Case("odd", failing("OTHER") | backend("onnxruntime"), " Cause: failure:OTHER (100%)."),
+        Case("odd", failing("OTHER") | backend("onnxruntime"), " Cause: OTHER (100%)."),
         Case("python", failing("BACKEND") | backend("python"), BACKEND, HIDDEN),
     ),
 }

@@ -28,14 +28,10 @@ EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it lists incidents."""
-    _add_shared(parser, default=None)
-    adder(parser.add_argument)(
-        "--last DURATION",
-        "list the incidents of this long, and those that are still open (default: 7d)",
-        parsed(parse_seconds),
-        default="7d",
-    )
-    parts = parser.add_subparsers(dest="part", metavar="show ID | summary")
+    _add_list(parser, default=None, last="7d")
+    parts = parser.add_subparsers(dest="part", metavar="list | show ID | summary")
+    every = parts.add_parser("list", help="list incidents, as without a word")
+    _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
     one = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
     adder(one.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
     _add_shared(one)
@@ -58,6 +54,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give --data DIR: the folder that the bridge was given as --data")
     part = {"show": _show, "summary": _summarize}.get(args.part or "", _list)
     return part(args, _recorded(args.data))
+
+
+def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -> None:
+    _add_shared(parser, default=default)
+    adder(parser.add_argument)(
+        "--last DURATION",
+        "list the incidents of this long, and those that are still open (default: 7d)",
+        parsed(parse_seconds),
+        default=last,
+    )
 
 
 def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:

@@ -9,7 +9,8 @@ from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
 from triton_slo import names
 from triton_slo.alert_settings.tunable import Tunable
-from triton_slo.burn.amounts import BURN_RATE
+from triton_slo.burn.amounts import BURN_RATE, WHOLE_PERIOD
+from triton_slo.burn.causes import CAUSE
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
@@ -166,11 +167,10 @@ def _target(plan: Plan) -> str:
 def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
     """A sentence for each fact, all asked in one query, whose results keep the order of the operands of `or`."""
     left = _lasting(plan)
-    others = [*_reset(plan), *(_bursts(plan, tier) if recurs else ()), *_caveats(plan), *_causes(plan)]
-    words = left.words
-    if others:
-        cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in others)
-        words = f"{{{{ {cases}{{{{ else }}}}{words}{{{{ end }}}}"
+    bursts = _bursts(plan, tier) if recurs else ()
+    others = [_short_history(plan), *_reset(plan), *bursts, *_caveats(plan), *_causes(plan)]
+    cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in others)
+    words = f"{{{{ {cases}{{{{ else }}}}{left.words}{{{{ end }}}}"
     asked = _asked(plan, "\nor ".join(fact.query for fact in (left, *others)), "$value")
     return f"{{{{ range {asked} }}}}{words}{{{{ end }}}}"
 
@@ -195,6 +195,16 @@ def _lasting(plan: Plan) -> _Fact:
     soon = "{{ else if lt .Value 60.0 }} At this rate the rest of it is gone within a minute."
     lasts = "{{ else }} At this rate the rest of it is gone in {{ .Value | humanizeDuration }}.{{ end }}"
     return _Fact(query, "", gone + soon + lasts)
+
+
+def _short_history(plan: Plan) -> _Fact:
+    """How long there is data, where that is less than the period: windows and budget hold no more."""
+    began = f"{names.SLI_EVENTS_SINCE}{{{_group_format(plan)}}}"
+    if plan.objective.calendar:
+        began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
+    query = f"time() - ({began}) < {number(round(WHOLE_PERIOD * plan.period_seconds, 3))}"
+    words = " There is data of the last {{ .Value | humanizeDuration }} only."
+    return _Fact(f'label_replace({query}, "{names.RUNG}", "new", "", "")', names.RUNG, words)
 
 
 def _reset(plan: Plan) -> Iterator[_Fact]:
@@ -243,7 +253,7 @@ def _causes(plan: Plan) -> Iterator[_Fact]:
     split = plan.objective.indicator.cause_split
     if split and plan.objective.group_by == names.GROUPING:
         series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%[1]q,version=%[2]q}}"
-        words = f" Cause: {{{{ .Labels.{names.CAUSE} }}}} ({{{{ .Value | humanizePercentage }}}})."
+        words = f" Cause: {CAUSE} ({{{{ .Value | humanizePercentage }}}})."
         yield _Fact(f"sort_desc({series} > 0.01)", names.CAUSE, words)
 
 

@@ -5,6 +5,7 @@ Recorded once for all objectives, by indicator, model and version.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from triton_slo import names
@@ -16,6 +17,26 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import Clock
 
 _WINDOW = "1h"
+_KIND = "(?:state|failure):"
+_NO_ANSWER = ("state:unknown", "Triton does not answer")
+"""A cause whose name says nothing to a person, and its words."""
+CAUSE = (
+    f'{{{{ if eq .Labels.{names.CAUSE} "{_NO_ANSWER[0]}" }}}}{_NO_ANSWER[1]}{{{{ else }}}}'
+    f'{{{{ .Labels.{names.CAUSE} | reReplaceAll "^{_KIND}" "" | reReplaceAll "_" " " }}}}{{{{ end }}}}'
+)
+"""A template of Prometheus that writes a cause as `cause_words` does."""
+_NAMED = re.compile(r"Cause: (.+?) \([\d.]+%\)")
+
+
+def cause_words(cause: str) -> str:
+    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
+    return re.sub(rf"\b{_KIND}", "", cause.replace(*_NO_ANSWER)).replace("_", " ")
+
+
+def named_in(description: str) -> str:
+    """Return the words of the largest cause that the description of a burn alert names; empty if none."""
+    found = _NAMED.search(description)
+    return found[1] if found else ""
 
 
 def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[Rule]:

@@ -51,9 +51,20 @@ class Indicator(Value):
         return next(found, cls.first_step)
 
     @classmethod
+    def step_for_words(cls, words: str) -> str:
+        """What to do first about a cause whose name is known in words only."""
+        causes = (f"{kind}{words.replace(' ', '_')}" for kind in ("", "state:", "failure:"))
+        return next(
+            (step for cause in causes if (step := cls.step_for(cause)) != cls.first_step), cls.first_step
+        )
+
+    @classmethod
     def all_steps(cls) -> str:
         """What to do first while no cause is known, with what follows for each cause."""
-        cases = (f"If {pattern.strip('^$')}: {step}" for pattern, step in cls.steps_by_cause.items())
+        cases = (
+            f"If {pattern.strip('^$').removeprefix('failure:')}: {step}"
+            for pattern, step in cls.steps_by_cause.items()
+        )
         return " ".join((cls.first_step, *cases))
 
     @property

@@ -30,7 +30,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "since": time(incident.since),
         "resolved_at": time(incident.closed_at),
         "lead": _alert(lead),
-        "cause": causes.worded(causes.cause(incident, lead)),
+        "cause": causes.largest(incident, lead),
         "first_step": causes.first_step(incident, lead) if incident.open else "",
         "errors": dict(evidence.reasons) if evidence is not None else {},
         "evidence": dict(evidence.facts) if evidence is not None else {},

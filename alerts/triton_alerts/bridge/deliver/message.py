@@ -43,6 +43,7 @@ from triton_alerts.bridge.text import (
     slack_time,
 )
 from triton_exporter.family import escape
+from triton_slo.burn.causes import cause_words
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""
@@ -275,7 +276,7 @@ def _why(incident: Incident) -> list[Block]:
     lines = [prose(description, 1200)] if description else []
     cause = causes.cause(incident, lead)
     if cause and SPLIT not in dict(_evidence(incident)):  # the split shows the same, and is newer
-        lines.append(f"Cause: {prose(causes.worded(cause), 600)}")
+        lines.append(f"Cause: {prose(cause_words(cause), 600)}")
     blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
     room = 2600 // max(1, min(len(reasons), 3))
@@ -358,11 +359,21 @@ def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str
         about = subject_labels(lead.labels) or incident.group_labels
         group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
         found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
-        if not style.buttons and incident.matchers[0]:
-            found.append(
-                ("Silence", f"{incident.external_url}/#/silences/new?filter={_filter(incident.matchers[0])}")
-            )
+        if not style.buttons:
+            found += _silences(incident)
     return found
+
+
+def _silences(incident: Incident) -> list[tuple[str, str]]:
+    """Return Alertmanager's form for each silence that the incident's alerts need together."""
+    sets = [matchers for matchers in incident.matchers if matchers]
+    return [
+        (
+            "Silence" if len(sets) == 1 else f"Silence {number} of {len(sets)}",
+            f"{incident.external_url}/#/silences/new?filter={_filter(matchers)}",
+        )
+        for number, matchers in enumerate(sets, 1)
+    ]
 
 
 def _query(lead: Member) -> str:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import FIRST_STEP, Incident
+from triton_alerts.bridge.incidents.incident import FIRST_STEP, SPLIT, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import classify
+from triton_slo.burn.causes import cause_words, named_in
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 
 UNKNOWN = "not known"
+_SHARE = re.compile(r" \d+ %$")
 _MISSING = re.compile(
     r"(?:No such file or directory: |unable to find |failed to (?:open|stat) file )'?([\w./-]*[\w-])"
 )
@@ -36,20 +38,27 @@ def brief(incident: Incident, lead: Member) -> str:
     files = {found[1] for text in _reasons(incident, lead) if (found := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
-    return worded(name)
+    return cause_words(name)
 
 
-def worded(name: str) -> str:
-    """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
-    return re.sub(r"\b(?:state|failure):", "", name).replace("_", " ")
+def largest(incident: Incident, lead: Member) -> str:
+    """Return the cause in words, for a list: else the largest part of the split in the message; or nothing."""
+    split = dict(incident.evidence.facts).get(SPLIT, "") if incident.evidence is not None else ""
+    return cause_words(cause(incident, lead)) or _SHARE.sub("", split.partition(",")[0]) or _named(lead)
+
+
+def _named(lead: Member) -> str:
+    return named_in(lead.annotations.get("description", ""))
 
 
 def first_step(incident: Incident, lead: Member) -> str:
     """The alert's own first step, or that for the cause which Prometheus or Triton's reason shows."""
     own = lead.annotations.get("action", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
-    if kind is not None and own == kind.all_steps() and incident.evidence is not None:
-        own = dict(incident.evidence.facts).get(FIRST_STEP, own)
+    if kind is not None and own.endswith(kind.all_steps()):
+        known = dict(incident.evidence.facts) if incident.evidence is not None else {}
+        step = known.get(FIRST_STEP) or kind.step_for_words(_named(lead))
+        own = own.removesuffix(kind.all_steps()) + step
     steps = _STEPS.get(lead.labels.get("alertname", ""), {})
     if lead.annotations.get("cause", "") in steps:
         return own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_alerts.bridge.evidence.causes import worded
 from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
@@ -18,8 +17,10 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
+from triton_exporter.duration import DAY
 from triton_slo import names
-from triton_slo.burn.amounts import budget_left, burn_rate
+from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
+from triton_slo.burn.causes import cause_words
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.prometheus import Prometheus, Sample
@@ -67,16 +68,32 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     if left is not None:
         gone = left * days * 86_400 / burn if days and burn and burn > 1 and left > 0 else None
         facts.append(
-            (BUDGET_LEFT, budget_left(left) + (f", gone in {duration(gone)} at this rate" if gone else ""))
+            (
+                BUDGET_LEFT,
+                budget_left(left)
+                + (f", gone in {duration(gone)} at this rate" if gone else "")
+                + _short_history(prometheus, where, selector(member, names.SLO, names.INDICATOR), days),
+            )
         )
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
     )
-    named = [(worded(one.labels.get(names.CAUSE, "?")), one.value) for one in shares]
+    named = [(cause_words(one.labels.get(names.CAUSE, "?")), one.value) for one in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
     if parts:
         facts += [(SPLIT, ", ".join(parts)), (FIRST_STEP, _step(member, shares))]
     return facts
+
+
+def _short_history(prometheus: Prometheus, where: str, objective: str, days: float | None) -> str:
+    """Return a hint that the budget is of less time than the period of so many days; empty where it is not."""
+    began = prometheus.instant(
+        f"min({names.SLI_EVENTS_SINCE}{where}) > (max({names.PERIOD_START}{objective}) or vector(0))"
+    )
+    reached = [one.at - one.value for one in began]
+    if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
+        return ""
+    return f" (there is data of {duration(reached[0])} only)"
 
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:

@@ -54,7 +54,7 @@ def facts(one: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     if one.paged_at is not None and one.paged_at != incident.opened_at:
         yield "a page since", _when(one.paged_at, "seconds")
     yield "acknowledged", _who(one)
-    yield "cause", clean(causes.worded(causes.cause(incident, incident.lead)) or "not known")
+    yield "cause", clean(causes.largest(incident, incident.lead) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())
     yield "alerts", clean(", ".join(names))
     evidence = incident.evidence

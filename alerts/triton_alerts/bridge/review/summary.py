@@ -155,7 +155,7 @@ def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], s
 
 def _cause(one: RecordedIncident) -> str:
     lead = one.incident.lead
-    return causes.worded(causes.cause(one.incident, lead)) or f"cause not known ({lead.name})"
+    return causes.largest(one.incident, lead) or f"cause not known ({lead.name})"
 
 
 def _model(one: RecordedIncident) -> str:
