@@ -31,6 +31,7 @@ VERBS: dict[str, str] = {
     "backtest": "replay history and list the alerts that would have fired",
     "bridge": "deliver Alertmanager notifications to Slack, durably",
     "incidents": "list the incidents of a bridge, show one, or sum up a week",
+    "report": "write which objectives were met in a month or quarter",
     "completion": "print the completion of a shell: bash or zsh",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""

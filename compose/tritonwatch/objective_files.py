@@ -12,13 +12,13 @@ from pathlib import Path
 from triton_exporter.duration import duration_text
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
+from triton_slo.burn.amounts import ratio
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.verdict.estimate import group_name
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.arguments import objective_texts
 from tritonwatch.command_error import CommandError
-from tritonwatch.tables.status_table import ratio
 
 _NAMED = 5
 """Groups that a line names at most."""

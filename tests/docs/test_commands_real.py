@@ -21,6 +21,8 @@ pytestmark = pytest.mark.real
 NOT_RUN = {
     "README.md: tritonwatch backtest": "wants a history, which test_backtest_replay.py has",
     "docs/slo-live.md: tritonwatch backtest": "the same",
+    "README.md: tritonwatch report": "wants a month of history, which test_report.py has",
+    "docs/report.md: tritonwatch report": "the same",
     "docs/alerts.md: tritonwatch generate --time-scale": "a mention",
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "a mention",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",

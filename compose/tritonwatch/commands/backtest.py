@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
-from triton_slo.backtest.report import backtest
+from triton_slo.backtest.report import Report, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
@@ -28,6 +29,7 @@ from tritonwatch.arguments import moment, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.tables import backtest_table
+from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
 
@@ -63,6 +65,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the alerts that would have fired: 0 printed, 1 no history, 2 wrong usage."""
+    report, warnings = _replayed(args)
+    for warning in warnings:
+        print(printable(f"warning: {warning}"), file=sys.stderr)
+    if args.json:
+        print(backtest_table.to_json(report))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+        console.print(backtest_table.tables(report, args.top))
+    return 0
+
+
+def answer(args: argparse.Namespace) -> JsonAnswer:
+    """Return what `--json` writes. Raises CommandError."""
+    report, warnings = _replayed(args)
+    return JsonAnswer(asdict(report), tuple(warnings))
+
+
+def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
+    """Return the alerts that would have fired, and warnings about the history."""
     if not (args.prometheus or args.history) or (args.history and access.is_given(args)):
         raise UsageError("give either --prometheus or --history")
     if args.last < 2 * args.step:
@@ -71,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     objectives = {objective.name: objective for objective in found}
     try:
         incidents = _incidents(args.incidents)
-        history = _history(args, found)
+        history, warnings = _history(args, found)
         _save(history, args.save)
         replayed_objectives = {
             name: replayed(objectives[name], excluded=_excluded(args, objectives[name], history))
@@ -82,13 +103,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
     chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
-    report = backtest(history, replayed_objectives, chosen, incidents)
-    if args.json:
-        print(backtest_table.to_json(report))
-    else:
-        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-        console.print(backtest_table.tables(report, args.top))
-    return 0
+    return backtest(history, replayed_objectives, chosen, incidents), warnings
 
 
 def _incidents(path: str | None) -> tuple[LabelledIncident, ...]:
@@ -107,12 +122,12 @@ def _text(path: str) -> str:
         raise CommandError(error) from error
 
 
-def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> History:
+def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
     if args.history:
         try:
             if args.history.endswith(".csv"):
-                return from_csv(_text(args.history))
-            return from_npz(Path(args.history).read_bytes())
+                return from_csv(_text(args.history)), []
+            return from_npz(Path(args.history).read_bytes()), []
         except HistoryError as error:
             raise CommandError(f"--history {args.history}: {error}") from error
     step = max(1.0, round(args.step))
@@ -125,11 +140,8 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> Histo
     if silent := [objective.name for objective in objectives if objective.name not in found]:
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
         fix = "does its model exist? and let --step span at least two scrapes"
-        print(
-            printable(f"warning: no events of {', '.join(silent)}, so not replayed (fix: {fix})"),
-            file=sys.stderr,
-        )
-    return history
+        return history, [f"no events of {', '.join(silent)}, so not replayed (fix: {fix})"]
+    return history, []
 
 
 def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:

@@ -24,6 +24,7 @@ from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, misspelt, moment, seconds
 from tritonwatch.command_error import UsageError
+from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifier --canary 2 --baseline 1"
 
@@ -71,6 +72,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and its reasons, and return its exit code."""
+    outcome, judgements, messages = _judged(args)
+    for message in messages:
+        print(f"tritonwatch gate: {message}", file=sys.stderr)
+    if args.json:
+        print(json.dumps(_document(outcome, judgements), indent=2))
+    else:
+        _show(outcome, judgements)
+    return EXIT[outcome]
+
+
+def answer(args: argparse.Namespace) -> JsonAnswer:
+    """Return what `--json` writes. Raises CommandError."""
+    outcome, judgements, messages = _judged(args)
+    return JsonAnswer(_document(outcome, judgements), tuple(messages), EXIT[outcome])
+
+
+def _judged(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], list[str]]:
+    """Return the verdict, what it rests on, and messages for people."""
     if mistake := _mistake(args):
         raise UsageError(mistake)
     with access.connect(args) as prometheus:
@@ -78,20 +97,16 @@ def run(args: argparse.Namespace) -> int:
         rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
-    for mistake in (*misspelt(args, rows), *_no_version(args, rows)) if rows else ():
-        print(printable(f"tritonwatch gate: {mistake}"), file=sys.stderr)
+    mistakes = (*misspelt(args, rows), *_no_version(args, rows)) if rows else ()
+    messages = list(map(printable, mistakes))
     if not_loaded:
-        print(f"tritonwatch gate: {not_loaded}", file=sys.stderr)
+        messages.append(not_loaded)
     elif not judgements:
-        print(
-            "tritonwatch gate: no recorded objective matches --objective, --model and --version; not promoted",
-            file=sys.stderr,
-        )
+        messages.append("no recorded objective matches --objective, --model and --version; not promoted")
     outcome: Outcome = gate.worst(judgements)
     if not_loaded and outcome != "rollback":
         outcome = "cannot tell"
-    _show(outcome, judgements, as_json=args.json)
-    return EXIT[outcome]
+    return outcome, judgements, messages
 
 
 def _mistake(args: argparse.Namespace) -> str:
@@ -221,10 +236,11 @@ def _compare(
     return kind(canary.indicator).judge_canary(compared, current)
 
 
-def _show(verdict: Outcome, judgements: Sequence[Judgement], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"verdict": verdict, "judgements": [asdict(one) for one in judgements]}, indent=2))
-        return
+def _document(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:
+    return {"verdict": verdict, "judgements": [asdict(one) for one in judgements]}
+
+
+def _show(verdict: Outcome, judgements: Sequence[Judgement]) -> None:
     explained: set[str] = set()
     for one in judgements:
         where = f"{one.slo} {group_name(one)}".strip()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sqlite3
 import sys
 import time
 from datetime import datetime
-from pathlib import Path
 
 from triton_alerts import hours
-from triton_alerts.bridge.incidents.database import NewerSchemaError
-from triton_alerts.bridge.incidents.history import OlderSchemaError, RecordedIncident, list_incidents
+from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing, summary
 from triton_alerts.bridge.text import duration
 from triton_exporter.duration import parse_seconds
@@ -22,6 +19,8 @@ from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment, parsed, path
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.review.bridge_data import recorded_incidents
+from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         raise UsageError("give --data DIR: the folder that the bridge was given as --data")
     part = {"show": _show, "summary": _summarize}.get(args.part or "", _list)
-    return part(args, _recorded(args.data))
+    return part(args, recorded_incidents(args.data))
 
 
 def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -> None:
@@ -80,9 +79,19 @@ def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
     )
 
 
+def answer(args: argparse.Namespace) -> JsonAnswer:
+    """Return the list as `--json` writes it, an object for each incident. Raises CommandError."""
+    chosen = _chosen(args, recorded_incidents(args.data), time.time())
+    return JsonAnswer([listing.as_json(one) for one in chosen])
+
+
+def _chosen(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:
+    return [one for one in recorded if one.incident.open or one.incident.opened_at >= now - args.last]
+
+
 def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     now = time.time()
-    chosen = [one for one in recorded if one.incident.open or one.incident.opened_at >= now - args.last]
+    chosen = _chosen(args, recorded, now)
     for one in chosen:
         print(json.dumps(listing.as_json(one), ensure_ascii=False) if args.json else listing.listed(one, now))
     if not chosen:
@@ -120,20 +129,3 @@ def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> in
     end = datetime.fromtimestamp(until, args.hours.zone)
     print(summary.summarize(recorded, end, args.hours, budgets).markdown(), end="")
     return code
-
-
-def _recorded(data: Path) -> list[RecordedIncident]:
-    if not data.is_dir():
-        raise UsageError(
-            f"--data {data} is not a folder; give the folder that the bridge was given as --data"
-        )
-    try:
-        return list_incidents(data)
-    except OlderSchemaError as error:
-        raise CommandError(
-            f"--data {data}: {error}; start the bridge of this version once on this folder, which migrates the file"
-        ) from error
-    except NewerSchemaError as error:
-        raise CommandError(f"--data {data}: {error}; use the tritonwatch of the bridge") from error
-    except sqlite3.Error as error:
-        raise CommandError(f"--data {data}: the database cannot be read: {error}") from error

@@ -17,13 +17,15 @@ from triton_exporter.duration import duration_between
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
-from triton_slo.prometheus import PrometheusError
+from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Prometheus, PrometheusError
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_objective_filter, misspelt, moment, parsed, whole
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables import status_table
+from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
 
@@ -42,10 +44,11 @@ _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The chosen rows, and a message about what Prometheus has not loaded."""
+    """The chosen rows, a message about what Prometheus has not loaded, and its warnings."""
 
     rows: list[GroupStatus]
     not_loaded: str
+    warnings: tuple[str, ...]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,16 +84,32 @@ def run(args: argparse.Namespace) -> int:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
-            found = read_status(prometheus, args.at)
-            for warning in prometheus.warnings:
-                print(printable(f"tritonwatch status: Prometheus warns: {warning}"), file=sys.stderr)
-            prometheus.warnings.clear()
-            not_loaded = objective_files.not_loaded(objectives, found, args, access.options(args))
-            return _Reading(_chosen(found, args, required=not not_loaded), not_loaded)
+            found = _read(prometheus, objectives, args)
+            for warning in found.warnings:
+                print(printable(f"tritonwatch status: {warning}"), file=sys.stderr)
+            return found
 
         if args.watch is not None and args.fail_on:
             raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
         return _once(read, args) if args.watch is None else _watch(read, args)
+
+
+def answer(args: argparse.Namespace) -> JsonAnswer:
+    """Return what `--json` writes. Raises CommandError."""
+    with access.connect(args) as prometheus:
+        found = _read(prometheus, objective_files.load(args.objectives), args)
+    at = time.time() if args.at is None else args.at
+    document = status_table.document(found.rows, at) if found.rows else None
+    messages = (*found.warnings, found.not_loaded) if found.not_loaded else found.warnings
+    return JsonAnswer(document, messages, 1 if found.not_loaded else 0)
+
+
+def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
+    rows = read_status(prometheus, args.at)
+    warnings = tuple(f"Prometheus warns: {warning}" for warning in prometheus.warnings)
+    prometheus.warnings.clear()
+    not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
+    return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, warnings)
 
 
 def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool) -> list[GroupStatus]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from triton_exporter.duration import duration_text, in_words
 from triton_exporter.printable import printable
-from triton_slo.burn.amounts import budget_left, burn_rate
+from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
@@ -155,15 +155,6 @@ def state(row: GroupStatus) -> str:
     return f"unknown{since}: {row.unknown}"
 
 
-def ratio(value: float | None) -> str:
-    """Return a share in percent with as many digits as its distance from 100 % needs."""
-    if value is None:
-        return "unknown"
-    missing = (1 - value) * 100
-    digits = max(2, math.ceil(-math.log10(missing))) if missing > 1e-9 else 2
-    return f"{value:.{digits}%}"
-
-
 def rate(value: float | None) -> str:
     """Return a burn rate; a dash where there were no events."""
     return "-" if value is None else burn_rate(value)
@@ -179,7 +170,12 @@ def duration(seconds: float | None) -> str:
 
 
 def to_json(rows: Sequence[GroupStatus], at: float, indent: int | None = 2) -> str:
-    """Rows and overviews as JSON; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
+    """Return the document as JSON."""
+    return json.dumps(document(rows, at), indent=indent)
+
+
+def document(rows: Sequence[GroupStatus], at: float) -> dict[str, object]:
+    """Rows and overviews; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
     """
@@ -196,7 +192,7 @@ def to_json(rows: Sequence[GroupStatus], at: float, indent: int | None = 2) -> s
         for one in overviews(rows)
     ]
     group_statuses = [_plain(row) for row in rows]
-    return json.dumps({"at": at, "objectives": summary, "group_statuses": group_statuses}, indent=indent)
+    return {"at": at, "objectives": summary, "group_statuses": group_statuses}
 
 
 def _plain(row: GroupStatus) -> dict[str, object]:

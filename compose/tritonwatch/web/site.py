@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from triton_exporter.duration import in_words, limit_text
-from triton_slo.burn.amounts import burn_rate
+from triton_slo.burn.amounts import burn_rate, ratio
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.forecast import Forecast
 from triton_slo.verdict.group_status import GroupStatus
@@ -148,7 +148,7 @@ def _templates() -> Environment:
         "moment": moment_text,
         "place": status_table.place,
         "rate": status_table.rate,
-        "ratio": status_table.ratio,
+        "ratio": ratio,
         "state": status_table.state,
     }
     environment.globals |= {

@@ -1,6 +1,8 @@
-"""Burn rates and budgets as people read them, everywhere in one notation."""
+"""Burn rates, budgets and shares as people read them, everywhere in one notation."""
 
 from __future__ import annotations
+
+import math
 
 BURN_RATE = (
     '{{ if ge $value 100.0 }}{{ $value | printf "%.0f" }}{{ else }}{{ $value | printf "%.3g" }}{{ end }}x'
@@ -21,3 +23,12 @@ def budget_left(share: float) -> str:
     if share >= -0.0005:
         return f"{max(0.0, share):.1%}"
     return f"{burn_rate(1 - share)} spent"
+
+
+def ratio(value: float | None) -> str:
+    """Return a share in percent with as many digits as its distance from 100 % needs."""
+    if value is None:
+        return "unknown"
+    missing = (1 - value) * 100
+    digits = max(2, math.ceil(-math.log10(missing))) if missing > 1e-9 else 2
+    return f"{value:.{digits}%}"

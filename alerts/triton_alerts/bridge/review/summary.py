@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from triton_alerts.hours import Hours
 from triton_slo import names
 from triton_slo.problem import count
 from triton_slo.prometheus import Prometheus
+from triton_slo.report.markup import literal
 
 MOST_LINES = 10
 WEEK_SECONDS = 7 * 86_400.0
@@ -192,5 +192,5 @@ def _cut(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _literal(text: str) -> str:
-    """Return text that no Markdown reader takes for markup."""
-    return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", " ".join(clean(text).split()))
+    """Return text of others on one line, which no Markdown reader takes for markup."""
+    return literal(" ".join(clean(text).split()))

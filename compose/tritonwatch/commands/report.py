@@ -1,0 +1,103 @@
+"""`tritonwatch report`: which objectives were met in a month or quarter, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from triton_exporter.options import adder
+from triton_slo.objective.zone import known
+from triton_slo.report import markup, report_json, report_text
+from triton_slo.report.period_outcome import PeriodReport
+from triton_slo.report.reported_period import FORMS, ReportedPeriod, parse_period
+from tritonwatch import access, objective_files, output
+from tritonwatch.arguments import parsed, path
+from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.review.reporting import period_report
+from tritonwatch.tables.answer import JsonAnswer
+
+EXAMPLE = (
+    "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --format html --out report.html"
+)
+
+FORMATS = ("markdown", "html", "json")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add = adder(parser.add_argument)
+    add("--period PERIOD", f"month or quarter: {FORMS} (default: last-month)", default="last-month")
+    add(
+        "--timezone ZONE",
+        "time zone of the period, except of objectives whose window is of a calendar (default: UTC)",
+        parsed(lambda zone: str(known(zone))),
+        default="UTC",
+    )
+    add("--owner NAME...", "only the objectives and incidents of this owner (repeatable)")
+    add("--format", "markdown, html or json (default: markdown)", choices=FORMATS, default=FORMATS[0])
+    add("--out FILE", "file to write instead of standard output; an existing one is replaced", path)
+    add("--bridge-data DIR", "folder of a bridge, for the incidents of the period", path)
+    add(
+        "--objectives DIR",
+        "objectives that the report must name even where nothing was recorded of them",
+        Path,
+    )
+    access.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report: 0 written, 1 nothing is recorded or Prometheus cannot be asked."""
+    text = written(_made(args), args.format)
+    if args.out is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        output.write_one(args.out, text, replace=True)
+    except OSError as error:
+        raise CommandError(output.fault(args.out, error)) from error
+    return 0
+
+
+def answer(args: argparse.Namespace) -> JsonAnswer:
+    """Return what `--format json` writes. Raises CommandError."""
+    report = _made(args)
+    return JsonAnswer(report_json.document(report), report.warnings)
+
+
+def _made(args: argparse.Namespace) -> PeriodReport:
+    now = time.time()
+    reported = begun_period(args.period, now, args.timezone)
+    objectives = objective_files.load(args.objectives)
+    with access.connect(args) as prometheus:
+        return period_report(
+            prometheus,
+            reported,
+            now,
+            timezone=args.timezone,
+            objectives=objectives,
+            owners=args.owner,
+            bridge_data=args.bridge_data,
+        )
+
+
+def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
+    """Return the period with a name. Raises UsageError on any other, and before it begins."""
+    try:
+        reported = parse_period(text, now, timezone)
+        start = reported.in_zone(timezone).start
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"--period: {error}") from error
+    if start >= now:
+        raise UsageError(f"--period {text}: it has not begun")
+    return reported
+
+
+def written(report: PeriodReport, form: str) -> str:
+    """Return the report as Markdown, HTML or JSON."""
+    if form == "json":
+        return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
+    write = markup.html if form == "html" else markup.markdown
+    return write(report_text.title(report), report_text.sections(report))

@@ -1,0 +1,292 @@
+"""What the rules recorded of objectives over a period: events, time without records, unknown and excluded time.
+
+Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
+more than a day, and ends when a group has been gone for longer than the objective's window: so it is read every few
+days and at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of
+5 minutes, which is how far Prometheus looks back for a sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from triton_exporter.duration import DAY
+from triton_slo import names
+from triton_slo.fields import Choice
+from triton_slo.objective.zone import known
+from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.promql import Matchers
+from triton_slo.report.reported_period import ReportedPeriod
+from triton_slo.rules.periods import Period
+
+STEP_SECONDS = 300
+_POINTS = 10_000
+"""Steps of one range query: Prometheus answers at most 11,000."""
+_EVERY_SECONDS = 3 * DAY
+"""Less than half of the shortest window, after which a group that is gone is not recorded any more."""
+_LONG_PAUSE_SECONDS = 3600
+_ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
+"""Labels of `INFO` that describe the objective; the others are those of all its series."""
+_READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
+_OF_GROUP = frozenset({"__name__", names.SLO, names.INDICATOR, names.EVENT, names.SOURCE, names.REASON})
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGroup:
+    """One model version (or other group) of an objective over a period.
+
+    `since` is when its running sum began, or the start of the period where that is later. `restarted` means that
+    events between two readings of the sum are not known, although the rules recorded.
+    """
+
+    group: Mapping[str, str]
+    target: float | None
+    error: float
+    total: float
+    since: float
+    target_before: float | None = None
+    restarted: bool = False
+    unknown_seconds: float = 0.0
+    sources: tuple[str, ...] = ()
+    estimate_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedObjective:
+    """What was recorded of an objective; `period` ends now where it has not ended yet.
+
+    `pauses` are the times in which its rules recorded nothing, `excluded` seconds that did not count, by reason.
+    """
+
+    slo: str
+    indicator: str
+    owner: str
+    description: str
+    window: str
+    timezone: str
+    period: Period
+    pauses: tuple[Period, ...] = ()
+    excluded: Mapping[str, float] = field(default_factory=dict)
+    groups: tuple[RecordedGroup, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Info:
+    """The labels of an objective's newest record, and the end of every step in which there was one."""
+
+    labels: Mapping[str, str]
+    recorded: frozenset[int]
+
+    @property
+    def fixed(self) -> Labels:
+        """Labels of all series of the objective besides its name: a selector's, a tenant's."""
+        own = _ABOUT | _OF_GROUP
+        return tuple(sorted((key, value) for key, value in self.labels.items() if key not in own))
+
+
+def recorded_objectives(
+    prometheus: Prometheus, reported: ReportedPeriod, now: float, timezone: str = "UTC"
+) -> tuple[RecordedObjective, ...]:
+    """Return what was recorded in a period of each objective that has records in it. Raises PrometheusError.
+
+    `timezone` is that of objectives with a rolling window; a calendar objective has its own.
+    """
+    # On whole days around, so that it holds the period of every time zone.
+    around = reported.in_zone("UTC")
+    infos = _infos(prometheus, around.start - DAY, min(around.end + DAY, now))
+    spans: dict[Period, list[tuple[_Info, str]]] = defaultdict(list)
+    for info in infos:
+        zone = _zone(info.labels.get("window", ""), timezone)
+        whole = reported.in_zone(zone)
+        period = Period(whole.start, min(whole.end, now // STEP_SECONDS * STEP_SECONDS))
+        if any(period.start < at <= period.end for at in info.recorded):
+            spans[period].append((info, zone))
+    found = [one for period, members in spans.items() for one in _read(prometheus, period, members)]
+    return tuple(sorted(found, key=lambda one: one.slo))
+
+
+def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
+    versions: dict[tuple[str, Labels], list[tuple[float, Mapping[str, str]]]] = defaultdict(list)
+    recorded: dict[tuple[str, Labels], set[int]] = defaultdict(set)
+    for first in range(int(start), int(end) + 1, _POINTS * STEP_SECONDS):
+        last = min(end, first + (_POINTS - 1) * STEP_SECONDS)
+        for series in prometheus.range(f"{names.INFO}{{{names.OURS}}}", first, last, STEP_SECONDS):
+            key = (series.labels.get(names.SLO, ""), _Info(series.labels, frozenset()).fixed)
+            recorded[key].update(map(round, series.times))
+            versions[key].append((max(series.times, default=0.0), series.labels))
+    return [
+        _Info(max(versions[key], key=lambda one: one[0])[1], frozenset(at)) for key, at in recorded.items()
+    ]
+
+
+def _zone(window: str, otherwise: str) -> str:
+    """Return the time zone in the words of a calendar window (`month, Europe/Berlin`)."""
+    _, comma, zone = window.partition(", ")
+    try:
+        return str(known(zone)) if comma else otherwise
+    except ValueError:
+        return otherwise
+
+
+def _read(
+    prometheus: Prometheus, period: Period, members: Sequence[tuple[_Info, str]]
+) -> Iterator[RecordedObjective]:
+    """Yield what was recorded of objectives that have the same period, asked for all of them at once."""
+    pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
+    slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
+    matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
+    points = _points(period, (pause for found in pauses.values() for pause in found))
+    sums = _Sums()
+    for at in points:
+        sums.add(at, prometheus.instant(str(matchers.also(f'__name__=~"{"|".join(_READ)}"')), at))
+    length = round(period.end - period.start)
+    times = {
+        name: prometheus.instant(_steps(name, matchers, length), period.end)
+        for name in (names.UNKNOWN, names.SLI_EXCLUDED)
+    }
+    hourly = f"[{length}s:1h]"
+    sources = prometheus.instant(f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})", period.end)
+    errors = prometheus.instant(f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})", period.end)
+    for info, zone in members:
+        labels, fixed = info.labels, set(info.fixed)
+        slo = labels.get(names.SLO, "")
+
+        def mine(
+            samples: Iterable[Sample], slo: str = slo, fixed: set[tuple[str, str]] = fixed
+        ) -> list[Sample]:
+            return [
+                one
+                for one in samples
+                if one.labels.get(names.SLO) == slo and fixed <= set(one.labels.items())
+            ]
+
+        unknown, served = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
+        for one in mine(times[names.UNKNOWN]):
+            # Two reasons may hold at once: the longer one is what is surely unknown.
+            unknown[_group(one)] = max(unknown[_group(one)], one.value * STEP_SECONDS)
+        for one in mine(sources):
+            served[_group(one)].add(one.labels.get(names.SOURCE, ""))
+        stated = {_group(one): one.value for one in mine(errors)}
+        yield RecordedObjective(
+            slo,
+            labels.get(names.INDICATOR, ""),
+            labels.get(names.OWNER, ""),
+            labels.get("description", ""),
+            labels.get("window", ""),
+            zone,
+            period,
+            pauses[info],
+            {
+                one.labels.get(names.REASON, ""): one.value * STEP_SECONDS
+                for one in mine(times[names.SLI_EXCLUDED])
+            },
+            tuple(
+                replace(
+                    found,
+                    unknown_seconds=unknown[group],
+                    sources=tuple(sorted(served[group] - {""})),
+                    estimate_error=stated.get(group),
+                )
+                for group, found in sums.of(slo, fixed, period, pauses[info])
+            ),
+        )
+
+
+def _steps(name: str, matchers: Matchers, seconds: int) -> str:
+    return f"count_over_time({name}{matchers}[{seconds}s:{STEP_SECONDS}s])"
+
+
+def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
+    """Yield the times of a period without records, from one step that has some to the next one."""
+    before = period.start
+    for at in sorted(one for one in recorded if period.start < one <= period.end):
+        if at - before > STEP_SECONDS:
+            yield Period(before, at)
+        before = at
+    if before < period.end:
+        yield Period(before, period.end)
+
+
+def _points(period: Period, pauses: Iterable[Period]) -> list[float]:
+    """Return when the sums are read: every few days, and before and after every long pause."""
+    count = max(1, math.ceil((period.end - period.start) / _EVERY_SECONDS))
+    length = (period.end - period.start) / count
+    edges = {
+        at
+        for pause in pauses
+        if pause.end - pause.start >= _LONG_PAUSE_SECONDS or pause.start == period.start
+        for at in (pause.start, pause.end)
+    }
+    return sorted({period.end, *(period.start + round(length * one) for one in range(count)), *edges})
+
+
+@dataclass
+class _Sums:
+    """Running sums, when they began, and targets, at several moments."""
+
+    at: list[float] = field(default_factory=list)
+    values: dict[tuple[str, Labels], dict[float, dict[str, float]]] = field(default_factory=dict)
+
+    def add(self, at: float, samples: Iterable[Sample]) -> None:
+        """Take what was recorded at a moment, later than those before."""
+        self.at.append(at)
+        for one in samples:
+            if not math.isnan(one.value):
+                key = (one.labels.get(names.SLO, ""), _group(one))
+                name = one.labels.get(names.EVENT) or one.labels["__name__"]
+                self.values.setdefault(key, {}).setdefault(at, {})[name] = one.value
+
+    def of(
+        self, slo: str, fixed: set[tuple[str, str]], period: Period, pauses: Sequence[Period]
+    ) -> Iterator[tuple[Labels, RecordedGroup]]:
+        """Yield each group of an objective that had a sum, with its events in the period."""
+        for (name, group), read in self.values.items():
+            if name == slo and fixed <= set(group):
+                known_sums = {at: one for at, one in read.items() if names.SLI_EVENTS_SINCE in one}
+                if known_sums:
+                    yield group, _counted(group, known_sums, period, pauses)
+
+
+def _counted(
+    group: Labels, read: Mapping[float, Mapping[str, float]], period: Period, pauses: Sequence[Period]
+) -> RecordedGroup:
+    moments = sorted(read)
+    first = read[moments[0]]
+    began = first[names.SLI_EVENTS_SINCE]
+    counted = dict.fromkeys((names.ERROR, names.TOTAL), 0.0)
+    # A sum that began before the first reading: what it had then is not of this period, or not known to be.
+    if began > period.start and not _in_pause(began, pauses):
+        counted = {event: first.get(event, 0.0) for event in counted}
+    restarted = False
+    for before, after in pairwise(moments):
+        earlier, later = read[before], read[after]
+        same = later[names.SLI_EVENTS_SINCE] == earlier[names.SLI_EVENTS_SINCE]
+        for event in counted:
+            grown = later.get(event, 0.0) - (earlier.get(event, 0.0) if same else 0.0)
+            counted[event] += max(0.0, grown)
+        restarted |= not same and not any(before <= one.start and one.end <= after for one in pauses)
+    targets = [one[names.OBJECTIVE_RATIO] for one in read.values() if names.OBJECTIVE_RATIO in one]
+    target = targets[-1] if targets else None
+    return RecordedGroup(
+        group=dict(group),
+        target=target,
+        error=min(counted[names.ERROR], counted[names.TOTAL]),
+        total=counted[names.TOTAL],
+        since=max(period.start, began),
+        target_before=next((one for one in reversed(targets) if one != target), None),
+        restarted=restarted,
+    )
+
+
+def _in_pause(at: float, pauses: Sequence[Period]) -> bool:
+    return any(pause.start <= at < pause.end for pause in pauses)
+
+
+def _group(sample: Sample) -> Labels:
+    return tuple(sorted((key, value) for key, value in sample.labels.items() if key not in _OF_GROUP))

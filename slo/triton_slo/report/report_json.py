@@ -1,0 +1,89 @@
+"""A report as a JSON document; times are Unix seconds, shares 0 to 1, null is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from triton_slo.indicators.sources import CAVEATS
+from triton_slo.report.period_outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, restrictions, tally
+from triton_slo.rules.periods import Period
+
+
+def document(report: PeriodReport) -> dict[str, Any]:
+    """Return the report as values that `json` writes.
+
+    `result` carries `so far` before the period has ended and the caveats of the numbers, `met (estimated)`, so that
+    no program takes it for `met`.
+    """
+    return {
+        "at": report.at,
+        "period": {
+            "name": report.reported.name,
+            "kind": report.reported.kind,
+            "timezone": report.timezone,
+            "in_progress": report.in_progress,
+        },
+        "owners": [
+            {"owner": owner, **_counts(members), "objectives": [_objective(report, one) for one in members]}
+            for owner, members in report.owners.items()
+        ],
+        "incidents": None if report.incidents is None else [one.document for one in report.incidents],
+        "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
+        "corrections": None if report.corrections is None else [asdict(one) for one in report.corrections],
+        "warnings": list(report.warnings),
+    }
+
+
+def _counts(members: tuple[ObjectiveOutcome, ...]) -> dict[str, int]:
+    return {result.replace(" ", "_"): number for result, number in tally(members).items()}
+
+
+def _objective(report: PeriodReport, one: ObjectiveOutcome) -> dict[str, Any]:
+    recorded = one.recorded
+    found: dict[str, Any] = {
+        "slo": one.slo,
+        "result": report.worded(one),
+        "sli": one.sli,
+        "events": one.total,
+        "failed_events": one.error,
+        "notes": list(one.notes),
+    }
+    if recorded is not None:
+        found |= {
+            "indicator": recorded.indicator,
+            "description": recorded.description,
+            "window": recorded.window,
+            "timezone": recorded.timezone,
+            "start": recorded.period.start,
+            "end": recorded.period.end,
+            "not_recorded": [_span(pause) for pause in recorded.pauses],
+            "excluded_seconds": dict(recorded.excluded),
+        }
+    return found | {"groups": [_group(report, one, group) for group in one.groups]}
+
+
+def _group(report: PeriodReport, objective: ObjectiveOutcome, one: JudgedGroup) -> dict[str, Any]:
+    recorded = one.recorded
+    return {
+        "group": dict(one.group),
+        "result": report.worded(one),
+        "reason": one.reason,
+        "target": recorded.target,
+        "target_before": recorded.target_before,
+        "sli": one.sli,
+        "budget_spent": one.budget_spent,
+        "events": recorded.total,
+        "failed_events": recorded.error,
+        "since": recorded.since,
+        "unknown_seconds": recorded.unknown_seconds,
+        "missing_seconds": one.missing_seconds,
+        "estimate_error": recorded.estimate_error,
+        "sources": list(recorded.sources),
+        "caveats": {source: asdict(CAVEATS[source]) for source in one.caveats},
+        "restrictions": list(restrictions(objective, one)),
+    }
+
+
+def _span(pause: Period) -> dict[str, float]:
+    return {"start": pause.start, "end": pause.end}

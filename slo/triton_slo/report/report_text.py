@@ -1,0 +1,196 @@
+"""A report as headings, sentences and tables, which Markdown, HTML and the web page write down in their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from triton_exporter.duration import in_words
+from triton_exporter.printable import printable
+from triton_slo.burn.amounts import ratio
+from triton_slo.problem import count
+from triton_slo.report.period_outcome import (
+    JudgedGroup,
+    ObjectiveOutcome,
+    PeriodReport,
+    Result,
+    moment_text,
+    restrictions,
+    tally,
+)
+
+NO_OWNER = "no owner"
+_EVENT_WEIGHTED = (
+    "An SLI is the share of good events among all events of the period. An objective is met if every group of it "
+    "is: each model version, unless it groups otherwise."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with sentences and a table below it; all of it is plain text."""
+
+    heading: str
+    sentences: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    level: int = 2
+
+
+def title(report: PeriodReport) -> str:
+    """Return the name of the report."""
+    return f"Objectives of {report.reported.name}" + (" so far" if report.in_progress else "")
+
+
+def sections(report: PeriodReport) -> tuple[Section, ...]:
+    """Return the parts of the report, a summary first."""
+    return tuple(_plain(one) for one in _sections(report))
+
+
+def _sections(report: PeriodReport) -> Iterator[Section]:
+    yield _summary(report)
+    for owner, members in report.owners.items():
+        yield Section(
+            f"Objectives of {owner or NO_OWNER}",
+            columns=("Objective", "Result", "SLI", "Events", "Failed", "Groups", "Notes"),
+            rows=tuple(_objective_row(report, one) for one in members),
+        )
+        groups = [
+            _group_row(report, one, group)
+            for one in members
+            for group in one.groups
+            if group.result in ("missed", "unknown")
+        ]
+        if groups:
+            yield Section(
+                "Groups that missed their target, or of which that is not known",
+                columns=("Objective", "Group", "Result", "SLI", "Target", "Budget spent", "Notes"),
+                rows=tuple(groups),
+                level=3,
+            )
+    yield _incidents(report)
+    if report.corrections is not None:
+        yield _corrections(report)
+
+
+def _summary(report: PeriodReport) -> Section:
+    zone = report.timezone
+    span = report.reported.in_zone(zone)
+    span_text = f"From {moment_text(span.start, zone)} to {moment_text(span.end, zone)}, {zone}"
+    own = "an objective with a calendar window: in its own time zone"
+    sentences = [f"{span_text} ({own}); made {moment_text(report.at, zone)}.", _EVENT_WEIGHTED]
+    if report.in_progress:
+        sentences.append("The period has not ended: every result may still change.")
+    sentences += [f"Prometheus warns: {warning}" for warning in report.warnings]
+    names: tuple[Result, ...] = ("met", "missed", "unknown", "no events")
+    rows = []
+    for owner, members in report.owners.items():
+        numbers = tally(members)
+        rows.append((owner or NO_OWNER, str(len(members)), *(str(numbers[name]) for name in names)))
+    return Section(
+        "Summary",
+        tuple(sentences),
+        ("Owner", "Objectives", "Met", "Missed", "Unknown", "No events"),
+        tuple(rows),
+    )
+
+
+def _objective_row(report: PeriodReport, one: ObjectiveOutcome) -> tuple[str, ...]:
+    met = sum(group.result == "met" for group in one.groups)
+    return (
+        one.slo,
+        report.worded(one),
+        _share(one.sli),
+        _number(one.total),
+        _number(one.error),
+        f"{met} of {len(one.groups)} met",
+        "; ".join(one.notes),
+    )
+
+
+def _group_row(report: PeriodReport, objective: ObjectiveOutcome, one: JudgedGroup) -> tuple[str, ...]:
+    return (
+        one.slo,
+        one.name,
+        report.worded(one),
+        _share(one.sli),
+        _share(one.recorded.target),
+        "-" if one.budget_spent is None else f"{one.budget_spent:.0%}",
+        "; ".join(restrictions(objective, one)),
+    )
+
+
+def _incidents(report: PeriodReport) -> Section:
+    heading = "Incidents"
+    if report.incidents is None:
+        return Section(heading, ("Not known: no folder of a bridge was given (--bridge-data).",))
+    sentences = []
+    start = report.reported.in_zone(report.timezone).start
+    if report.incidents_known_from > start:
+        known_from = moment_text(report.incidents_known_from, report.timezone)
+        sentences.append(f"The bridge no longer has incidents that ended before {known_from}.")
+    pages = sum(one.severity == "critical" for one in report.incidents)
+    sentences.append(f"{count(len(report.incidents), 'incident')}, {count(pages, 'page')} among them.")
+    columns = ("Incident", "Began", "Lasted", "Severity", "Acknowledged", "Owner", "What was wrong")
+    return Section(
+        heading,
+        tuple(sentences),
+        columns if report.incidents else (),
+        tuple(
+            (
+                one.name,
+                moment_text(one.began_at, report.timezone),
+                "still open" if one.ended_at is None else in_words(one.ended_at - one.began_at),
+                one.severity,
+                "yes" if one.acknowledged else "no",
+                ", ".join(one.owners),
+                one.title,
+            )
+            for one in report.incidents
+        ),
+    )
+
+
+def _corrections(report: PeriodReport) -> Section:
+    made = report.corrections or ()
+    zone = report.timezone
+    return Section(
+        "Corrections",
+        ("The numbers above contain these corrections.",) if made else ("None in this period.",),
+        ("Objective", "From", "To", "Reason", "Author", "Made") if made else (),
+        tuple(
+            (
+                one.slo,
+                moment_text(one.start, zone),
+                moment_text(one.end, zone),
+                one.reason,
+                one.author,
+                moment_text(one.made_at, zone),
+            )
+            for one in made
+        ),
+    )
+
+
+def _plain(section: Section) -> Section:
+    """Return a section in which no text of others steers a terminal or a browser."""
+
+    def clean(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(printable, texts))
+
+    return Section(
+        printable(section.heading),
+        clean(section.sentences),
+        section.columns,
+        tuple(clean(row) for row in section.rows),
+        section.level,
+    )
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else ratio(share)
+
+
+def _number(events: float) -> str:
+    """Return a number of events: whole ones with separators, as seconds of readiness are many."""
+    return f"{events:,.0f}"

@@ -1,0 +1,476 @@
+"""`tritonwatch report` on a real Prometheus over a month whose events the test made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from support import history
+from support.bridge_simulation import body_of
+from support.tools import ROOT
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.store import Store
+from triton_slo import names
+from triton_slo.report.reported_period import ReportedPeriod, parse_period
+from tritonwatch import access
+from tritonwatch.cli import main
+from tritonwatch.commands import report
+
+STEP = 300
+AGE = 7
+"""Seconds by which a record is older than the whole 5 minutes that follow it."""
+DAY = 86_400
+Span = tuple[float, float]
+
+
+def unix(text: str, zone: str = "UTC") -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+FIRST = unix("2025-08-29")
+LAST = unix("2025-10-03")
+START, END = unix("2025-09-01"), unix("2025-10-01")
+TIMES = np.arange(FIRST, LAST + 1, STEP)
+
+
+@dataclass(frozen=True)
+class MadeGroup:
+    """Events of a model, made at random; `alive` is when it serves, `recorded` how long its series are there."""
+
+    model: str
+    failing: float
+    seed: int
+    pace: float = 300.0
+    alive: Span = (FIRST, LAST + 1)
+    recorded: Span = (FIRST, LAST + 1)
+    target: float = 0.999
+    more: Sequence[tuple[str, Mapping[str, str], Span, float]] = ()
+    """Other recorded series: name, labels besides those of the group, when, value."""
+
+    @property
+    def events(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Failed and all events of the 5 minutes before each time."""
+        rng = np.random.default_rng(self.seed)
+        total = rng.poisson(self.pace * (1.5 + np.sin(TIMES / 9_000)))
+        total[(self.alive[0] >= TIMES) | (self.alive[1] < TIMES)] = 0
+        return rng.binomial(total, self.failing), total
+
+    def truth(self, span: Span) -> tuple[int, int]:
+        """Failed and all events in a span of time."""
+        inside = (span[0] < TIMES) & (span[1] >= TIMES)
+        error, total = self.events
+        return int(error[inside].sum()), int(total[inside].sum())
+
+
+@dataclass(frozen=True)
+class MadeObjective:
+    slo: str
+    owner: str
+    groups: Sequence[MadeGroup]
+    window: str = "30d"
+    recorded: Sequence[Span] = ((FIRST, LAST + 1),)
+    excluded: Mapping[str, Span] | None = None
+
+    def series(self) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+        own = {names.SLO: self.slo, names.INDICATOR: "errors"}
+        about = {names.OWNER: self.owner, "target": "0.999", "window": self.window}
+        yield names.INFO, {**own, **about}, [(at - AGE, 1.0) for at in TIMES if self.is_recorded(at)]
+        for reason, span in (self.excluded or {}).items():
+            times = [(at - AGE, 1.0) for at in TIMES if span[0] < at <= span[1]]
+            yield names.SLI_EXCLUDED, {**own, names.REASON: reason}, times
+        for group in self.groups:
+            labels = {**own, "model": group.model, "version": "1"}
+            yield from self._sums(group, labels)
+            times = [
+                at for at in TIMES if self.is_recorded(at) and group.recorded[0] <= at < group.recorded[1]
+            ]
+            yield (
+                names.OBJECTIVE_RATIO,
+                labels,
+                [(at - AGE, group.target) for at in times if at % 3600 <= STEP],
+            )
+            for name, besides, span, value in group.more:
+                yield (
+                    name,
+                    {**labels, **besides},
+                    [(at - AGE, value) for at in times if span[0] < at <= span[1]],
+                )
+
+    def is_recorded(self, at: float) -> bool:
+        return any(start <= at < end for start, end in self.recorded)
+
+    def _sums(
+        self, group: MadeGroup, labels: Mapping[str, str]
+    ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+        """Running sums as the rules keep them: they begin again after a pause of over a day."""
+        sums: dict[str, list[tuple[float, float]]] = {names.ERROR: [], names.TOTAL: [], "since": []}
+        error, total = 7_000.0, 9_000_000.0
+        since, last = group.recorded[0], group.recorded[0]
+        for at, failed, events in zip(TIMES, *group.events, strict=True):
+            error, total = error + failed, total + events
+            if not (self.is_recorded(at) and group.recorded[0] <= at < group.recorded[1]):
+                continue
+            if at - last > DAY or (at == since and since > FIRST):
+                error, total, since = float(failed), float(events), at
+            last = at
+            if at % 3600 <= STEP:  # a history that is read in seconds: the report asks at whole hours
+                sums[names.ERROR].append((at - AGE, error))
+                sums[names.TOTAL].append((at - AGE, total))
+                sums["since"].append((at - AGE, since - AGE))
+        yield names.SLI_EVENTS_SINCE, labels, sums.pop("since")
+        for event, points in sums.items():
+            yield names.SLI_EVENTS_SUM, {**labels, names.EVENT: event}, points
+
+
+HOSTILE = '<script>alert(1)</script>|`evil`"\n\x1b[2J'
+MAINTENANCE = (unix("2025-09-10T02:00"), unix("2025-09-10T08:00"))
+PAUSE = (unix("2025-09-14"), unix("2025-09-16T12:00"))
+SILENT = (unix("2025-09-21"), unix("2025-09-21T10:00"))
+SOURCE = (names.SLI_SOURCE, {names.SOURCE: "decomposed"}, (FIRST, LAST), 1.0)
+MADE = (
+    MadeObjective(
+        "answers",
+        "search",
+        (
+            MadeGroup("good", 0.0005, 1),
+            MadeGroup("bad", 0.002, 2),
+            MadeGroup(HOSTILE, 0.002, 3),
+            MadeGroup(
+                "new", 0.0004, 4, alive=(unix("2025-09-17"), LAST), recorded=(unix("2025-09-17"), LAST)
+            ),
+            MadeGroup("idle", 0.0, 5, pace=0.0),
+            # Unloaded, and not recorded any more a week later.
+            MadeGroup(
+                "gone", 0.001, 6, alive=(FIRST, unix("2025-09-05")), recorded=(FIRST, unix("2025-09-12"))
+            ),
+        ),
+    ),
+    MadeObjective("calendar", "search", (MadeGroup("good", 0.0005, 7),), "month, America/Havana"),
+    MadeObjective(
+        "maintained", "ads", (MadeGroup("good", 0.0005, 8),), excluded={"maintenance": MAINTENANCE}
+    ),
+    MadeObjective(
+        "paused",
+        "ads",
+        (MadeGroup("good", 0.0005, 9),),
+        recorded=((FIRST, PAUSE[0] + 1), (PAUSE[1], LAST + 1)),
+    ),
+    MadeObjective("short", "ads", (MadeGroup("good", 0.0, 10),), recorded=((unix("2025-09-12"), LAST + 1),)),
+    MadeObjective("ended", "ads", (MadeGroup("good", 0.0, 11),), recorded=((FIRST, unix("2025-09-28") + 1),)),
+    MadeObjective(
+        "silent",
+        "",
+        (MadeGroup("good", 0.0005, 12, more=[(names.UNKNOWN, {names.REASON: "vanished"}, SILENT, 1.0)]),),
+    ),
+    MadeObjective(
+        "guessed",
+        "",
+        (
+            MadeGroup("near", 0.0009, 13, more=[SOURCE, (names.ESTIMATE_ERROR, {}, (FIRST, LAST), 0.001)]),
+            MadeGroup("far", 0.0001, 14, more=[SOURCE, (names.ESTIMATE_ERROR, {}, (FIRST, LAST), 0.0002)]),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    text = history.openmetrics(one for objective in MADE for one in objective.series())
+    with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def objectives(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """Objective -> what the report has of it."""
+    out = tmp_path_factory.mktemp("report") / "report.json"
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--format", "json"]
+
+    assert 0 == main([*words, "--out", str(out)])
+
+    return {
+        one["slo"]: {**one, "owner": owner["owner"]}
+        for owner in json.loads(out.read_text())["owners"]
+        for one in owner["objectives"]
+    }
+
+
+def groups(objective: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {one["group"]["model"]: one for one in objective["groups"]}
+
+
+def results(objective: Mapping[str, Any]) -> dict[str, str]:
+    return {model: one["result"] for model, one in groups(objective).items()}
+
+
+@pytest.mark.real
+def test_events_are_those_that_happened(objectives: Mapping[str, Any]) -> None:
+    """Of a whole month, of a month on another clock, of a model that came and of one that went."""
+    span = {"calendar": (unix("2025-09-01", "America/Havana"), unix("2025-10-01", "America/Havana"))}
+    for made in MADE:
+        if made.slo in ("paused", "short", "ended"):
+            continue
+        found = groups(objectives[made.slo])
+        for group in made.groups:
+            truth = group.truth(span.get(made.slo, (START, END)))
+
+            assert truth == (found[group.model]["failed_events"], found[group.model]["events"]), group.model
+
+
+@pytest.mark.real
+def test_the_sli_weighs_events_and_not_models(objectives: Mapping[str, Any]) -> None:
+    """An objective's SLI is the share of good events of all of its models together."""
+    error, total = map(sum, zip(*(group.truth((START, END)) for group in MADE[0].groups), strict=True))
+
+    assert pytest.approx(1 - error / total) == objectives["answers"]["sli"]
+
+
+@pytest.mark.real
+def test_each_model_is_judged_and_an_objective_is_as_good_as_its_worst(objectives: Mapping[str, Any]) -> None:
+    """Met, missed, without events; one that missed is enough for the objective to be missed."""
+    assert {
+        "good": "met",
+        "bad": "missed",
+        HOSTILE: "missed",
+        "new": "met",
+        "idle": "no events",
+        "gone": "missed",
+    } == results(objectives["answers"])
+    assert "missed" == objectives["answers"]["result"]
+    assert ("met", "met") == (objectives["calendar"]["result"], objectives["maintained"]["result"])
+    spent = groups(objectives["answers"])["bad"]["budget_spent"]
+    error, total = MADE[0].groups[1].truth((START, END))
+    assert pytest.approx(error / total / 0.001) == spent
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("slo", "note"),
+    [
+        ("short", "recorded only from 2025-09-12 00:00"),
+        ("ended", "recorded only until 2025-09-28 00:00"),
+        ("paused", "not recorded for 2d 12h in between, the longest from 2025-09-14 00:00"),
+    ],
+)
+def test_a_history_with_parts_missing_is_never_met(
+    objectives: Mapping[str, Any], slo: str, note: str
+) -> None:
+    """What is recorded is good, and the rest is not known: the result is unknown, and the missing time is named."""
+    assert "unknown" == objectives[slo]["result"]
+    assert note in " ".join(objectives[slo]["notes"])
+    assert objectives[slo]["sli"] > 0.999
+
+
+@pytest.mark.real
+def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
+    objectives: Mapping[str, Any],
+) -> None:
+    """Events of before and after a pause of days are counted; those in it are missing."""
+    (group,) = MADE[3].groups
+    # The sum that begins again holds the 5 minutes before its first record.
+    spans = ((START, PAUSE[0]), (PAUSE[1] - STEP, END))
+    error, total = map(sum, zip(*map(group.truth, spans), strict=True))
+    (found,) = objectives["paused"]["groups"]
+
+    assert (error, total) == (found["failed_events"], found["events"])
+    assert pytest.approx(PAUSE[1] - PAUSE[0], abs=600) == found["missing_seconds"]
+
+
+@pytest.mark.real
+def test_excluded_and_unknown_time_is_named(objectives: Mapping[str, Any]) -> None:
+    """Excluded time does not count; unknown time counts against an objective as far as it could have failed."""
+    assert {"maintenance": 6 * 3600} == objectives["maintained"]["excluded_seconds"]
+    assert ["excluded for 6h: maintenance"] == objectives["maintained"]["notes"]
+    (silent,) = objectives["silent"]["groups"]
+    assert (36_000, "unknown") == (silent["unknown_seconds"], silent["result"])
+    assert "nothing is known of 10h" == silent["reason"]
+
+
+@pytest.mark.real
+def test_an_estimate_is_marked_and_judged_with_its_error(objectives: Mapping[str, Any]) -> None:
+    """Within its error of the target the result is unknown; further away it is what it is, and marked."""
+    assert {
+        "near": "unknown (estimated, +-0.1 points)",
+        "far": "met (estimated, +-0.02 points)",
+    } == results(objectives["guessed"])
+    assert "unknown (estimated)" == objectives["guessed"]["result"]
+    assert (
+        "within the error of the estimate (+-0.1 points)" == groups(objectives["guessed"])["near"]["reason"]
+    )
+
+
+@pytest.mark.real
+def test_owners_are_summed_up_and_chosen(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each owner has a line with how many objectives were met; `--owner` leaves the others out."""
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09"]
+    assert 0 == main(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert "| search | 2 | 1 | 1 | 0 | 0 |" in lines
+    assert "| ads | 4 | 1 | 0 | 3 | 0 |" in lines
+    assert "| no owner | 2 | 0 | 0 | 2 | 0 |" in lines
+
+    assert 0 == main([*words, "--owner", "ads"])
+    only = capsys.readouterr().out
+    assert "search" not in only
+    assert "| maintained | met |" in only
+
+    assert 1 == main([*words, "--owner", "asd"])
+    assert "'asd'; did you mean ads?" in capsys.readouterr().err
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_a_hostile_name_is_only_text(prometheus: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No name of a model becomes markup, a cell of a table or a command to a terminal; nothing is loaded."""
+    assert 0 == main(["report", "--prometheus", prometheus, "--period", "2025-09", "--format", form])
+    text = capsys.readouterr().out
+
+    assert "<script" not in text.replace(r"\<script", "")
+    assert "\x1b" not in text
+    assert "alert(1)" in text
+    assert not any(word in text for word in ("http://", "https://", "src=", "href="))
+    if form == "markdown":
+        assert r"\|\`evil\`" in text
+
+
+@pytest.mark.real
+def test_a_period_without_records_is_an_error(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty report would read as if nothing had been missed."""
+    assert 1 == main(["report", "--prometheus", prometheus, "--period", "2025-05"])
+    assert "no record of any objective in 2025-05" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_an_objective_that_was_never_recorded_is_named(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An objective of the files of which Prometheus has nothing is unknown, not left out."""
+    (tmp_path / "one.yaml").write_text("name: forgotten\nowner: ads\ntarget: 99%\nindicator: errors\n")
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--objectives", str(tmp_path)]
+    assert 0 == main(words)
+    assert "| forgotten | unknown | - | 0 | 0 | 0 of 0 met | nothing was recorded in this period |" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.real
+def test_a_quarter_is_the_sum_of_its_months(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A history that begins in the last days of August does not show that the third quarter was met."""
+    words = ["report", "--prometheus", prometheus, "--period", "2025-Q3", "--format", "json"]
+    assert 0 == main(words)
+    owners = json.loads(capsys.readouterr().out)["owners"]
+    found = {one["slo"]: one for owner in owners for one in owner["objectives"]}
+
+    assert "unknown" == found["maintained"]["result"]
+    error, total = MADE[2].groups[0].truth((FIRST, END))
+    (group,) = found["maintained"]["groups"]
+    assert pytest.approx((error, total), abs=1_000) == (group["failed_events"], group["events"])
+
+
+@pytest.mark.parametrize(
+    ("words", "now", "name"),
+    [
+        ("2026-10", "2030-01-01", "2026-10"),
+        ("2026-Q3", "2030-01-01", "2026-Q3"),
+        ("last-month", "2026-01-31", "2025-12"),
+        ("this-month", "2026-01-31", "2026-01"),
+        ("last-quarter", "2026-02-01", "2025-Q4"),
+        ("this-quarter", "2026-12-31", "2026-Q4"),
+    ],
+)
+def test_a_period_is_named(words: str, now: str, name: str) -> None:
+    """By its number, or by how far it is from now."""
+    assert name == parse_period(words, unix(now)).name
+
+
+def test_a_month_begins_on_the_clocks_of_its_zone() -> None:
+    """Also where its first hour comes twice, and where summer time ends within it."""
+    november = ReportedPeriod("month", 2026, 11).in_zone("America/Havana")
+    october = ReportedPeriod("month", 2026, 10).in_zone("Europe/Berlin")
+
+    assert unix("2026-11-01T00:00", "America/Havana") == november.start
+    assert 31 * DAY + 3600 == october.end - october.start
+
+
+@pytest.mark.parametrize("words", ["2026-13", "2026-Q5", "october", "2026", "2999-01", ""])
+def test_another_period_is_wrong_usage(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt period, and one that has not begun."""
+    assert 2 == main(["report", "--prometheus", "http://127.0.0.1:9", "--period", words])
+    assert "--period" in capsys.readouterr().err
+
+
+def recorded_by_a_bridge(folder: Path) -> None:
+    """Three pages: of August, of September, and one of September that another owner has and nobody ended."""
+    store = Store(folder / DATABASE_FILE, lambda _severity: "#alerts")
+    moments = (("bert", "2025-08-20", "ads", 600.0), ("resnet", "2025-09-11", "ads", 600.0))
+    for model, day, owner, seconds in (*moments, ("whisper", "2025-09-20", "search", None)):
+        start = unix(day)
+        for end in (None, seconds):
+            ended = {model: (start, start + end)} if end else {}
+            body = json.loads(body_of(model, {} if end else {model: start}, ended))
+            for alert in body["alerts"]:
+                alert["labels"]["owner"] = owner
+            store.receive(parse(json.dumps(body).encode()), start + 30 + (end or 0))
+            if seconds is None:
+                break
+    store.close()
+
+
+@pytest.mark.real
+def test_incidents_of_the_period_are_listed(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that were open in it, of all owners or of one; what the bridge has deleted by then is said."""
+    recorded_by_a_bridge(tmp_path)
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--bridge-data", str(tmp_path)]
+
+    assert 0 == main(words)
+    page = capsys.readouterr().out
+    assert 0 == main([*words, "--owner", "ads", "--format", "json"])
+    only = json.loads(capsys.readouterr().out)
+
+    assert "2 incidents, 2 pages among them." in page
+    assert "The bridge no longer has incidents that ended before 20" in page
+    assert "bert" not in page
+    (line,) = [line for line in page.splitlines() if "resnet" in line]
+    assert ["2025-09-11 00:00", "10m", "critical", "no", "ads"] == [
+        cell.strip() for cell in line.split("|")[2:7]
+    ]
+    (line,) = [line for line in page.splitlines() if "whisper" in line]
+    assert "| still open | critical | no | search |" in line
+    assert ["critical"] == [one["severity"] for one in only["incidents"]]
+    assert only["incidents_known_from"] > END
+
+
+PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_option() -> None:
+    """Those of the access to Prometheus are on the page of `status`."""
+    parser = argparse.ArgumentParser(add_help=False)
+    report.configure(parser)
+    own = {word for action in parser._actions for word in action.option_strings}
+    shared = argparse.ArgumentParser(add_help=False)
+    access.add_arguments(shared)
+    own -= {word for action in shared._actions for word in action.option_strings}
+
+    assert [] == sorted(option for option in own if f"`{option}" not in PAGE)
+
+
+@pytest.mark.real
+def test_the_page_names_every_field(objectives: Mapping[str, Any]) -> None:
+    """Each field of the JSON of an objective and of a group is explained."""
+    fields = {field for one in objectives.values() for field in (*one, *one["groups"][0])}
+
+    assert [] == sorted(field for field in fields if f"`{field}`" not in PAGE)
