@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from functools import partial
+from itertools import chain, zip_longest
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-LONGEST = (
+WAITING = (
     "alerts/test_bridge_real.py",
     "docs/test_recipes_real.py",
     "compose/test_demo.py",
@@ -48,23 +49,37 @@ LONGEST = (
     "exporters/test_restart_real.py",
     "dashboards/test_panels_demo.py",
     "alerts/test_explicit_failures_real.py",
-    "slo/test_pauses.py",
+    "slo/test_counted_by_all_real.py",
+)
+"""Files of half a minute or more that mostly wait for servers, by `pytest --durations`."""
+
+COMPUTING = (
     "slo/test_calendar_periods.py",
+    "slo/test_pauses.py",
     "slo/test_backtest_rules.py",
     "slo/test_scenarios_of_estimates.py",
+    "alerts/test_alert_settings.py",
+    "slo/test_rules_shipped.py",
+    "slo/test_scenarios.py",
+    "alerts/test_alert_noise.py",
 )
-"""Files of half a minute or more, by `pytest --durations`: first those that mostly wait for servers,
-beside which the others work, so that no worker is left with one."""
+"""Files in which promtool works for ten seconds or more."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin, then those that start real servers, then the others."""
-    real = {item.path for item in items if item.get_closest_marker("real")}
+    """Let the longest files begin, then those that start real servers, and a file that computes between any two.
 
-    def rank(item: pytest.Item) -> int:
-        folder_and_file = "/".join(item.path.parts[-2:])
-        if folder_and_file in LONGEST:
-            return LONGEST.index(folder_and_file)
-        return len(LONGEST) + (item.path not in real)
+    While some workers wait for servers the others so use the cores, and no long file is left for the end.
+    """
+    real = {_file(item) for item in items if item.get_closest_marker("real")}
+    files = dict.fromkeys(map(_file, items))
+    waiting = [*WAITING, *(file for file in files if file in real and file not in (*WAITING, *COMPUTING))]
+    computing = [*COMPUTING, *(file for file in files if file not in real)]
+    pairs = zip_longest(waiting, computing)
+    rank = {file: place for place, file in enumerate(chain.from_iterable(pairs)) if file}
+    items.sort(key=lambda item: rank[_file(item)])
 
-    items.sort(key=rank)
+
+def _file(item: pytest.Item) -> str:
+    """Folder and name, which the lists give."""
+    return "/".join(item.path.parts[-2:])
