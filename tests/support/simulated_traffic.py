@@ -15,22 +15,30 @@ Draw = Callable[[int], Floats]
 
 @dataclass(frozen=True)
 class Requests:
-    """When each request ended, how long it took and waited before (seconds), and which execution answered it."""
+    """When each request ended, how long it took and waited before (seconds), and which execution answered it.
+
+    Where `took` are waits alone, the requests `worked` besides.
+    """
 
     ended: Floats
     took: Floats
     execution: npt.NDArray[np.int64]
     waited: Floats
+    worked: Floats | None = None
 
     def until(self, end: float) -> Requests:
         """Those that ended before `end`, in that order."""
         order = np.argsort(self.ended, kind="stable")
         order = order[self.ended[order] < end]
-        return Requests(self.ended[order], self.took[order], self.execution[order], self.waited[order])
+        worked = None if self.worked is None else self.worked[order]
+        return Requests(
+            self.ended[order], self.took[order], self.execution[order], self.waited[order], worked
+        )
 
     def only_waits(self) -> Requests:
         """Their waits, as if these were the requests."""
-        return Requests(self.ended, self.waited, self.execution, np.zeros_like(self.waited))
+        worked = self.took - self.waited
+        return Requests(self.ended, self.waited, self.execution, np.zeros_like(self.waited), worked)
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,17 @@ class Intervals:
     sums: Floats
     executions: Floats
     waits: Floats
+    work: Floats
 
 
 def looked_at(requests: Requests, every: float) -> Intervals:
     """Look at counters that count in whole microseconds."""
     place = np.floor(requests.ended / every).astype(np.int64)
     count = np.bincount(place)
-    sums, waits = (
-        np.bincount(place, weights=np.round(times * 1e6)) / 1e6 for times in (requests.took, requests.waited)
+    worked = np.zeros_like(requests.took) if requests.worked is None else requests.worked
+    sums, waits, work = (
+        np.bincount(place, weights=np.round(times * 1e6)) / 1e6
+        for times in (requests.took, requests.waited, worked)
     )
     _, first = np.unique(requests.execution, return_index=True)
     executions = np.bincount(place[first], minlength=len(count))
@@ -62,6 +73,7 @@ def looked_at(requests: Requests, every: float) -> Intervals:
         sums[busy],
         executions[busy].astype(float),
         waits[busy],
+        work[busy],
     )
 
 

@@ -266,10 +266,11 @@ class Distributions:
             elif gain.requests or seconds or ledger.holds:
                 found = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
-                # Waits of a batch differ by when its requests arrived; those of other models are decomposed.
+                # Waits of a batch differ by when its requests arrived, those of others by the work before them.
                 is_wait = signal == "request" or version in self._batching
                 waited = gain.seconds["queue"] if is_wait else 0.0
-                interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited)
+                worked = 0.0 if is_wait else max(0.0, gain.seconds["request"] - seconds)
+                interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited, worked)
                 if self._estimator is not None:
                     ledger.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS

@@ -67,7 +67,7 @@ class Interval(NamedTuple):
     """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
 
     `units` of them are independent of each other; it `lasted` so many seconds. `waited` of their seconds were
-    in the queue, where the seconds are of whole requests.
+    in the queue, where the seconds are of whole requests; where these are waits, the requests `worked` besides.
     """
 
     end: float
@@ -78,6 +78,7 @@ class Interval(NamedTuple):
     units: float = 1.0
     lasted: float = 1.0
     waited: float = 0.0
+    worked: float = 0.0
 
 
 @dataclass(slots=True)
@@ -180,7 +181,11 @@ class Observations:
         if seconds / requests > LONGEST_REQUEST_SECONDS:
             self.discarded += requests
             return
-        whole = interval._replace(requests=requests, seconds=seconds, units=units)
+        part = requests / interval.requests if interval.requests else 0.0  # with what was held
+        waited, worked = part * interval.waited, part * interval.worked
+        whole = interval._replace(
+            requests=requests, seconds=seconds, units=units, waited=waited, worked=worked
+        )
         self.guarantee.add(requests, seconds)
         before = self._unwatched
         if before is not None and whole.source == "sampled_mean":
@@ -204,6 +209,7 @@ class Observations:
             interval.lasted,
             lowest,
             interval.waited,
+            interval.worked,
         )
         if undecided or self._pending:
             self._pending.append(interval)

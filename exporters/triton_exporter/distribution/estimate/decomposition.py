@@ -22,6 +22,7 @@ from triton_exporter.distribution.estimate.likeness import (
     slow_levels,
     variance_inside,
 )
+from triton_exporter.distribution.estimate.queue_model import QueueModel, queue_model
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
@@ -69,6 +70,7 @@ class _Fit:
     wait_variance_inside: float
     delay: Delay | None
     sizes: Sizes | None
+    queue: QueueModel | None
 
     def group(self, ends: Floats, sums: Sums) -> Places:
         if self.grouping == "none":
@@ -78,15 +80,25 @@ class _Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Intervals in order: when they ended, how long they lasted, their sums of work, and the mean wait in each."""
+    """Intervals in order: when they ended, how long they lasted, their sums of work, and the mean wait in each.
+
+    Where the sums are themselves of waits, `behind` is the mean work of the same requests; else it is 0.
+    """
 
     ends: Floats
     lasted: Floats
     sums: Sums
     waits: Floats
+    behind: Floats
 
     def at(self, chosen: npt.NDArray[np.bool_]) -> _Stretch:
-        return _Stretch(self.ends[chosen], self.lasted[chosen], self.sums.at(chosen), self.waits[chosen])
+        return _Stretch(
+            self.ends[chosen],
+            self.lasted[chosen],
+            self.sums.at(chosen),
+            self.waits[chosen],
+            self.behind[chosen],
+        )
 
     @property
     def between(self) -> float:
@@ -113,6 +125,7 @@ class Decomposition:
     _units: array[float] = field(default_factory=lambda: array("d"))
     _lasted: array[float] = field(default_factory=lambda: array("d"))
     _waits: array[float] = field(default_factory=lambda: array("d"))
+    _behind: array[float] = field(default_factory=lambda: array("d"))
     errors: Sequence[float] = ()
     """Estimated errors at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -130,17 +143,21 @@ class Decomposition:
         lasted: float,
         lowest: float = 0.0,
         waited: float = 0.0,
+        worked: float = 0.0,
     ) -> bool:
         """Take in an interval that ended at `end` and lasted so long, all in seconds.
 
         `units` is how many of its requests are independent: its executions, where one execution answers several.
-        `waited` is the part of `seconds` that the requests waited in the queue.
+        `waited` is the part of `seconds` that the requests waited in the queue. Where `seconds` is itself what they
+        waited, `worked` is what they took besides.
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
         requests, seconds, units = (min(one, _MOST) for one in (requests, seconds, units))
         units = min(max(units, 1.0), requests)
         waited = min(max(waited, 0.0), seconds)
-        row = (end, requests, seconds - waited, units, lasted, waited / max(requests, 1.0))
+        each = max(requests, 1.0)
+        behind = min(max(worked, 0.0), _MOST) / each
+        row = (end, requests, seconds - waited, units, lasted, waited / each, behind)
         with self._lock:
             if len(self._ends) >= MAX_INTERVALS or (
                 self._ends and self._ends[0] < end - 1.25 * STRETCH_SECONDS
@@ -153,7 +170,15 @@ class Decomposition:
         return undecided
 
     def _columns(self) -> tuple[array[float], ...]:
-        return self._ends, self._requests, self._seconds, self._units, self._lasted, self._waits
+        return (
+            self._ends,
+            self._requests,
+            self._seconds,
+            self._units,
+            self._lasted,
+            self._waits,
+            self._behind,
+        )
 
     def _forget(self, until: float) -> None:
         most = len(self._ends) - MAX_INTERVALS * 3 // 4
@@ -209,6 +234,7 @@ class Decomposition:
         mean_weight = 0.0
         if judged.grouping != "none" and unlike > 0:
             mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
+        queue = _queue(kept)
         with self._lock:
             self._fit = _Fit(
                 judged.grouping,
@@ -220,6 +246,7 @@ class Decomposition:
                 wait_variance,
                 delay(sums.units, sums.weight, kept.waits),
                 sizes(sums.units, sums.weight, sums.means),
+                queue,
             )
             self._fitted = undecided
 
@@ -260,7 +287,7 @@ class Decomposition:
         waits_doubt = ((unsure * sums.weight) @ np.abs(spread - (each <= limits))) / total
         requests = sums.weight[:, None]
         seconds = each * requests
-        slowest = np.minimum(requests, np.ceil(seconds / limits - 1e-9) - 1)
+        slowest = np.minimum(requests, np.maximum(np.ceil(seconds / limits - 1e-9) - 1, 0.0))
         either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0) / total
         self.errors = np.minimum(
             0.003 + np.hypot(np.hypot(chance, doubt), waits_doubt), either + 0.0005
@@ -294,6 +321,7 @@ class Decomposition:
             )
             shares = np.where(several[:, None], alike, shares)
             shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
+            shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
             return shares
         group = fit.group(around.ends, around.sums)[-last:]
         for number in np.unique(group[several]):
@@ -310,16 +338,34 @@ class Decomposition:
             mixed = (1 - fit.mean_weight) * found + fit.mean_weight * shares[rows]
             shares[rows] = np.where(known, mixed, shares[rows])
         shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
+        shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
         return shares
 
     def _recent(self, count: int) -> _Stretch:
         """Copies of the last intervals, as sums over independent units."""
         start = len(self._ends) - count
-        ends, requests, seconds, units, lasted, waits = (
+        ends, requests, seconds, units, lasted, waits, behind = (
             np.array(column[start:]) for column in self._columns()
         )
         sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
-        return _Stretch(ends, lasted, sums, waits)
+        return _Stretch(ends, lasted, sums, waits, behind)
+
+
+def _queue(stretch: _Stretch) -> QueueModel | None:
+    """Return a model of the queue whose waits the sums are, where the work behind the waits is known."""
+    if not stretch.behind.any():
+        return None
+    sums = stretch.sums
+    work = Sums(sums.units, stretch.behind * sums.units, sums.weight)
+    return queue_model(stretch.ends, stretch.lasted, work, sums.means)
+
+
+def _queued(queue: QueueModel | None, stretch: _Stretch, limits: Floats, shares: Floats) -> Floats:
+    """`shares` of waits, replaced where the model of the queue knows similar intervals."""
+    if queue is None:
+        return shares
+    found = queue.shares(stretch.sums.weight, stretch.sums.means, stretch.behind, limits)
+    return np.where(np.isnan(found), shares, found)
 
 
 def _judged(stretch: _Stretch) -> tuple[Likeness, float]:
