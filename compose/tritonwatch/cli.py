@@ -30,6 +30,7 @@ VERBS: dict[str, str] = {
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay history and list the alerts that would have fired",
     "bridge": "deliver Alertmanager notifications to Slack, durably",
+    "mcp": "answer the questions of assistants through the Model Context Protocol",
     "incidents": "list the incidents of a bridge, show one, or sum up a week",
     "report": "write which objectives were met in a month or quarter",
     "completion": "print the completion of a shell: bash or zsh",
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Observability and SLOs for NVIDIA Triton Inference Server.",
         epilog="example: tritonwatch demo --once",
     )
-    parser.add_argument("--version", action="version", version=f"tritonwatch {_version()}")
+    parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
     verb: Verb | None = None
     chosen_parser = parser
@@ -112,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.code
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """Return the version of tritonwatch, or where it is run from."""
     try:
         return version("tritonwatch")
     except PackageNotFoundError:

@@ -49,7 +49,7 @@ PARSERS = dict(parsers())
 ASKING = [
     words
     for words, parser in PARSERS.items()
-    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge", "web")
+    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge", "web", "mcp")
 ]
 """Verbs that ask their Prometheus first: `init` asks Triton before, `bridge` and `web` when something is asked."""
 

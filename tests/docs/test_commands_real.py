@@ -23,6 +23,7 @@ NOT_RUN = {
     "docs/slo-live.md: tritonwatch backtest": "the same",
     "README.md: tritonwatch report": "wants a month of history, which test_report.py has",
     "docs/report.md: tritonwatch report": "the same",
+    "README.md: tritonwatch mcp": "answers on standard input and output, as test_assistants.py asks it to",
     "docs/alerts.md: tritonwatch generate --time-scale": "a mention",
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "a mention",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",

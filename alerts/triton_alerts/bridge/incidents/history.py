@@ -86,6 +86,12 @@ def list_incidents(data: Path) -> list[RecordedIncident]:
     ]
 
 
+def last_written(data: Path) -> float | None:
+    """Return the Unix time at which a bridge last wrote to its database; None before it has made its file."""
+    files = (data / DATABASE_FILE, data / f"{DATABASE_FILE}-wal")
+    return max((file.stat().st_mtime for file in files if file.exists()), default=None)
+
+
 @contextmanager
 def _opened(data: Path) -> Iterator[sqlite3.Connection | None]:
     path = data / DATABASE_FILE

@@ -1,0 +1,1 @@
+"""Answers for assistants (Model Context Protocol): the JSON of verbs, with its age and what limits it."""
