@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import bcrypt
 import pytest
 import requests
 from hypothesis import given
@@ -18,11 +20,14 @@ from hypothesis import strategies as st
 
 from support import history, web_fleet
 from support.thorough import examples
+from support.tls import authority, certificate
 from support.tools import ROOT
+from triton_exporter.http.web_config import load_web_config
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.cli import main
 from tritonwatch.web.reading import Reader
+from tritonwatch.web.sources import Sources
 
 MODELS = 120
 HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
@@ -207,6 +212,31 @@ def test_no_page_allows_a_script_or_a_style_of_its_own(site: str) -> None:
         assert not re.search(
             r"<script(?! src)|\sstyle=|<style|\son\w+=|https?://", response.text.replace(site, "")
         ) or ("127.0.0.1" in response.text)
+
+
+def test_the_pages_have_the_tls_and_the_users_of_the_web_configuration(tmp_path: Path) -> None:
+    """The file is that of the exporter: a renewed certificate is served, and only the right password admitted."""
+    authority(tmp_path)
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
+    files = "tls_server_config: {cert_file: server.pem, key_file: server.key}"
+    (tmp_path / "web.yml").write_text(f"{files}\nbasic_auth_users: {{ops: '{stored}'}}\n")
+    ca = str(tmp_path / "ca.pem")
+    with (
+        Prometheus(Access("http://127.0.0.1:1")) as client,
+        web_fleet.served(Sources(Reader(client, 60.0)), load_web_config(tmp_path / "web.yml")) as url,
+    ):
+        codes = [
+            requests.get(url + path, auth=auth, verify=ca, timeout=10).status_code
+            for path in ("/", "/static/site.css")
+            for auth in (None, ("ops", "wrong"), ("ops", "correct horse"))
+        ]
+        address = ("localhost", int(url.rpartition(":")[2]))
+        before = ssl.get_server_certificate(address, ca_certs=ca)
+        certificate(tmp_path, "server", "ca")
+        after = ssl.get_server_certificate(address, ca_certs=ca)
+
+    assert [401, 401, 200] * 2 == codes
+    assert before != after == (tmp_path / "server.pem").read_text()
 
 
 def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:

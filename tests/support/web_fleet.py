@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 
+from triton_exporter.catalogue import state
+from triton_exporter.duration import parse_seconds
+from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.objective_files import load
@@ -70,6 +74,72 @@ def _vanished(end: float, slo: str, model: str) -> Iterator[Recorded]:
     yield names.OBJECTIVE_RATIO, labels, [(end - 60, 0.99), (end, 0.99)]
 
 
+STEP = 300
+"""Seconds between two points of the incident's history."""
+
+
+def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterator[Recorded]:
+    """A month of one group: it failed for an hour, was unknown later, and fails again since half an hour."""
+    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "2"}
+    times = [end - STEP * i for i in range(30 * 86_400 // STEP, -1, -1)]
+    failing = [end - 1800 < at or end - 20 * 3600 < at <= end - 19 * 3600 for at in times]
+    gone = [end - 9 * 3600 < at <= end - 8 * 3600 for at in times]
+
+    def every(name: str, values: Sequence[float | bool], **more: str) -> Recorded:
+        """A series that is not there while the group is unknown."""
+        here = [(at, float(one)) for at, one, away in zip(times, values, gone, strict=True) if not away]
+        return name, {**labels, **more}, here
+
+    def only(name: str, where: Sequence[bool], **more: str) -> Recorded:
+        return name, {**labels, **more}, [(at, 1.0) for at, one in zip(times, where, strict=True) if one]
+
+    def mean(steps: int) -> list[float]:
+        sums = [0, *accumulate(failing)]
+        return [(sums[i + 1] - sums[max(0, i + 1 - steps)]) / min(steps, i + 1) for i in range(len(times))]
+
+    spent = [0.1 + 0.4 * i / len(times) + 0.022 * failed for i, failed in enumerate(accumulate(failing))]
+    yield every(names.PERIOD_BUDGET_REMAINING, [1 - one for one in spent])
+    yield every(names.PERIOD_BURN_RATE, spent)
+    yield every(names.OBJECTIVE_RATIO, [0.99] * len(times))
+    yield every(names.THRESHOLD_SECONDS, [0.5] * len(times))
+    yield every(names.LAST_SEEN, times)
+    for window in ("5m", "30m", "1h", "2h", "6h", "1d", "3d"):
+        burned = mean(round(parse_seconds(window) / STEP))
+        yield every(names.sli_error(window), [0.003 + 0.2 * one for one in burned])
+    yield every(names.CURRENT_BURN_RATE, [0.3 + 20 * one for one in mean(1)])
+    for event, rates in (
+        (names.TOTAL, [20.0] * len(times)),
+        (names.ERROR, [0.06 + 4 * one for one in mean(1)]),
+    ):
+        yield every(names.sli_events("5m"), rates, event=event)
+        yield every(names.SLI_EVENTS_SUM, [*accumulate(one * STEP for one in rates)], event=event)
+    for part in ("enough", "now"):
+        for tier in ("page_fast", "page_slow"):
+            yield only(names.burn_part(part), failing, tier=tier)
+    alert = {
+        "alertname": "TritonLatencyBudgetBurn",
+        "component": "slo",
+        "severity": "critical",
+        "alertstate": "firing",
+    }
+    yield only(names.ALERTS, failing, tier="page_fast", **alert)
+    yield only(names.UNKNOWN, gone, reason="vanished")
+    yield every(names.SLI_SOURCE, [1] * len(times), source="decomposed")
+    yield every(names.ESTIMATE_ERROR, [0.004] * len(times))
+    cause = {names.INDICATOR: slo, "model": model, "version": "2"}
+    for name, share in (("queue", 0.7), ("compute_infer", 0.25), ("compute_input", 0.05)):
+        yield names.CAUSE_SHARE, {**cause, names.CAUSE: name}, [(at, share) for at in times]
+    ready = [(at, 1.0) for at in times if end - 21 * 3600 < at <= end - 21 * 3600 + STEP]
+    yield (
+        names.BECAME_READY,
+        {"job": "triton-exporter", "instance": "a:9401", "model": model, "version": "2"},
+        ready,
+    )
+    for edge, count in zip(("0.1", "0.25", "0.5", "1.0", "+Inf"), (30, 60, 85, 98, 100), strict=True):
+        of = {"job": "triton-exporter", "instance": "a:9401", "model": model, "version": "2", "le": edge}
+        yield state.REQUEST_DURATION.bucket, of, [(at, count * i) for i, at in enumerate(times)]
+
+
 @contextmanager
 def pages(
     prometheus: str, *, objectives: Path | None = None, every: float = 15.0
@@ -83,14 +153,14 @@ def pages(
 
 
 @contextmanager
-def served(sources: Sources) -> Iterator[str]:
+def served(sources: Sources, web: WebConfig | None = None) -> Iterator[str]:
     """The pages of these sources on a real server; yields the address without the last slash."""
-    server = http_server(create_app(sources))
+    server = http_server(create_app(sources, web), web.tls if web else None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"{'https' if web and web.tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join(10)

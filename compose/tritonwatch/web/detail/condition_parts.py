@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -109,10 +110,10 @@ class _Tree:
 
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    ">": float.__gt__,
-    ">=": float.__ge__,
-    "<": float.__lt__,
-    "<=": float.__le__,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
 }
 
 

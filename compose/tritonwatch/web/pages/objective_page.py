@@ -142,7 +142,7 @@ class _Shown:
         if self.row.period_ends_in_seconds is None:
             spent = _spent_since(axis, past, self.row)
             if any(value is not None for value in spent):
-                curves.append(Curve("left of it by then, from the window's start", spent, dashed=True))
+                curves.append(Curve("left, counted from the window's start", spent, dashed=True))
         curves.append(Curve("even pace", even, dashed=True))
         return Chart("budget", "Error budget over the period", "share", axis.times, tuple(curves))
 

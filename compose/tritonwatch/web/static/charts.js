@@ -10,6 +10,22 @@
     return unit === "times" ? text + "x" : text;
   };
 
+  const two = (n) => String(n).padStart(2, "0");
+  const utc = (seconds) => {
+    const d = new Date(seconds * 1000);
+    return { day: `${d.getUTCFullYear()}-${two(d.getUTCMonth() + 1)}-${two(d.getUTCDate())}`, clock: `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}` };
+  };
+  // As everywhere on the pages: UTC, the day where it changes, 24 hours.
+  const times = (u, marks) => {
+    let before = "";
+    return marks.map((at) => {
+      const { day, clock } = utc(at), short = day.slice(5);
+      const text = clock === "00:00" && marks.length > 1 && marks[1] - marks[0] >= 86400 ? short : day === before ? clock : `${clock}\n${short}`;
+      before = day;
+      return text;
+    });
+  };
+
   function underlay(chart) {
     return (u) => {
       const { left, top, width, height } = u.bbox, c = u.ctx;
@@ -23,6 +39,8 @@
         c.fillRect(from, top, Math.max(to - from, 2), height);
       }
       c.setLineDash([6, 4]);
+      c.textAlign = "left";
+      c.textBaseline = "bottom";
       c.font = 11 * devicePixelRatio + "px system-ui";
       for (const limit of chart.limits) {
         const y = u.valToPos(limit.value, "y", true);
@@ -64,6 +82,7 @@
     const plot = figure.querySelector(".plot");
     plot.replaceChildren();
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
+    const clock = { label: "UTC", value: (u, at) => (at === null ? "-" : `${utc(at).day} ${utc(at).clock}`) };
     const width = () => Math.max(260, figure.clientWidth);
     const series = chart.curves.map((curve, i) => ({
       label: curve.label,
@@ -76,9 +95,10 @@
     const options = {
       width: width(),
       height: 240,
-      series: [{}, ...series],
+      series: [clock, ...series],
       scales: { y: { range: range(chart), distr: chart.log ? 3 : 1 } },
-      axes: [axis, { ...axis, size: 64, values: (u, marks) => marks.map((v) => (v === null ? "" : short(v, chart.unit))) }],
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      axes: [{ ...axis, values: times }, { ...axis, size: 64, values: (u, marks) => marks.map((v) => (v === null ? "" : short(v, chart.unit))) }],
       hooks: { drawAxes: [underlay(chart)] },
       cursor: { drag: { x: true, y: false } },
     };

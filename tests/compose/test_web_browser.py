@@ -1,0 +1,122 @@
+"""The web page in a real Chromium: on a fleet of 1,000 models, and on the incident of one of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser
+
+from support import history, web_fleet
+from support.browser import LOOKS, browsing, looking
+from support.tools import ROOT
+
+pytestmark = pytest.mark.real
+INCIDENT = "/objective?slo=latency&model=ranker&version=2"
+PATHS = ("/?sort=forecast", INCIDENT)
+HOSTILE = "<img src=x onerror=alert(1)>'\"../../etc"
+PICTURED = {
+    (PATHS[0], "light"): "web-overview.png",
+    (INCIDENT, "dark"): "web-objective.png",
+    (PATHS[0], "phone"): "web-phone.png",
+}
+PICTURES = os.environ.get("TRITONWATCH_PICTURES")
+"""A folder to which the pictures of the documentation are written, if it is set."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, or the test is skipped."""
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The pages on a real Prometheus with a made fleet."""
+    end = time.time() // 60 * 60
+    series = [
+        *web_fleet.fleet(1000, end),
+        *web_fleet.incident(end),
+        *web_fleet.group(end, "latency", HOSTILE),
+    ]
+    folder = tmp_path_factory.mktemp("fleet")
+    with (
+        history.serve(history.openmetrics(series), folder, flags=web_fleet.LOOKBACK) as prometheus,
+        web_fleet.pages(prometheus, objectives=ROOT / "slo" / "objectives", every=600) as (url, _),
+    ):
+        yield url
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("path", PATHS, ids=["overview", "objective"])
+def test_everybody_can_use_the_page(browser: Browser, site: str, look: str, path: str) -> None:
+    """axe-core finds nothing serious, nothing is wider than the window, and the browser refuses nothing."""
+    with looking(browser, look) as shown:
+        page = shown.open(site + path)
+        if PICTURES and (name := PICTURED.get((path, look))):
+            width, height = LOOKS[look]["viewport"]["width"], 1150 if path == INCIDENT else 640
+            page.set_viewport_size({"width": width, "height": height})
+            page.screenshot(path=Path(PICTURES) / name)
+
+        assert [] == shown.complaints
+        assert [] == shown.barriers()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_charts_are_drawn_from_the_numbers_of_the_page(browser: Browser, site: str) -> None:
+    """Each figure has a canvas; the policy allowed all that the chart library did."""
+    with looking(browser) as shown:
+        page = shown.open(site + INCIDENT)
+
+        assert (
+            page.locator("figure[data-chart]").count()
+            == page.locator("figure[data-chart] canvas").count()
+            == 3
+        )
+        assert "20.3x" in page.locator("dl.facts").inner_text()
+        assert [] == shown.complaints
+
+
+def test_without_javascript_the_numbers_are_in_tables(browser: Browser, site: str) -> None:
+    """Search, order and pages work as links and forms; every chart is a table."""
+    with looking(browser, java_script_enabled=False) as shown:
+        page = shown.open(f"{site}/?sort=model")
+        page.get_by_role("searchbox").fill("ranker")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_role("link", name="latency").click()
+
+        assert "latency of ranker version 2" == page.get_by_role("heading", level=1).inner_text()
+        page.locator("summary", has_text="Burn rate by window as a table").click()
+        assert "14.4x" in page.get_by_text("Limits:").inner_text()
+        assert page.locator("figure[data-chart=burn] tbody tr").count() > 10
+
+
+def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
+    """The first stop skips to the content; a column is sorted by Enter, and the address keeps the order."""
+    with looking(browser) as shown:
+        page = shown.open(site + "/")
+        page.keyboard.press("Tab")
+        assert "Skip to the content" == page.evaluate("document.activeElement.textContent")
+        page.get_by_role("link", name="Burn now").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/?sort=burn")
+
+        assert "ascending" == page.locator("th[aria-sort]").get_attribute("aria-sort")
+
+
+def test_a_hostile_model_name_does_nothing_in_a_browser(browser: Browser, site: str) -> None:
+    """It is text on the overview and on its own page; no element or request comes from it."""
+    with looking(browser) as shown:
+        page = shown.open(f"{site}/?q={quote('onerror')}")
+        assert 0 == page.locator("main img").count()
+        page.get_by_role("link", name="latency").click()
+        page.wait_for_load_state("networkidle")
+
+        assert HOSTILE in page.get_by_role("heading", level=1).inner_text()
+        assert 0 == page.locator("main img").count()
+        assert [] == shown.complaints
