@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import requests
 
 from support.lived_demo import port_base
 
@@ -52,10 +54,16 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
 def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     """`demo --once` ends with 0 after every step, and leaves no process and only its folder."""
     folder = tmp_path / "demo"
-    demo = _start(folder, "--once")
-    output, _ = demo.communicate(timeout=400)
+    base = port_base()
+    demo = _start(folder, "--once", base=base)
+    output = _read_until(demo, "TritonQueueBudgetBurn")
+    page = requests.get(f"http://127.0.0.1:{base + 8}/?q=saturated+queue", timeout=10).text
+    rest, _ = demo.communicate(timeout=400)
+    output += rest
 
     assert 0 == demo.returncode, output
+    assert re.search("web page +http://127", output), output
+    assert re.search(r'<tr data-state="(burning|exhausted)', page), "the page shows what the alert is about"
     assert "all steps completed" in output
     assert "No such file or directory" in output, "Triton's own reason reaches on-call"
     assert "TritonQueueBudgetBurn" in output

@@ -68,9 +68,9 @@ def _running(directory: Path) -> Iterator[Stack]:
 
 
 def port_base() -> int:
-    """The first of eight ports in a row that are free now."""
+    """The first of nine ports in a row that are free now."""
     for base in range(21000 + os.getpid() % 500 * 16, 60000, 16):
-        if all(port_is_free(base + offset) for offset in range(8)):
+        if all(port_is_free(base + offset) for offset in range(9)):
             return base
     raise AssertionError("no free ports")
 

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("--once", "stop after the last step; exit code 0 if every step happened")
     add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
-    add("--port-base PORT", "first of 8 consecutive ports (default: 19400)", _port, default=19400)
+    add("--port-base PORT", "first of 9 consecutive ports (default: 19400)", _port, default=19400)
     add(
         "--time-scale F",
         "factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",
@@ -51,6 +51,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _port(text: str) -> int:
     port = int(text)
-    if not 1024 <= port <= 65535 - 8:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1024 and {65535 - 8}")
+    if not 1024 <= port <= 65535 - 9:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1024 and {65535 - 9}")
     return port

@@ -40,6 +40,7 @@ class Ports:
         "Alertmanager",
         "notifier",
         "Grafana",
+        "web page",
     )
 
     def __getitem__(self, part: str) -> int:
@@ -77,7 +78,7 @@ class Stack:
     @property
     def addresses(self) -> Mapping[str, str]:
         """Name -> URL of everything a person may want to open."""
-        shown = ["exporter", "Prometheus", "Alertmanager"]
+        shown = ["web page", "exporter", "Prometheus", "Alertmanager"]
         shown += ["Grafana"] if any(child.name == "Grafana" for child in self.children) else []
         found = {name: self.ports.url(name) for name in shown}
         found["exporter"] += "/metrics"
@@ -203,6 +204,12 @@ class Stack:
         )
         if grafana is not None:
             yield grafana, ports.url("Grafana") + "/api/health"
+        web = ["web", "--listen", f"127.0.0.1:{ports['web page']}", "--prometheus", ports.url("Prometheus")]
+        web += ["--objectives", str(files.objectives()), "--bridge-data", str(self.notifier_data)]
+        web += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
+        web += ["--alertmanager", ports.url("Alertmanager")]
+        web += ["--grafana", ports.url("Grafana")] if grafana is not None else []
+        yield self._child("web page", [*own, *web]), ports.url("web page") + "/-/ready"
 
     def _child(self, name: str, command: list[str]) -> Child:
         environment = {"PYTHONUNBUFFERED": "1"}
