@@ -223,7 +223,7 @@ def test_a_summary_names_the_budgets_that_were_spent(
         )
 
     assert [
-        "- fast, resnet: 125 % spent (80 % a week before)",
+        "- fast, resnet: 1.25x spent (80 % a week before)",
         "- fast, bert: 42 % spent (10 % a week before)",
         "- 1 other budget less than 1 % spent",
     ] == page.splitlines()[-3:]

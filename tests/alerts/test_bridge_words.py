@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.slack import check_message
 from support.tools import ROOT
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver import message, terminal
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
@@ -497,6 +497,8 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
     named = [unquote(links(incident, Style(False), f"Silence {number} of 2")[0]) for number in (1, 2)]
 
     assert [] == links(incident, Style(False), "Silence")
+    printed = terminal.render(message.root(incident, Style(False), 1_700_000_600.0), "#triton-alerts")
+    assert "Silence 1 of 2: http://alertmanager:9093/#/silences/new" in printed
     for silence, member in zip(named, (load, page), strict=True):
         assert f'alertname="{member.name}"' in silence
         assert f'severity="{member.severity}"' in silence

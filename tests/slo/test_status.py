@@ -478,6 +478,17 @@ def test_a_state_shows_the_caveats_of_its_source(
     assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 
 
+def test_causes_are_in_words() -> None:
+    """The names of recorded causes are for rules: `state:unknown` is that Triton does not answer."""
+    split = (("state:unknown", 0.6), ("failure:BACKEND", 0.3), ("compute_infer", 0.1))
+    row = GroupStatus("a", "readiness", {"model": "m", "version": "1"}, causes=split)
+    out = io.StringIO()
+
+    Console(file=out, width=220).print(tables([row]))
+
+    assert "Triton does not answer 60%, BACKEND 30%, compute infer 10%" in " ".join(out.getvalue().split())
+
+
 @pytest.mark.parametrize(
     ("reaches_back", "period_began", "shown"),
     [

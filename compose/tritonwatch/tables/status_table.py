@@ -14,6 +14,7 @@ from rich.text import Text
 from triton_exporter.duration import duration_text, in_words
 from triton_exporter.printable import printable
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
+from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
@@ -126,7 +127,7 @@ def table(rows: Sequence[GroupStatus], limit: int = 0) -> Fitted[GroupStatus]:
 
 
 def causes(row: GroupStatus) -> str:
-    return ", ".join(f"{cause} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005)
+    return ", ".join(f"{cause_words(cause)} {share:.0%}" for cause, share in row.causes[:3] if share >= 0.005)
 
 
 def place(row: GroupStatus) -> str:

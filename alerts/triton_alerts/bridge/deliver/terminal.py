@@ -85,7 +85,7 @@ def _block(block: dict[str, Any], width: int) -> Iterator[str]:
     elif kind == "actions":
         for element in block["elements"]:
             if "url" in element:
-                yield f"{element['text']['text'] + ':':<14}{element['url']}"
+                yield f"{element['text']['text'] + ':':<13} {element['url']}"
 
 
 def as_text(body: str) -> str:

@@ -17,6 +17,7 @@ from triton_alerts.bridge.review.listing import acknowledged, title
 from triton_alerts.bridge.text import clean, duration, prose
 from triton_alerts.hours import Hours
 from triton_slo import names
+from triton_slo.burn.amounts import burn_rate
 from triton_slo.problem import count
 from triton_slo.prometheus import Prometheus
 from triton_slo.report.markup import literal
@@ -183,7 +184,7 @@ def _objective(labels: dict[str, str]) -> str:
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    return f"{100 * share:.0f} %" if share <= 1 else burn_rate(share)
 
 
 def _cut(lines: Sequence[str]) -> tuple[str, ...]:
