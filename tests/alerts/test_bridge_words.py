@@ -31,6 +31,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.sample import sample
+from triton_exporter.lifecycle.reasons import NOT_LISTED
 from triton_slo.indicators import Errors, Latency, Readiness
 from triton_slo.indicators.indicator import Indicator
 
@@ -243,6 +244,21 @@ def test_without_prometheus_the_first_step_is_that_for_the_cause_in_the_text(
 
     step = step.replace("`", "ˋ")  # no markup in a text of the alert
     assert [f"*First step*\n{before}{step}"] == [one for one in shown if one and "First step" in one]
+
+
+def test_a_model_that_triton_does_not_list_has_the_first_step_of_a_missing_one() -> None:
+    """The first evaluation knows no cause yet; the exporter's reason is there."""
+    member = failed_load().members["f"]
+    labels = {**member.labels, "alertname": Readiness.burn_alert, "indicator": "readiness"}
+    texts = {"action": Readiness.all_steps(), "description": "It burns."}
+    changed = member.model_copy(update={"annotations": texts, "labels": labels})
+    evidence = Evidence(at=1.0, reasons={"ranker": NOT_LISTED})
+    burning = failed_load(members={"f": changed}, evidence=evidence)
+
+    shown = json.dumps(message.root(burning, Style(), 2.0).blocks)
+
+    assert "*First step*\\nSearch Triton's log for the model's name" in shown
+    assert Readiness.first_step not in shown
 
 
 @pytest.mark.parametrize("own", ["", "Ask the owner."])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from triton_exporter.lifecycle.load_time import NEVER_SEEN, LoadTime, follow
-from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
@@ -24,7 +24,6 @@ _LISTED_BARE = (
 )
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 _REMOVED = Claim(UNLOADED, reason="Triton does not list it any more: it was unloaded and its files removed")
-_NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +246,7 @@ class Lifecycle:
     def _why_missing(self, model: str, *, listed: bool) -> str:
         if model in self._failing:
             return self.last_failures[model].text
-        return _LISTED_BARE if listed else _NOT_LISTED
+        return _LISTED_BARE if listed else NOT_LISTED
 
     def _absent(self, found: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
         """Versions that should serve and that Triton does not list, or lists bare."""

@@ -203,7 +203,10 @@ def _short_history(plan: Plan) -> _Fact:
     if plan.objective.calendar:
         began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
     query = f"time() - ({began}) < {number(round(WHOLE_PERIOD * plan.period_seconds, 3))}"
-    words = " There is data of the last {{ .Value | humanizeDuration }} only."
+    words = (
+        " There is data of {{ if lt .Value 60.0 }}less than a minute"
+        "{{ else }}the last {{ .Value | humanizeDuration }} only{{ end }}."
+    )
     return _Fact(f'label_replace({query}, "{names.RUNG}", "new", "", "")', names.RUNG, words)
 
 

@@ -10,7 +10,7 @@ import re
 from triton_alerts.bridge.incidents.incident import FIRST_STEP, SPLIT, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
 from triton_slo.burn.causes import cause_words, named_in
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
@@ -44,11 +44,17 @@ def brief(incident: Incident, lead: Member) -> str:
 def largest(incident: Incident, lead: Member) -> str:
     """Return the cause in words, for a list: else the largest part of the split in the message; or nothing."""
     split = dict(incident.evidence.facts).get(SPLIT, "") if incident.evidence is not None else ""
-    return cause_words(cause(incident, lead)) or _SHARE.sub("", split.partition(",")[0]) or _named(lead)
+    return (
+        cause_words(cause(incident, lead))
+        or _SHARE.sub("", split.partition(",")[0])
+        or _named(incident, lead)
+    )
 
 
-def _named(lead: Member) -> str:
-    return named_in(lead.annotations.get("description", ""))
+def _named(incident: Incident, lead: Member) -> str:
+    """Return what the alert's text names, else what the exporter sees."""
+    named = named_in(lead.annotations.get("description", ""))
+    return named or ("missing" if NOT_LISTED in _reasons(incident, lead) else "")
 
 
 def first_step(incident: Incident, lead: Member) -> str:
@@ -57,7 +63,7 @@ def first_step(incident: Incident, lead: Member) -> str:
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own.endswith(kind.all_steps()):
         known = dict(incident.evidence.facts) if incident.evidence is not None else {}
-        step = known.get(FIRST_STEP) or kind.step_for_words(_named(lead))
+        step = known.get(FIRST_STEP) or kind.step_for_words(_named(incident, lead))
         own = own.removesuffix(kind.all_steps()) + step
     steps = _STEPS.get(lead.labels.get("alertname", ""), {})
     if lead.annotations.get("cause", "") in steps:
