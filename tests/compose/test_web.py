@@ -144,22 +144,14 @@ def test_fifty_viewers_cost_prometheus_what_one_costs(prometheus: str) -> None:
     """Prometheus itself counts the queries: a dozen at most for a page, and none more for 49 further viewers."""
     for path in ("/", "/objective?slo=latency&model=model-0001&version=1"):
         with web_fleet.pages(prometheus, every=60.0) as (url, _):
-            before = _queries(prometheus)
+            before = web_fleet.queries(prometheus)
             _shown(url, path)
-            one = _queries(prometheus) - before
+            one = web_fleet.queries(prometheus) - before
             with ThreadPoolExecutor(50) as viewers:
                 list(viewers.map(lambda _: _shown(url, path), range(49)))  # noqa: B023 # used in this round
 
             assert one <= 12
-            assert one == _queries(prometheus) - before
-
-
-def _queries(prometheus: str) -> int:
-    text = requests.get(f"{prometheus}/metrics", timeout=5).text
-    counted = re.findall(
-        r'^prometheus_http_requests_total\{.*?handler="/api/v1/query(?:_range)?"\} (\S+)$', text, re.M
-    )
-    return sum(int(float(one)) for one in counted)
+            assert one == web_fleet.queries(prometheus) - before
 
 
 @pytest.mark.real

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
+
+import requests
 
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
@@ -138,6 +141,15 @@ def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterato
     for edge, count in zip(("0.1", "0.25", "0.5", "1.0", "+Inf"), (30, 60, 85, 98, 100), strict=True):
         of = {"job": "triton-exporter", "instance": "a:9401", "model": model, "version": "2", "le": edge}
         yield state.REQUEST_DURATION.bucket, of, [(at, count * i) for i, at in enumerate(times)]
+
+
+def queries(prometheus: str) -> int:
+    """Return how many queries a Prometheus has answered, as it counts them itself."""
+    text = requests.get(f"{prometheus}/metrics", timeout=5).text
+    counted = re.findall(
+        r'^prometheus_http_requests_total\{.*?handler="/api/v1/query(?:_range)?"\} (\S+)$', text, re.M
+    )
+    return sum(int(float(one)) for one in counted)
 
 
 @contextmanager

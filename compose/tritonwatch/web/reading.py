@@ -48,15 +48,24 @@ class Reader:
         interval_seconds: float,
         most: int = 256,
         now: Callable[[], float] = time.time,
+        retry_seconds: float | None = None,
     ) -> None:
         self._prometheus = prometheus
         self._interval = interval_seconds
+        self._retry = interval_seconds if retry_seconds is None else retry_seconds
         self._most = most
         self._now = now
         self._lock = threading.Lock()
         self._entries: dict[Hashable, _Entry] = {}
         self._unreachable = ""
         self._unreachable_until = 0.0
+
+    def sibling(self, interval_seconds: float, most: int) -> Reader:
+        """Return another reader of the same Prometheus, for answers that are kept longer, or are large.
+
+        What failed is asked again as soon as by this one.
+        """
+        return Reader(self._prometheus, interval_seconds, most, self._now, self._retry)
 
     @property
     def now(self) -> float:
@@ -75,7 +84,8 @@ class Reader:
         try:
             if entry.answer is None or self._now() >= entry.fresh_until:
                 entry.answer = self._asked(question, entry.answer or Answer(empty, None))
-                entry.fresh_until = self._now() + self._interval
+                wait = self._retry if entry.answer.problem else self._interval
+                entry.fresh_until = self._now() + wait
             return entry.answer
         finally:
             entry.lock.release()
@@ -96,7 +106,7 @@ class Reader:
             value = question(self._prometheus)
         except PrometheusError as error:
             if isinstance(error.__cause__, requests.RequestException):
-                self._unreachable, self._unreachable_until = str(error), self._now() + self._interval
+                self._unreachable, self._unreachable_until = str(error), self._now() + self._retry
             return replace(last, problem=str(error))
         warnings = tuple(self._prometheus.warnings)
         self._prometheus.warnings.clear()

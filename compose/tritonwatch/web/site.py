@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from triton_exporter.duration import in_words, limit_text
-from triton_slo.burn.amounts import burn_rate, ratio
+from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.forecast import Forecast
 from triton_slo.verdict.group_status import GroupStatus
@@ -124,6 +124,20 @@ def amount_text(value: float | None, unit: str) -> str:
     return f"{value:.1%}" if unit == "share" else burn_rate(value) if unit == "times" else f"{value:.3g}"
 
 
+def seconds_text(value: float | None) -> str:
+    """Return a measured time in its unit: 350 us, 12.5 ms, 1.2 s; a dash where there is none."""
+    if value is None:
+        return "-"
+    if value < 0.001:
+        return f"{1e6 * value:.3g} us"
+    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def bytes_text(value: float) -> str:
+    """Return a size in GiB, or in MiB below one."""
+    return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.3g} MiB"
+
+
 def edge_text(seconds: float) -> str:
     """Return the upper edge of a bucket."""
     return "more" if math.isinf(seconds) else limit_text(seconds)
@@ -141,6 +155,8 @@ def _templates() -> Environment:
         "amount": amount_text,
         "edge": edge_text,
         "budget": status_table.budget,
+        "budget_share": budget_left,
+        "bytes": bytes_text,
         "causes": status_table.causes,
         "duration": status_table.duration,
         "forecast": forecast_text,
@@ -149,6 +165,7 @@ def _templates() -> Environment:
         "place": status_table.place,
         "rate": status_table.rate,
         "ratio": ratio,
+        "seconds": seconds_text,
         "state": status_table.state,
     }
     environment.globals |= {

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from triton_slo.artifact import Options
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import fetch
@@ -102,7 +104,7 @@ def read_evidence(
     end = end // step * step
     start = end - length // step * step
     _refuse_too_many(prometheus, plan, end, (end - start) / step)
-    history = fetch(prometheus, [plan], start, end, step, recorded=recorded)
+    history = _since_data(fetch(prometheus, [plan], start, end, step, recorded=recorded))
     # An exclusion that ended just before the history still lasts for as long as windows reach back.
     excluded = excluded_spans(objective.exclusions, start - 3600, end, prometheus)
     return Evidence(
@@ -111,6 +113,16 @@ def read_evidence(
         tuple(fed_groups(prometheus, plan, end)),
         tuple(_unmeasured(prometheus, plan, end)),
         tuple(_bounds(prometheus, plan, end)),
+    )
+
+
+def _since_data(history: History) -> History:
+    """Leave out the steps before any group had data: no policy could have raised anything then."""
+    known = (~np.isnan(history.total)).any(axis=0)
+    first = min(int(known.argmax()), len(history.times) - 2)
+    error = None if history.error is None else history.error[:, first:]
+    return History(
+        history.keys, history.times[first:], history.bad[:, first:], history.total[:, first:], error
     )
 
 

@@ -39,6 +39,9 @@ class TimedIndicator(Indicator):
     """An indicator with a threshold in time."""
 
     threshold: Threshold
+    default_target: ClassVar = "99%"
+    default_seconds: ClassVar[float] = 1.0
+    """Threshold that is proposed where nothing was measured."""
     cause_split: ClassVar = "latency"
     first_step: ClassVar = (
         "See whether the time goes into the queue or into computing, and what changed last."

@@ -34,6 +34,8 @@ class Indicator(Value):
     """What to do first when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
     """Pattern of the largest cause -> what to do first."""
+    default_target: ClassVar[str] = "99.9%"
+    """Target that is proposed where nobody has asked for another."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
     """Recorded series of the limit in the unit of the indicator's graphs."""
     caused_by: ClassVar[str] = "readiness"

@@ -39,8 +39,6 @@ class Latency(HistogramOrSlices, GatewayIndicator):
     source: Literal["auto", "histogram", "slices", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
     promised: ClassVar = "of requests within"
-    default_seconds: ClassVar = 1.0
-    """Threshold that is proposed where nothing was measured."""
     histogram: ClassVar = state.REQUEST_DURATION
     sums: ClassVar = triton.REQUEST_DURATION_US
     signal: ClassVar = "request"

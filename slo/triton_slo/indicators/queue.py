@@ -29,7 +29,6 @@ class Queue(HistogramOrSlices):
     burn_alert: ClassVar = "TritonQueueBudgetBurn"
     promised: ClassVar = "of requests queued at most"
     default_seconds: ClassVar = 0.1
-    """Threshold that is proposed where nothing was measured."""
     histogram: ClassVar = state.QUEUE_DURATION
     sums: ClassVar = triton.QUEUE_DURATION_US
     signal: ClassVar = "queue"

@@ -1,1 +1,1 @@
-"""What the page of one objective shows beside its status: its past, and the conditions of its alerts."""
+"""What single pages show beside the status: the past of an objective or a model, conditions, drawings and forms."""

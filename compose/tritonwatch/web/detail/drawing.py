@@ -1,0 +1,68 @@
+"""Server-rendered drawings: positions in percent and points of lines, for SVG without any script or style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+WIDTH = 1000.0
+"""Units of a drawing's width; it is stretched to the page's."""
+_TICKS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 14 * 86400)
+_MOST_TICKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark of the time axis: its place in the drawing and its words."""
+
+    x: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAxis:
+    """Unix times of the left and right edge."""
+
+    start: float
+    end: float
+
+    def x(self, at: float) -> float:
+        """Return the place of a moment, within the drawing."""
+        share = (at - self.start) / (self.end - self.start) if self.end > self.start else 0.0
+        return round(WIDTH * min(1.0, max(0.0, share)), 1)
+
+    def width(self, start: float, end: float) -> float:
+        """Return how wide a stretch of time is: never so narrow that nobody sees it."""
+        return round(max(2.0, self.x(end) - self.x(start)), 1)
+
+    @property
+    def ticks(self) -> tuple[Tick, ...]:
+        """Whole minutes, hours or days (UTC), at most eight."""
+        length = self.end - self.start
+        every = next((one for one in _TICKS if length / one <= _MOST_TICKS), 28 * 86400)
+        form = "%d %b" if every >= 86400 else "%H:%M" if length <= 86400 else "%d %b %H:%M"
+        first = -(-self.start // every) * every
+        count = int((self.end - first) // every) + 1
+        moments = [first + index * every for index in range(max(0, count))]
+        return tuple(Tick(self.x(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in moments)
+
+
+def lines(
+    axis: TimeAxis,
+    times: Sequence[float],
+    values: Iterable[float | None],
+    low: float,
+    high: float,
+    height: float,
+) -> tuple[str, ...]:
+    """Return the points of a curve as SVG polylines: one for each stretch without a gap."""
+    found: list[list[str]] = [[]]
+    for at, value in zip(times, values, strict=True):
+        if value is None:
+            found.append([])
+            continue
+        share = (min(high, max(low, value)) - low) / (high - low)
+        found[-1].append(f"{axis.x(at):g},{height * (1 - share):.1f}")
+    # A point alone is a short line, so that it is seen.
+    return tuple(" ".join(points if len(points) > 1 else points * 2) for points in found if points)

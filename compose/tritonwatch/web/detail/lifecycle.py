@@ -1,0 +1,151 @@
+"""What happened to a model: states, loads and failed loads on each server, read from the exporter's series."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from triton_exporter.catalogue import state, triton
+from triton_slo import names
+from triton_slo.prometheus import Prometheus, Series
+from triton_slo.promql import Matchers
+
+_POINTS = 240
+"""Steps of a timeline."""
+_OF_PLACE = ("cluster", "instance", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A version of the model on a server; `cluster` is empty where there is one."""
+
+    cluster: str
+    instance: str
+    version: str
+
+    @property
+    def words(self) -> str:
+        """Return it as people read it."""
+        server = " ".join(part for part in (self.cluster, self.instance) if part) or "the server"
+        return f"version {self.version} on {server}" if self.version else server
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpan:
+    """A state from one Unix time to another."""
+
+    state: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A load that ended at Unix time `at`: `seconds` long (None: not known), or failed for a class of reasons."""
+
+    place: Place
+    at: float
+    seconds: float | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """States by place between two Unix times, and loads, the latest first."""
+
+    start: float
+    end: float
+    step: float
+    lanes: tuple[tuple[Place, tuple[StateSpan, ...]], ...] = ()
+    loads: tuple[Load, ...] = ()
+
+
+def read_timeline(prometheus: Prometheus, model: str, end: float, length: float) -> Timeline:
+    """Ask for the states and loads of a model over a time. Raises PrometheusError."""
+    step = max(15.0, length / _POINTS // 15 * 15)
+    end = end // step * step
+    start = end - length // step * step
+    own = Matchers().equal("model", model)
+    states = prometheus.range(f"{state.MODEL_STATE}{own} == 1", start, end, step)
+    durations = prometheus.range(_durations(own), start, end, step)
+    failures = prometheus.range(
+        f"max_over_time({names.FAILED_LOADS}{own}[{max(120, round(step))}s])", start, end, step
+    )
+    lanes = _lanes(states, step)
+    loads = [*_successes(lanes, durations, start + step), *_failures(failures, step)]
+    return Timeline(
+        start,
+        end,
+        step,
+        tuple((place, spans) for place, spans in sorted(lanes.items(), key=lambda lane: _order(lane[0]))),
+        tuple(sorted(loads, key=lambda load: (-load.at, _order(load.place)))),
+    )
+
+
+def _durations(own: Matchers) -> str:
+    """Return PromQL for the duration of the last load: Triton's own where it has one (0 for ensembles)."""
+    return f"({triton.MODEL_LOAD_DURATION_SECS}{own} > 0) or {state.MODEL_LOAD_DURATION_ESTIMATED}{own}"
+
+
+def _place(labels: Mapping[str, str]) -> Place:
+    return Place(*(labels.get(label, "") for label in _OF_PLACE))
+
+
+def _order(place: Place) -> tuple[str, str, tuple[int, str]]:
+    version = (int(place.version), "") if place.version.isdecimal() else (0, place.version)
+    return place.cluster, place.instance, version
+
+
+def _lanes(states: Iterable[Series], step: float) -> dict[Place, tuple[StateSpan, ...]]:
+    at: dict[Place, dict[float, str]] = defaultdict(dict)
+    for series in states:
+        for moment in series.times:
+            at[_place(series.labels)][moment] = series.labels.get("state", "unknown")
+    return {place: tuple(_spans(sorted(found.items()), step)) for place, found in at.items()}
+
+
+def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSpan]:
+    """Yield stretches of one state; time without a sample is in none."""
+    start, word = points[0]
+    last = start
+    for moment, now in points[1:]:
+        if now != word or moment - last > 1.5 * step:
+            yield StateSpan(word, start, min(moment, last + step))
+            start, word = moment, now
+        last = moment
+    yield StateSpan(word, start, last + step)
+
+
+def _successes(
+    lanes: Mapping[Place, Sequence[StateSpan]], durations: Iterable[Series], since: float
+) -> Iterator[Load]:
+    """Yield when a version became ready, and when the duration of its last load changed: a reload."""
+    measured = {_place(one.labels): dict(zip(one.times, one.values, strict=True)) for one in durations}
+    for place, spans in lanes.items():
+        own = measured.get(place, {})
+        became = {span.start for span in spans if span.state == "ready" and span.start > since}
+        changed: set[float] = set()
+        before: float | None = None
+        for at, seconds in sorted(own.items()):
+            if before is not None and seconds != before:
+                changed.add(at)
+            before = seconds
+        for at in sorted(became | {one for one in changed if not _near(one, became)}):
+            # The duration is exported with the state, or at the next scrape.
+            later = [seconds for moment, seconds in sorted(own.items()) if moment >= at]
+            yield Load(place, at, later[0] if later else None)
+
+
+def _near(at: float, others: Iterable[float]) -> bool:
+    return any(abs(at - other) <= 120 for other in others)
+
+
+def _failures(failures: Iterable[Series], step: float) -> Iterator[Load]:
+    for series in failures:
+        before = float("-inf")
+        for at in series.times:
+            # One failure stands in the recorded series for two minutes, and in as many steps as they have.
+            if at - before > max(step, 120.0) * 1.5:
+                yield Load(_place(series.labels), at, failed=series.labels.get("reason", "other"))
+            before = at

@@ -1,0 +1,241 @@
+"""The form of the What if page: what it shows, and the objective that its fields ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from triton_exporter.duration import limit_text
+from triton_slo.convert import writing
+from triton_slo.fields import Choice
+from triton_slo.indicators import KINDS, Indicator
+from triton_slo.indicators.durations import TimedIndicator
+from triton_slo.objective.model import Objective, Tier
+from triton_slo.objective.reading import read
+from triton_slo.problem import Problem
+
+WINDOWS = ("7d", "14d", "28d", "30d", "90d", "week", "month", "quarter")
+TARGETS = ("90", "95", "98", "99", "99.5", "99.8", "99.9", "99.95", "99.98", "99.99", "99.995", "99.999")
+"""Stops of the slider, in percent; any other number can be typed."""
+HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
+"""Lengths of the history in days."""
+_HISTORY = "30d"
+_LONGEST = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class TierFields:
+    """One tier as texts: `spent` is a share of the budget in the long window (2%), or a burn rate (14.4x)."""
+
+    name: str
+    severity: str
+    long: str
+    short: str
+    spent: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfForm:
+    """All fields as texts, as they were sent or as the base has them."""
+
+    base: str
+    name: str
+    models: str
+    target: str
+    threshold: str
+    window: str
+    history: str
+    min_failures: str
+    confidence: str
+    tiers: tuple[TierFields, ...]
+
+    @property
+    def timed(self) -> bool:
+        """Whether the indicator has a threshold."""
+        return bool(self.threshold)
+
+
+def bases(objectives: Sequence[Objective]) -> dict[str, Objective]:
+    """Return what one can begin with: the objectives that are there, then a plain one of each other kind."""
+    found = {one.name: one for one in objectives}
+    used = {one.indicator.kind for one in objectives}
+    for name, indicator in KINDS.items():
+        if name not in used and (plain := _plain(indicator)) is not None:
+            found.setdefault(name, plain)
+    return found
+
+
+def _plain(indicator: type[Indicator]) -> Objective | None:
+    """Return an objective of a kind as it would be proposed; None for one that is nothing without own queries."""
+    measured = {"kind": indicator.name()}
+    if issubclass(indicator, TimedIndicator):
+        measured["threshold"] = limit_text(indicator.default_seconds)
+    name = indicator.name().replace("_", "-")
+    try:
+        return Objective.model_validate(
+            {"name": name, "target": indicator.default_target, "indicator": measured}
+        )
+    except ValidationError:
+        return None
+
+
+def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -> WhatIfForm:
+    """Return the form for the parameters of an address; a field that is not there is as the base has it."""
+    chosen = parameters.get("base", "")
+    base = objectives.get(chosen) or next(iter(objectives.values()))
+    name = chosen if chosen in objectives else next(iter(objectives))
+    form = of_objective(base, name)
+    # Fields of another base do not concern this one.
+    if parameters.get("of", name) != name:
+        kept = {key: parameters[key] for key in ("models", "history") if key in parameters}
+        return replace(form, **_cut(kept))
+    given = {
+        field: parameters[field]
+        for field in (
+            "name",
+            "models",
+            "target",
+            "threshold",
+            "window",
+            "history",
+            "min_failures",
+            "confidence",
+        )
+        if field in parameters
+    }
+    tiers = tuple(
+        replace(
+            tier,
+            **_cut(
+                {
+                    field: parameters[f"{tier.name}.{field}"]
+                    for field in ("severity", "long", "short", "spent")
+                    if f"{tier.name}.{field}" in parameters
+                }
+            ),
+        )
+        for tier in form.tiers
+    )
+    if not form.timed:
+        given.pop("threshold", None)
+    found = replace(form, **_cut(given), tiers=tiers)
+    return found if found.history in HISTORIES else replace(found, history=_HISTORY)
+
+
+def _cut(values: Mapping[str, str]) -> dict[str, Any]:
+    return {key: value.strip()[:_LONGEST] for key, value in values.items()}
+
+
+def of_objective(objective: Objective, base: str) -> WhatIfForm:
+    """Return the form as an objective fills it."""
+    alerting = objective.alerting
+    calendar = objective.calendar
+    return WhatIfForm(
+        base=base,
+        name=objective.name,
+        models=_models(objective.models),
+        target=_percent(objective.target),
+        threshold=objective.indicator.threshold_text,
+        window=calendar.calendar if calendar else objective.window.nominal,
+        history=_HISTORY,
+        min_failures=str(alerting.min_failures),
+        confidence=f"{100 * alerting.confidence:g}",
+        tiers=tuple(
+            TierFields(
+                tier.name,
+                alerting.severities.get(tier.name, tier.severity),
+                tier.long,
+                tier.short,
+                _spent(tier),
+            )
+            for tier in alerting.tiers
+        ),
+    )
+
+
+def _models(models: Choice) -> str:
+    if models.everything:
+        return "all"
+    return f"~{models.regex}" if models.regex else ", ".join(models.names or ())
+
+
+def _percent(share: float) -> str:
+    return (
+        f"{round(100 * share, 10):g}"
+        if round(100 * share, 4) == 100 * share
+        else repr(round(100 * share, 10))
+    )
+
+
+def _spent(tier: Tier) -> str:
+    return f"{tier.burn:g}x" if tier.burn is not None else f"{_percent(tier.budget or 0.0)}%"
+
+
+def objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, ...]:
+    """Return the objective that a form asks for, or what is wrong with it in the words of `tritonwatch check`."""
+    text = writing.write([base]) if form == of_objective(base, form.base) else _text(form, base)
+    reading = read([("objective", text)])
+    return reading.problems if reading.problems else reading.objectives[0]
+
+
+def _text(form: WhatIfForm, base: Objective) -> str:
+    data = writing.plain(base)
+    was = of_objective(base, form.base)
+    data["name"] = form.name
+    data["target"] = _ratio(form.target)
+    if form.window != was.window:
+        zone = {"timezone": base.calendar.timezone} if base.calendar else {}
+        data["window"] = {"calendar": form.window, **zone} if form.window in WINDOWS[-3:] else form.window
+    if form.models != was.models:
+        data["models"] = _selection(form.models)
+    if form.threshold != was.threshold:
+        indicator = data["indicator"]
+        data["indicator"] = {
+            **(indicator if isinstance(indicator, dict) else {"kind": indicator}),
+            "threshold": form.threshold,
+        }
+    alerting = dict(data.get("alerting", {}))
+    if form.tiers != was.tiers:
+        alerting["tiers"] = [_tier(one) for one in form.tiers]
+        # The severity is in the tiers now.
+        alerting.pop("severities", None)
+    if form.min_failures != was.min_failures:
+        alerting["min_failures"] = (
+            int(form.min_failures) if form.min_failures.isdecimal() else form.min_failures
+        )
+    if form.confidence != was.confidence:
+        alerting["confidence"] = _ratio(form.confidence)
+    if alerting:
+        data["alerting"] = alerting
+    return writing.dump({"objectives": [data]})
+
+
+def _ratio(text: str) -> str:
+    """Return a number of percent as a ratio: what is written without a sign is percent, too."""
+    return f"{text}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else text
+
+
+def _selection(text: str) -> Any:
+    if text in ("", "all"):
+        return "all"
+    if text.startswith("~"):
+        return {"regex": text[1:].strip()}
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _tier(fields: TierFields) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": fields.name,
+        "severity": fields.severity,
+        "long": fields.long,
+        "short": fields.short,
+    }
+    if burn := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*x", fields.spent):
+        found["burn"] = float(burn[1])
+    else:
+        found["budget"] = _ratio(fields.spent)
+    return found

@@ -1,0 +1,219 @@
+"""What if: the budget, pages and tickets that another objective would have made of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from triton_exporter.duration import DAY, limit_text, parse_seconds
+from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
+from triton_slo.backtest.fetch import RECORDED
+from triton_slo.backtest.history import HistoryError
+from triton_slo.backtest.replay import Episode
+from triton_slo.backtest.report import PolicyOutcome
+from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
+from triton_slo.convert import writing
+from triton_slo.objective.model import Objective
+from triton_slo.problem import Problem
+from triton_slo.prometheus import Prometheus
+from triton_slo.rules.windows import Clock
+from tritonwatch.web.detail import what_if_form
+from tritonwatch.web.detail.drawing import WIDTH, TimeAxis, lines
+from tritonwatch.web.detail.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
+from tritonwatch.web.reading import Answer, Reader
+from tritonwatch.web.site import Site, asked_time
+
+MENU = ("What if", "/what-if")
+KEPT_SECONDS = 600.0
+"""A history serves every change of the objective for so long; only then is Prometheus read again."""
+_HISTORIES = 4
+"""Histories that are kept: each may have tens of megabytes."""
+_FINE_SECONDS = 60.0
+_FINE_DAYS = 1
+"""Histories of at most so many days are read by the minute, longer ones as they are recorded."""
+_CURVES = 3
+_EPISODES = 40
+_GROUPS = 50
+_HEIGHT = 160.0
+_LOWEST = -0.5
+"""Budget at the bottom of the drawing: one that is overspent by more stays there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An alert in the drawing."""
+
+    x: float
+    width: float
+    severity: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """What one policy would have raised: numbers and bars."""
+
+    name: str
+    pages: int
+    tickets: int
+    bars: tuple[Bar, ...]
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the page."""
+    histories = site.sources.reader.sibling(KEPT_SECONDS, _HISTORIES)
+
+    def page(request: Request) -> Response:
+        return _page(site, histories, request)
+
+    return [Route(MENU[1], page)]
+
+
+def _page(site: Site, histories: Reader, request: Request) -> Response:
+    bases = what_if_form.bases(site.sources.objectives)
+    form = what_if_form.filled(request.query_params, bases)
+    base = bases[form.base]
+    context: dict[str, object] = {
+        "bases": tuple(bases),
+        "own": frozenset(one.name for one in site.sources.objectives),
+        "form": form,
+        "windows": WINDOWS if form.window in WINDOWS else (form.window, *WINDOWS),
+        "histories": tuple(HISTORIES),
+        "targets": TARGETS,
+        "thresholds": (),
+        "chosen_threshold": "",
+        "problems": (),
+        "nothing": "",
+        "yaml": "",
+        "result": None,
+        "overrides": len(base.overrides),
+        "tiers_changed": form.tiers != what_if_form.of_objective(base, form.base).tiers,
+    }
+    chosen = what_if_form.objective(form, base)
+    if not isinstance(chosen, Objective):
+        return site.page(request, "what_if.html", context | {"problems": _problems(chosen)})
+    context["yaml"] = writing.write([chosen])
+    try:
+        answer = _evidence(site, histories, form, chosen, asked_time(request))
+    except HistoryError as error:
+        return site.page(request, "what_if.html", context | {"nothing": _nothing(error)})
+    if answer.value is not None:
+        found = what_if(answer.value, chosen, site.sources.options)
+        context |= _bounds(form, answer.value) | _result(found)
+    return site.page(request, "what_if.html", context, answer)
+
+
+def _evidence(
+    site: Site, histories: Reader, form: WhatIfForm, chosen: Objective, at: float | None
+) -> Answer[Evidence | None]:
+    options = site.sources.options
+    days = HISTORIES[form.history]
+    clock = Clock(options.time_scale, options.scrape_interval_seconds)
+    step = clock.real(RECORDED)
+    if days <= _FINE_DAYS and options.time_scale == 1:
+        step = max(_FINE_SECONDS, 2 * options.scrape_interval_seconds)
+    own = next((one for one in site.sources.objectives if one.name == form.base), None)
+    # Under its old name: another one changes no event.
+    asked = chosen if own is None else chosen.model_copy(update={"name": own.name})
+    recorded = own is not None and narrowed(asked, own)
+
+    def read(prometheus: Prometheus) -> Evidence | None:
+        end = histories.now if at is None else at
+        return read_evidence(
+            prometheus, asked, options, end, days * DAY * options.time_scale, step, recorded=recorded
+        )
+
+    return histories.ask(("what if", measured(asked), recorded and asked.name, days, at), read, None)
+
+
+def _problems(found: Sequence[Problem]) -> tuple[str, ...]:
+    return tuple(f"{one.reason}{f' (fix: {one.fix})' if one.fix else ''}" for one in found)
+
+
+def _nothing(error: HistoryError) -> str:
+    if str(error) == "no series to replay":
+        return (
+            "Prometheus has no series of these models for this indicator (fix: choose others, or check names)"
+        )
+    return str(error)
+
+
+def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
+    """Return the thresholds at which a bucket ends, and the one in force, marked where none does."""
+    if not form.timed:
+        return {}
+    known = dict(evidence.bounds)
+    now = parse_seconds(form.threshold)
+    most = max(known.values(), default=0)
+    choices = [(limit_text(edge), _having(groups, most)) for edge, groups in sorted(known.items())]
+    if now not in known:
+        choices = [(form.threshold, "no bucket ends here" if known else ""), *choices]
+    return {
+        "thresholds": choices,
+        "chosen_threshold": form.threshold if now not in known else limit_text(now),
+    }
+
+
+def _having(groups: int, most: int) -> str:
+    return "" if groups == most else f"{groups} of {most} groups have this bucket"
+
+
+def _result(found: WhatIf) -> dict[str, object]:
+    report = found.report
+    axis = TimeAxis(report.start, report.end)
+    return {
+        "result": found,
+        "report": report,
+        "axis": axis,
+        "curves": [
+            (index, group, lines(axis, found.times, curve, _LOWEST, 1.0, _HEIGHT))
+            for index, (group, curve) in enumerate(zip(found.groups, found.curves, strict=True))
+            if index < _CURVES and group.budget_left is not None
+        ],
+        "height": _HEIGHT,
+        "zero": round(_HEIGHT * (1 / (1 - _LOWEST)), 1),
+        "drawing_width": WIDTH,
+        "policies": [_policy_line(one, axis) for one in report.outcomes],
+        "groups": found.groups[:_GROUPS],
+        "more_groups": max(0, len(found.groups) - _GROUPS),
+        "episodes": list(_episodes(report.outcomes[0])),
+        "more_episodes": max(0, len(report.outcomes[0].episodes) - _EPISODES),
+        "spent": sum(1 for one in found.groups if one.budget_left is not None and one.budget_left <= 0),
+        "some_estimated": any(one.lowest is not None for one in found.groups),
+        "some_unknown": any(one.unknown for one in found.groups),
+        "in_doubt": sum(map(_in_doubt, found.groups)),
+    }
+
+
+def _in_doubt(group: GroupOutcome) -> bool:
+    """Return whether the error of the estimate decides if the budget is spent."""
+    return group.lowest is not None and group.highest is not None and group.lowest <= 0 < group.highest
+
+
+def _policy_line(outcome: PolicyOutcome, axis: TimeAxis) -> PolicyLine:
+    pages = outcome.score.pages
+    bars = [
+        Bar(
+            axis.x(one.started),
+            axis.width(one.started, axis.end if one.ended is None else one.ended),
+            one.severity,
+            f"{one.severity} {one.alert}: {_of(one)}",
+        )
+        # Pages over tickets: what is drawn last is seen.
+        for one in sorted(outcome.episodes, key=lambda one: one.severity == "page")
+    ]
+    return PolicyLine(outcome.policy, pages, outcome.score.alerts - pages, tuple(bars))
+
+
+def _of(episode: Episode) -> str:
+    _, model, version = episode.key
+    return " ".join(part for part in (model, version and f"version {version}") if part) or "all models"
+
+
+def _episodes(outcome: PolicyOutcome) -> Iterator[tuple[Episode, str]]:
+    for one in outcome.episodes[-_EPISODES:][::-1]:
+        yield one, _of(one)

@@ -1,0 +1,345 @@
+"""The pages Model, Incidents and What if of `tritonwatch web`, on a real Prometheus."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+
+from support import history, web_fleet
+from support.bridge_simulation import CHANNEL, body_of
+from support.history import END
+from support.tools import ROOT
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.store import Store
+from triton_exporter.catalogue import models, state, triton
+from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+from tritonwatch.objective_files import load
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.sources import Sources
+
+HOUR = 3600
+START = END - 12 * HOUR
+LOADING = (END - 3 * HOUR, END - 3 * HOUR + 600)
+"""Ten minutes in which version 1 of the model loads again."""
+FAILED = END - 2 * HOUR
+HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
+Series = tuple[str, dict[str, str], list[tuple[float, float]]]
+
+
+def _every(value: float, since: float = START, until: float = END) -> list[tuple[float, float]]:
+    return [(float(at), value) for at in range(int(since), int(until) + 1, 60)]
+
+
+def _counter(rate: float, slow: float | None = None) -> list[tuple[float, float]]:
+    """A counter; in the last but one hour it grows by `slow` a second."""
+    total, found = 0.0, []
+    for at in range(int(START), int(END) + 1, 60):
+        during = END - 2 * HOUR < at <= END - HOUR
+        total += 60 * (slow if slow is not None and during else rate)
+        found.append((float(at), total))
+    return found
+
+
+def _model(name: str, slow: float) -> Iterator[Series]:
+    labels = {"job": "tritonwatch", "instance": "triton-0:9400", "model": name, "version": "1"}
+    for word in ("ready", "loading"):
+        loading = [(at, float((LOADING[0] < at <= LOADING[1]) == (word == "loading"))) for at, _ in _every(0)]
+        yield str(state.MODEL_STATE), {**labels, "state": word}, loading
+    durations = [(at, 21.5 if at <= LOADING[1] else 34.5) for at, _ in _every(0)]
+    yield str(triton.MODEL_LOAD_DURATION_SECS), labels, durations
+    failed = {key: value for key, value in labels.items() if key != "version"}
+    yield names.FAILED_LOADS, {**failed, "reason": "out_of_memory"}, _every(1, FAILED, FAILED + 120)
+    yield str(triton.REQUEST_SUCCESS), labels, _counter(10)
+    for metric, micros in (
+        (triton.REQUEST_DURATION_US, 40_000),
+        (triton.QUEUE_DURATION_US, 10_000),
+        (triton.COMPUTE_INFER_DURATION_US, 25_000),
+    ):
+        yield str(metric), labels, _counter(10 * micros)
+    bucket = state.REQUEST_DURATION.bucket
+    for le, during in (("0.5", slow), ("1.0", 10.0), ("2.0", 10.0), ("+Inf", 10.0)):
+        yield bucket, {**labels, "le": le}, _counter(10, during)
+    yield state.REQUEST_DURATION.count, labels, _counter(10)
+    yield str(state.DISTRIBUTION_SOURCE), {**labels, "signal": "request", "source": "histogram"}, _every(1)
+    yield str(models.MAX_BATCH_SIZE), labels, _every(8)
+    yield names.model_traffic("requests"), {"job": "tritonwatch", "model": name}, _every(12)
+    yield names.model_traffic("failures"), {"job": "tritonwatch", "model": name}, _every(3)
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Half a day of two models, one with a hostile name, and the objectives of both."""
+    series = [*_model("m", 8.0), *_model(HOSTILE, 10.0), *web_fleet.objective(END, "latency", "search")]
+    for name in ("m", HOSTILE):
+        series += web_fleet.group(END, "latency", name)
+    text = history.openmetrics(series)
+    with history.serve(text, tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a bridge with a page that fires, one of a hostile name that has ended, and an old ticket."""
+    folder = tmp_path_factory.mktemp("bridge")
+    store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)
+    for model, since, lasted, severity in (
+        ("m", END - 1800, None, "critical"),
+        (HOSTILE, END - 40 * HOUR, 600.0, "critical"),
+        ("bert", END - 20 * 24 * HOUR, 7200.0, "warning"),
+    ):
+        fired = body_of(model, {f"{model}1": since}, {}, severity, group=model)
+        store.receive(parse(fired), since + 30)
+        if lasted is not None:
+            ended = body_of(model, {}, {f"{model}1": (since, since + lasted)}, severity, group=model)
+            store.receive(parse(ended), since + lasted + 10)
+    store.close()
+    return folder
+
+
+@contextmanager
+def _pages(prometheus: str, bridge: Path | None = None, every: float = 15.0) -> Iterator[str]:
+    with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
+        objectives = load(ROOT / "slo" / "objectives")
+        with web_fleet.served(Sources(Reader(client, every), objectives, bridge_data=bridge)) as url:
+            yield url
+
+
+@pytest.fixture(scope="module")
+def site(prometheus: str, bridge: Path) -> Iterator[str]:
+    with _pages(prometheus, bridge, every=120.0) as url:
+        yield url
+
+
+def _answered(site: str, path: str, **parameters: object) -> requests.Response:
+    return requests.get(site + path, params={"at": END, **parameters}, timeout=20)
+
+
+def _shown(site: str, path: str, **parameters: object) -> str:
+    response = _answered(site, path, **parameters)
+    assert 200 == response.status_code, response.text
+    return response.text
+
+
+def _words(page: str) -> str:
+    """The text of a page, in a line."""
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
+
+
+@pytest.mark.real
+def test_a_model_has_its_states_and_its_loads(site: str) -> None:
+    """A load with its duration, a failed one with its reason, and the states as a picture with words."""
+    page = _shown(site, "/model", model="m", last="6h")
+
+    text = _words(page)
+    # The states are read every 90 seconds.
+    loaded = re.search(r"2025-10-09 06:1(\d):\d\d UTC version 1 on triton-0:9400 loaded 34\.5 s", text)
+    assert loaded is not None
+    assert int(loaded[1]) < 3
+    assert re.search(r"2025-10-09 07:0[0-3]:\d\d UTC triton-0:9400 failed: out of memory", text)
+    assert "loading from 2025-10-09 06:0" in html.unescape(page)
+    assert "version 1 on triton-0:9400: ready" in text.replace(" : ", ": ")
+
+
+@pytest.mark.real
+def test_a_model_has_the_state_that_status_has(
+    site: str, prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The objectives of the model are rows of `status --json`; traffic and phases have their values."""
+    words = ["status", "--prometheus", prometheus, "--at", str(END), "--model", "m", "--json"]
+    assert 0 == main(words)
+    rows = json.loads(capsys.readouterr().out)["group_statuses"]
+
+    page = _shown(site, "/model", model="m")
+    assert [row["state"] for row in rows] == re.findall(r'<tr data-state="([^"]*)"', page)
+    text = _words(page)
+    assert "Requests per second 12 " in text
+    assert "Failed 25.00 %" in text
+    assert "compute infer 25 ms 62.5 %" in text
+    assert "largest batch version 1 8" in text
+
+
+@pytest.mark.real
+def test_a_hostile_name_is_text_on_every_page(site: str) -> None:
+    """Markup, quotes, a path and a template in a model's name do nothing."""
+    pages = [
+        _shown(site, "/model", model=HOSTILE),
+        _shown(site, "/incidents", last="7d"),
+        _shown(site, "/what-if", history="1d", models=f"~{re.escape('<script>')}.*"),
+        _answered(site, "/what-if", history="1d", target=HOSTILE).text,
+        _answered(site, "/what-if", base=HOSTILE, name=HOSTILE, history="1d").text,
+        _answered(site, "/model", model=HOSTILE + "nobody").text,
+        _answered(site, "/incidents", q=HOSTILE, kind="page").text,
+        _answered(site, "/incidents", kind=HOSTILE).text,
+        _answered(site, "/incident", id=HOSTILE).text,
+    ]
+
+    for page in pages:
+        assert "<script>alert" not in page
+        assert "49" not in re.findall(r"\{\{[^}]*\}\}|7\*7=(\d+)", page)
+        assert "\"'../" not in page
+    assert HOSTILE in html.unescape(pages[0])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("path", "parameters", "code"),
+    [
+        ("/model", {}, 400),
+        ("/model", {"model": "nobody"}, 404),
+        ("/model", {"model": "m", "last": "3y"}, 400),
+        ("/model", {"model": "m", "at": "yesterday"}, 400),
+        ("/incidents", {"last": "3y"}, 400),
+        ("/incident", {"id": "none"}, 404),
+    ],
+)
+def test_what_is_not_there_is_said_with_its_code(
+    site: str, path: str, parameters: dict[str, str], code: int
+) -> None:
+    """No white screen: a page with the reason and the way back."""
+    response = _answered(site, path, **parameters)
+
+    assert code == response.status_code
+    assert 'href="/' in response.text
+
+
+@pytest.mark.real
+def test_incidents_are_those_of_the_bridge(
+    site: str, bridge: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The list, one incident and its JSON have what `tritonwatch incidents` has; the folder is only read."""
+    before = (bridge / DATABASE_FILE).read_bytes()
+    assert 0 == main(["incidents", "--data", str(bridge), "--last", "3650d", "--json"])
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    assert printed == requests.get(f"{site}/api/incidents", timeout=10).json()
+    page = _shown(site, "/incidents", last="30d")
+    for one in printed:
+        assert f"/incident?id={one['incident']}" in html.unescape(page)
+    assert 3 == page.count("<tr>") - 1
+    assert "firing for 30 min" in _words(page)
+    assert "bert" not in _words(_shown(site, "/incidents", last="7d"))
+    assert 1 == _shown(site, "/incidents", last="30d", kind="ticket").count("<tr>") - 1
+    assert 1 == _shown(site, "/incidents", last="30d", state="firing").count("<tr>") - 1
+    one = _words(_shown(site, "/incident", id=printed[1]["incident"]))
+    assert "lasted 10 min" in one
+    assert "acknowledged by nobody" in one
+    assert before == (bridge / DATABASE_FILE).read_bytes()
+
+
+@pytest.mark.real
+def test_a_bridge_that_cannot_be_read_is_a_banner(prometheus: str, tmp_path: Path) -> None:
+    """No folder given, a wrong one, or a broken file: the page says which."""
+    (tmp_path / DATABASE_FILE).write_text("no database")
+
+    for folder, words in (
+        (None, "No bridge is known here."),
+        (tmp_path / "nothing", "--bridge-data"),
+        (tmp_path, "cannot be read"),
+    ):
+        with _pages(prometheus, folder) as url:
+            assert words in _words(_shown(url, "/incidents"))
+
+
+@pytest.mark.real
+def test_another_target_asks_prometheus_nothing(prometheus: str) -> None:
+    """A slider that is moved costs no query; another threshold is read once."""
+    with _pages(prometheus, every=120.0) as url:
+        _shown(url, "/what-if", base="latency", history="1d")
+        before = web_fleet.queries(prometheus)
+        for changes in (
+            {"target": "99.9"},
+            {"target": "95", "window": "7d"},
+            {"page_fast.long": "2h", "min_failures": "1"},
+            {"name": "other", "window": "month"},
+        ):
+            _shown(url, "/what-if", base="latency", history="1d", **changes)
+        assert before == web_fleet.queries(prometheus)
+        for _ in range(2):
+            _shown(url, "/what-if", base="latency", history="1d", threshold="500ms")
+        assert before < web_fleet.queries(prometheus) <= before + 12
+
+
+@pytest.mark.real
+def test_what_if_shows_the_budget_the_alerts_and_the_doubts(site: str) -> None:
+    """At half a second a fifth failed for an hour of twelve: 1.7 budgets of 1 %, and pages of all policies."""
+    page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", models="m")
+
+    text = _words(page)
+    assert "1 group from 2025-10-08 21:0" in text
+    assert "1 would have spent its budget." in text
+    assert re.search(r"m version 1 99\.00% 500ms 7,\d\d\d of 43\d,\d\d\d 1\.6\dx spent", text)
+    assert re.search(r"tritonwatch 1 \d sloth 1 \d pyrra [12] \d", text)
+    assert "there is data of 12h, and the window has 30d" in text
+    assert "100.0%" in _words(_shown(site, "/what-if", base="latency", history="1d", models="m"))
+
+
+@pytest.mark.real
+def test_thresholds_to_choose_are_bounds_of_the_buckets(site: str) -> None:
+    """A threshold between two buckets could not be measured; the one in force is marked if it is one."""
+    page = _shown(site, "/what-if", base="latency", history="1d")
+    thresholds = re.search(r'<select name="threshold".*?</select>', page, re.S)
+    assert thresholds is not None
+    assert ["500ms", "1s", "2s"] == re.findall(r'<option value="([^"]*)"', thresholds[0])
+
+    between = _answered(site, "/what-if", base="latency", history="1d", threshold="700ms").text
+    assert "Prometheus has no series" in _words(between)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "base": "latency",
+            "target": "99.5",
+            "threshold": "500ms",
+            "models": "m, other",
+            "name": "new-latency",
+        },
+        {"base": "latency", "window": "month", "page_fast.spent": "14.4x", "page_fast.long": "2h"},
+        {"base": "latency", "ticket_slow.severity": "none", "min_failures": "20", "confidence": "99"},
+        {"base": "latency", "models": "~m|n.*", "window": "7d"},
+        {"base": "readiness", "target": "99.95"},
+    ],
+    ids=lambda changes: ",".join(changes),
+)
+def test_the_objective_is_one_that_check_accepts(
+    site: str, changes: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of the page is a file: `check` finds no mistake, and it is the objective that was asked for."""
+    page = _shown(site, "/what-if", history="1d", **changes)
+    text = re.search(r'<code id="yaml">(.*?)</code>', page, re.S)
+    assert text is not None, _words(page)
+    file = tmp_path / "objective.yaml"
+    file.write_text(html.unescape(text[1]))
+
+    assert 0 == main(["check", str(file)]), capsys.readouterr().err
+    (written,) = yaml.safe_load(file.read_text())["objectives"]
+    assert changes.get("name", changes["base"]) == written["name"]
+    if "target" in changes:
+        assert f"{changes['target']}%" == written["target"]
+    if "window" in changes:
+        assert changes["window"] == written["window"]
+
+
+@pytest.mark.real
+def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
+    """The form stays as it was typed, and no result of another objective stands below it."""
+    page = _shown(site, "/what-if", base="latency", history="1d", target="101", window="8 days")
+
+    text = _words(page)
+    assert "a target must be between 0% and 100%" in text
+    assert "window" in text.split("a target must be")[1]
+    assert 'value="101"' in page
+    assert "yaml" not in page.split('id="result"')[1]
