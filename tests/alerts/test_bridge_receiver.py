@@ -24,7 +24,14 @@ from support.loopback import served
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.receiver import MOST_CONNECTIONS, PATH, REQUEST_SECONDS, Webhook, listen
+from triton_alerts.bridge.receiver import (
+    INCIDENTS_PATH,
+    MOST_CONNECTIONS,
+    PATH,
+    REQUEST_SECONDS,
+    Webhook,
+    listen,
+)
 from triton_alerts.bridge.settings import Secret
 from triton_exporter.catalogue.bridge import METRICS, RECEIVED
 from triton_exporter.http.certificates import ServerCertificates
@@ -99,6 +106,20 @@ def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str)
         taken = requests.post(url(receiver), data=BODY, headers={"Authorization": "Bearer secret"}, timeout=5)
 
     assert (401, 200) == (refused.status_code, taken.status_code)
+
+
+def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:
+    """They have names of people and texts of errors: a bridge without a token gives them to nobody."""
+    with door(tmp_path) as receiver:
+        without = requests.get(url(receiver, INCIDENTS_PATH), timeout=5)
+    with door(tmp_path, token=lambda: "secret") as receiver:
+        answers = [
+            requests.get(url(receiver, INCIDENTS_PATH), headers={"Authorization": shown}, timeout=5)
+            for shown in ("", "Bearer wrong", "Bearer secret")
+        ]
+
+    assert [403, 401, 401, 200] == [one.status_code for one in (without, *answers)]
+    assert [] == answers[-1].json()
 
 
 @pytest.mark.parametrize("content", [None, "", "\xff"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -16,15 +18,21 @@ import yaml
 from support import history, web_fleet
 from support.bridge_simulation import CHANNEL, body_of
 from support.history import END
+from support.loopback import served
 from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.receiver import Webhook, listen
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
+from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
+from tritonwatch.review.bridge_client import BridgeAddress
+from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.sources import Sources
 
@@ -108,7 +116,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def _pages(prometheus: str, bridge: Path | None = None, every: float = 15.0) -> Iterator[str]:
+def _pages(prometheus: str, bridge: Path | BridgeAddress | None = None, every: float = 15.0) -> Iterator[str]:
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
         objectives = load(ROOT / "slo" / "objectives")
         with web_fleet.served(Sources(Reader(client, every), objectives, bridge_data=bridge)) as url:
@@ -249,6 +257,52 @@ def test_a_bridge_that_cannot_be_read_is_a_banner(prometheus: str, tmp_path: Pat
     ):
         with _pages(prometheus, folder) as url:
             assert words in _words(_shown(url, "/incidents"))
+
+
+@pytest.mark.real
+def test_a_bridge_on_another_machine_is_read_at_its_address(
+    prometheus: str, bridge: Path, tmp_path: Path
+) -> None:
+    """The same pages as from its folder; a wrong token, and a bridge that is gone, are a banner over the last."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    store = Store(bridge / DATABASE_FILE, lambda _severity: CHANNEL)
+    webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None, lambda: "secret")
+    receiver = listen(("127.0.0.1", 0), webhook)
+    address = BridgeAddress(f"http://127.0.0.1:{receiver.server_address[1]}/", token.read_text)
+    with served(receiver):
+        with _pages(prometheus, address) as remote, _pages(prometheus, bridge) as local:
+            here, there = (_shown(one, "/incidents", last="30d") for one in (local, remote))
+            assert here == there
+            assert 3 == there.count("<tr>") - 1
+        token.write_text("wrong")
+        with _pages(prometheus, address) as remote:
+            assert "refuses the token (HTTP 401)" in _words(_shown(remote, "/incidents"))
+    store.close()
+    with _pages(prometheus, address) as remote:
+        assert "is not reachable" in _words(_shown(remote, "/incidents"))
+
+
+def test_incidents_that_were_read_stay_under_a_banner() -> None:
+    """Once an interval for all viewers; the reason and the age of what is shown come with them."""
+    now, answers = [100.0], iter([["first"], CommandError("gone"), ["second"]])
+    calls = []
+
+    def read() -> Any:
+        calls.append(now[0])
+        answer = next(answers)
+        if isinstance(answer, CommandError):
+            raise answer
+        return answer
+
+    reader = BridgeReader(read, lambda: now[0])
+    shown = []
+    for now[0] in (100.0, 105.0, 111.0, 112.0, 122.0):
+        found = reader.incidents()
+        shown.append((found.value, found.problem, found.read_at))
+    first, gone = (["first"], "", 100.0), (["first"], "gone", 100.0)
+    assert [first, first, gone, gone, (["second"], "", 122.0)] == shown
+    assert [100.0, 111.0, 122.0] == calls
 
 
 @pytest.mark.real

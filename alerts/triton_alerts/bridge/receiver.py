@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from triton_alerts.bridge.incidents.history import list_incidents, to_json
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT, Instruments
 from triton_alerts.bridge.incidents.notification import MalformedError, Notification, parse
 from triton_alerts.bridge.incidents.store import Store
@@ -22,6 +23,8 @@ from triton_exporter.http.web_config import WebConfig
 from triton_slo.names import SEVERITY
 
 PATH = "/alertmanager"
+INCIDENTS_PATH = "/incidents"
+"""Where `tritonwatch web --bridge-data URL` reads the incidents."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
 MOST_CONNECTIONS = 64
@@ -48,6 +51,7 @@ class Webhook:
         exposition = "text/plain; version=0.0.4; charset=utf-8"
         routes = {
             f"POST {PATH}": self._notification,
+            f"GET {INCIDENTS_PATH}": self._incidents,
             "GET /metrics": lambda _: Response(self.instruments.exposition(), exposition),
             "GET /-/healthy": lambda _: Response(b"healthy\n"),
             "GET /-/ready": lambda _: self._readiness(),
@@ -88,6 +92,19 @@ class Webhook:
                 raise RefusedError(503, str(refused)) from refused
             raise
         return Response(f"{self.receive(body, request.client)}\n".encode())
+
+    def _incidents(self, request: Request) -> Response:
+        """Return all recorded incidents, to callers with the token; without one nobody may read them."""
+        if self.token is None:
+            return Response(b"start the bridge with --token-file to have its incidents read\n", status=403)
+        if denied := self._denied(request.headers.get("authorization", "")):
+            return denied
+        try:
+            recorded = list_incidents(self.store.database.path.parent)
+        except sqlite3.Error as error:
+            self.store.database.report(error)
+            return Response(b"the database cannot be read; try again\n", status=503)
+        return Response(to_json(recorded), "application/json")
 
     def _denied(self, authorization: str) -> Response | None:
         """Return the response to a caller without the token, which is compared in constant time.

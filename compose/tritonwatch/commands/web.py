@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
-from triton_exporter.options import adder, host_and_port
+from triton_exporter.options import adder, host_and_port, is_web_address
 from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import checked, interval, parsed, path, scale, selector, web_address
-from tritonwatch.command_error import CommandError
+from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.web.app import create_app
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.server import http_server
@@ -42,7 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the objectives: for the conditions of their alerts, and for what is not loaded",
         Path,
     )
-    add("--bridge-data DIR", "folder of the Slack bridge, for its incidents", path)
+    add("--bridge-data DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
+    add("--bridge-token-file FILE", "file with the bearer token of the bridge at that address", default="")
+    add("--bridge-ca-file FILE", "CA certificates to trust at that address (PEM)", default="")
     add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)
     address = checked(web_address)
     add("--grafana URL", "address of Grafana", address, default="")
@@ -103,8 +106,25 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         ),
         not_loaded,
         Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
-        args.bridge_data,
+        _bridge(args),
     )
+
+
+def _bridge(args: argparse.Namespace) -> Path | BridgeAddress | None:
+    if not args.bridge_data:
+        return None
+    if not is_web_address(args.bridge_data):
+        return Path(args.bridge_data)
+    if not args.bridge_token_file:
+        raise UsageError(
+            "--bridge-data URL needs --bridge-token-file: the bearer token that the bridge was given"
+        )
+
+    def token() -> str:
+        return access.read_secret(args.bridge_token_file, "--bridge-token-file")
+
+    token()  # a mistake is reported now
+    return BridgeAddress(args.bridge_data, token, args.bridge_ca_file)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -11,6 +11,7 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.web.reading import Reader
 
 
@@ -32,7 +33,8 @@ class Sources:
     """Everything that a page may read.
 
     `objectives` are those of --objectives, `options` how their rules were generated. `not_loaded` returns what
-    Prometheus has not loaded of them, given the status of all; `bridge_data` is the folder of the Slack bridge.
+    Prometheus has not loaded of them, given the status of all; `bridge_data` is the folder of the Slack bridge, or
+    its address.
     """
 
     reader: Reader
@@ -40,7 +42,7 @@ class Sources:
     options: Options = field(default_factory=Options)
     not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
     addresses: Addresses = Addresses()
-    bridge_data: Path | None = None
+    bridge_data: Path | BridgeAddress | None = None
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

@@ -9,6 +9,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS, schema_version
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
 from triton_slo.names import SEVERITIES
@@ -90,6 +92,19 @@ def last_written(data: Path) -> float | None:
     """Return the Unix time at which a bridge last wrote to its database; None before it has made its file."""
     files = (data / DATABASE_FILE, data / f"{DATABASE_FILE}-wal")
     return max((file.stat().st_mtime for file in files if file.exists()), default=None)
+
+
+_RECORDED = TypeAdapter(list[RecordedIncident])
+
+
+def to_json(recorded: list[RecordedIncident]) -> bytes:
+    """Write incidents as the bridge sends them to the web page."""
+    return _RECORDED.dump_json(recorded)
+
+
+def from_json(body: bytes) -> list[RecordedIncident]:
+    """Read what `to_json` wrote. Raises ValueError."""
+    return _RECORDED.validate_json(body)
 
 
 @contextmanager

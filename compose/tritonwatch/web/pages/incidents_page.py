@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -17,9 +16,9 @@ from triton_alerts.bridge.deliver.message import WORD, Style
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import duration, safe_url
-from tritonwatch.command_error import CommandError
-from tritonwatch.review.bridge_data import recorded_incidents
+from tritonwatch.review.bridge_client import incidents_of
 from tritonwatch.web import urls
+from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.site import Site, asked_time
@@ -72,14 +71,17 @@ class IncidentChoice:
 def routes(site: Site) -> Sequence[Route]:
     """Return the list and one incident, each also as JSON, as `tritonwatch incidents --json` writes it."""
 
+    bridge = site.sources.bridge_data
+    reader = None if bridge is None else BridgeReader(lambda: incidents_of(bridge, OPTION))
+
     def page(request: Request) -> Response:
-        return _list(site, request)
+        return _list(site, reader, request)
 
     def one(request: Request) -> Response:
-        return _one(site, request)
+        return _one(site, reader, request)
 
     def as_json(request: Request) -> Response:
-        found = _recorded(site)
+        found = _recorded(reader)
         if found.problem:
             return JSONResponse({"error": found.problem}, 503)
         return JSONResponse([listing.as_json(one) for one in found.value])
@@ -87,24 +89,18 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route(MENU[1], page), Route("/incident", one), Route("/api/incidents", as_json)]
 
 
-def _recorded(site: Site) -> Answer[list[RecordedIncident]]:
-    data, now = site.sources.bridge_data, site.sources.reader.now
-    if data is None:
-        return Answer([], None)
-    try:
-        return Answer(recorded_incidents(Path(data), OPTION), now)
-    except CommandError as error:
-        return Answer([], None, problem=str(error))
+def _recorded(reader: BridgeReader | None) -> Answer[list[RecordedIncident]]:
+    return Answer([], None) if reader is None else reader.incidents()
 
 
-def _list(site: Site, request: Request) -> Response:
+def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response:
     chosen = IncidentChoice(
         _of(request, "last", tuple(DAYS), _DAYS),
         _of(request, "kind", KINDS, "all"),
         _of(request, "state", STATES, "all"),
         request.query_params.get("q", "").strip()[:200],
     )
-    answer = _recorded(site)
+    answer = _recorded(reader)
     at = asked_time(request)
     now = site.sources.reader.now if at is None else at
     start = now - DAYS[chosen.last] * 86_400
@@ -126,7 +122,7 @@ def _list(site: Site, request: Request) -> Response:
         "more": max(0, len(found) - _MOST),
         "during": len(during),
         "firing": sum(one.incident.open for one in during),
-        "without_bridge": site.sources.bridge_data is None,
+        "without_bridge": reader is None,
         "option": OPTION,
         "lane": 14,
     }
@@ -173,15 +169,16 @@ def _searched(one: RecordedIncident) -> str:
     return " ".join((one.incident.name, listing.title(one), *_models(one), *alerts)).casefold()
 
 
-def _one(site: Site, request: Request) -> Response:
+def _one(site: Site, reader: BridgeReader | None, request: Request) -> Response:
     wanted = request.query_params.get("id", "")
-    answer = _recorded(site)
+    answer = _recorded(reader)
     found = [one for one in answer.value if wanted and one.incident.name == wanted]
     if not found:
         if answer.problem:
             raise HTTPException(503, answer.problem)
         raise HTTPException(404, "this incident is not stored; closed ones are kept for 30 days")
-    one, now = found[0], site.sources.reader.now
+    at = asked_time(request)
+    one, now = found[0], site.sources.reader.now if at is None else at
     sent: Mapping[str, Any] = document(one.incident, Style(grafana=site.sources.addresses.grafana))
     happened = list(listing.happened(one))
     context = {
@@ -193,7 +190,7 @@ def _one(site: Site, request: Request) -> Response:
         "first_step": sent["first_step"],
         "happened": happened,
         "models": _models(one),
-        "alerts": sent["alerts"],
+        "alerts": list(one.incident.members.values()),
         "links": [(label, url) for label, url in sent["links"].items() if safe_url(url)],
     }
     return site.page(request, "incident.html", context, *_shown(answer))
