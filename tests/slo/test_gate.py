@@ -458,6 +458,18 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     assert "pages now: page_fast, burning 1000x now" == paged.reason
 
 
+def test_a_budget_of_two_minutes_is_called_one() -> None:
+    """A fresh Prometheus promotes on what it knows, and the reason says how little that is."""
+    young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
+    known = replace(young, history_seconds=120.0)
+
+    [short], [whole] = (judge([one], lambda *_: 1.0, (), GateLimits()) for one in (known, young))
+
+    assert ("promote", "promote") == (short.verdict, whole.verdict)
+    assert "budget left: 100.0% (there is data of 2m only), burning 0x now" == short.reason
+    assert "budget left: 100.0%, burning 0x now" == whole.reason
+
+
 def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
     """A gateway counts by model; its objective is judged on fresh data of that model, and not held for ever."""
     ages = Ages({("m", "1"): 5.0, ("m", "2"): 90.0, ("other", "1"): 400.0}, 400.0)

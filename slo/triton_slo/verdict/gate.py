@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from triton_exporter.duration import DAY
+from triton_exporter.duration import DAY, in_words
 from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.durations import MISTAKES
@@ -282,10 +282,14 @@ def _verdict(
         return "hold", f"burns budget{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
     if row.budget_left is None:
         return "hold", "no events in the whole period"
-    left = f"budget left: {budget_left(row.budget_left)}"
+    left = f"budget left: {budget_left(row.budget_left)}{_short_history(row)}"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
+
+
+def _short_history(row: GroupStatus) -> str:
+    return "" if row.history_seconds is None else f" (there is data of {in_words(row.history_seconds)} only)"
 
 
 def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
