@@ -53,6 +53,20 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     assert 1003.0 == incident.closed_at
 
 
+def test_an_incident_keeps_the_start_of_an_alert_that_fires_again() -> None:
+    """Its first alert ends and starts again while another one fires: the incident began with the first start."""
+    incident, _ = folded(
+        notified(alert("a")),
+        notified(alert("a"), alert("b", 220.0)),
+        notified(alert("a", end=280.0), alert("b", 220.0)),
+        notified(alert("a", 400.0), alert("b", 220.0)),
+        notified(alert("a", 400.0, end=500.0), alert("b", 220.0, end=520.0)),
+    )
+
+    assert incident is not None
+    assert (100.0, 520.0) == (incident.since, incident.ended_at)
+
+
 def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() -> None:
     """Alertmanager reports the end of what was inhibited while it fired, or of an earlier incident."""
     opened = fold(None, notified(alert("a")), 1000.0).incident

@@ -356,6 +356,20 @@ def test_a_silence_that_cannot_be_stored_is_taken_back(
     assert ["expired"] == alertmanager.silences()
 
 
+def test_a_press_is_refused_in_words_while_nothing_can_be_read(
+    bridge: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge that started on a full disk has no database yet."""
+
+    def full(_values: StoredValues, _name: str) -> bool:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(StoredValues, "pressed", full)
+    line = bridge.actions.do(Press("1", "acknowledge", "", "x", "U1"))
+
+    assert line.startswith("Not done: the bridge cannot store anything now.")
+
+
 @pytest.mark.real
 def test_a_late_twin_is_not_believed_against_alertmanager(
     bridge: Bridge, alertmanager: RealAlertmanager

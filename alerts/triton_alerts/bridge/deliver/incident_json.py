@@ -28,7 +28,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "severity": incident.severity,
         "title": lead.annotations.get("summary") or lead.labels.get("alertname", "Alert"),
         "since": time(incident.since),
-        "resolved_at": time(incident.closed_at),
+        "resolved_at": None if incident.open else time(incident.ended_at),
         "lead": _alert(lead),
         "cause": causes.largest(incident, lead),
         "first_step": causes.first_step(incident, lead) if incident.open else "",

@@ -445,7 +445,7 @@ def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str
 
 def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     """Say what is known: alerts have ended, and a model serves again where it is ready on all servers."""
-    lasted = duration((incident.closed_at or event.at) - incident.since)
+    lasted = duration(incident.ended_at - incident.since)
     thing = _thing(incident.lead)
     line = f"{RESOLVED} *Recovered* after {lasted}: " + (
         f"{code(thing, 120)} serves again."
@@ -487,8 +487,7 @@ def _digest_line(incident: Incident, now: float) -> str:
     line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
     if incident.open:
         return line + f"since {slack_time(incident.since)}"
-    end = incident.closed_at or now
-    return line + f"{clock(incident.since)}, for {duration(end - incident.since)}"
+    return line + f"{clock(incident.since)}, for {duration(incident.ended_at - incident.since)}"
 
 
 def _ordinal(number: int) -> str:

@@ -135,6 +135,8 @@ class Incident(BaseModel, frozen=True):
     eased_at: float | None = None
     """Since when nothing as urgent as `peak` fires."""
     evidence: Evidence | None = None
+    earliest: float | None = None
+    """When its first alert started, where that alert has fired again since."""
 
     @property
     def open(self) -> bool:
@@ -181,7 +183,8 @@ class Incident(BaseModel, frozen=True):
     @property
     def since(self) -> float:
         """When the first of its alerts started."""
-        return min(member.starts_at for member in self.members.values())
+        earliest = () if self.earliest is None else (self.earliest,)
+        return min((*earliest, *(member.starts_at for member in self.members.values())))
 
     @property
     def ended_at(self) -> float:
@@ -349,6 +352,8 @@ def _merge(
         quiet += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
     unreported += [(member, _SIBLING) for member in quiet]
     fired, resolved = ([one for one in some if one not in quiet] for some in (fired, resolved))
+    if current.members and after_all.since > current.since:
+        after_all = after_all.model_copy(update={"earliest": current.since})
     after_all, raised_by = _raise(current, after_all, now)
     events = _events(after_all, fired, resolved, now, raised_by)
     changed = bool(events) or after_all != current

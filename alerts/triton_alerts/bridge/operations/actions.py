@@ -91,18 +91,19 @@ class Actions:
 
     def do(self, press: Press) -> str:
         """Carry out one press; returns a line for the one who pressed."""
+        try:
+            return self._do(press)
+        except sqlite3.Error as error:
+            self.store.database.report(error)
+            self.count(press.action if press.action in self._handlers else "other", "failed")
+            return "Not done: the bridge cannot store anything now. Press again when its disk has space."
+
+    def _do(self, press: Press) -> str:
         now = self.clock()
         if self.store.values.pressed(press.id):
             return ""
         number = self.store.incidents.find(press.incident)
-        handlers = {
-            "acknowledge": self._acknowledge,
-            "release": self._release,
-            "silence": self._silence,
-            "unsilence": self._unsilence,
-            "recheck": self._recheck,
-        }
-        handler = handlers.get(press.action)
+        handler = self._handlers.get(press.action)
         incident = self.store.incidents.get(number) if number is not None else None
         if self._is_foreign(press):
             result = Result(
@@ -123,12 +124,10 @@ class Actions:
                 self.store.values.record_press(press.id, now)
                 if number is not None and result.event is not None:
                     self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
-        except sqlite3.Error as error:
+        except sqlite3.Error:
             # A silence that no message shows and that nobody could undo from Slack.
             self._unmake(result.changes.get("silence"))
-            self.store.database.report(error)
-            self.count(press.action if handler is not None else "other", "failed")
-            return "Not done: the bridge cannot store anything now. Press again when its disk has space."
+            raise
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
         except OSError as error:  # the action itself was carried out
@@ -137,6 +136,16 @@ class Actions:
         self.count(press.action if handler is not None else "other", outcome)
         self.wake()
         return line
+
+    @property
+    def _handlers(self) -> Mapping[str, Callable[[Incident, Press, float], Result]]:
+        return {
+            "acknowledge": self._acknowledge,
+            "release": self._release,
+            "silence": self._silence,
+            "unsilence": self._unsilence,
+            "recheck": self._recheck,
+        }
 
     def _is_foreign(self, press: Press) -> bool:
         return bool(
