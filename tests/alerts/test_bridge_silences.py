@@ -442,7 +442,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
     assert (True, False) == before
     assert bridge.thread()[-1] == (
         "unsilenced",
-        "the silence was ended in Alertmanager, or lost there, and the alert is still firing",
+        "the silence was ended in Alertmanager, or lost there, and no end of the alert is known",
     )
     assert bridge.is_escalated()
     bridge.ahead += 13 * 3600

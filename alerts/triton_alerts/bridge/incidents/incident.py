@@ -183,8 +183,8 @@ class Incident(BaseModel, frozen=True):
     @property
     def since(self) -> float:
         """When the first of its alerts started."""
-        earliest = () if self.earliest is None else (self.earliest,)
-        return min((*earliest, *(member.starts_at for member in self.members.values())))
+        starts = [member.starts_at for member in self.members.values()]
+        return min(starts if self.earliest is None else [self.earliest, *starts])
 
     @property
     def ended_at(self) -> float:

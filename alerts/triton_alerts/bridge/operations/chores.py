@@ -187,7 +187,7 @@ class Reconciler:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
             self._end_silence(one, silence)
-            text = "the silence was ended in Alertmanager, or lost there, and the alert is still firing"
+            text = "the silence was ended in Alertmanager, or lost there, and no end of the alert is known"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
             kept = silence
