@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 import requests
-from measured import Measured
 
+from bench.measured import Measured
 from support import history, web_fleet
 from support.browser import browsing, looking
 from support.tools import ROOT
