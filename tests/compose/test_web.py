@@ -129,6 +129,18 @@ def test_the_last_point_of_a_sparkline_is_the_budget_beside_it(site: str) -> Non
 
 
 @pytest.mark.real
+def test_a_group_without_data_is_unknown_and_never_full(site: str) -> None:
+    """On both pages: no number, no sparkline, and no share of 100 %."""
+    rows = _shown(site, "/?state=unknown")
+    detail = _shown(site, "/objective?slo=latency&model=model-0003&version=1")
+
+    assert 6 == rows.count('class="number">unknown<')
+    assert "sparkline" not in rows
+    assert "<dt>Budget left</dt><dd>unknown</dd>" in detail
+    assert "100.0%" not in rows + detail.partition("<figure")[0]
+
+
+@pytest.mark.real
 def test_hostile_model_names_are_text(site: str) -> None:
     """A name with markup, quotes, a path and a template is shown as it is, and leads to its own page."""
     page = _shown(site, "/?q=script")

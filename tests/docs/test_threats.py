@@ -11,7 +11,7 @@ import pytest
 
 from support.tools import ROOT
 from tritonwatch.cli import main
-from tritonwatch.commands import bridge
+from tritonwatch.commands import bridge, web
 from tritonwatch.exporter_options import choose
 
 _BEHAVIOUR = re.compile(r"\*([^*|]+)\*")
@@ -90,3 +90,6 @@ def test_every_listener_is_on_loopback_by_default() -> None:
 
     assert ("127.0.0.1", None) == (exporter.listen_host, exporter.otlp_listen)
     assert "127.0.0.1:9096" == parser.parse_args(["--dry-run"]).listen
+    pages = argparse.ArgumentParser()
+    web.configure(pages)
+    assert ("127.0.0.1", 9097) == pages.parse_args(["--prometheus", "http://p:9090"]).listen

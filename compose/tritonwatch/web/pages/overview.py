@@ -43,7 +43,7 @@ class Line:
     row: GroupStatus
     about: About
     forecast: Forecast | None
-    alerts: tuple[SloAlert, ...]
+    alerts: tuple[SloAlert, ...] = ()
     sparkline: str = ""
 
 
@@ -132,7 +132,7 @@ def _status(site: Site, request: Request) -> Response:
 def _page(site: Site, request: Request) -> Response:
     choice, at = Choice.asked(request), asked_time(request)
     status, about, alerts = site.status(at), abouts(site, at), slo_alerts(site, at)
-    everything = [_line(row, about.value, alerts.value) for row in status.value]
+    everything = [_line(row, about.value.get(row.slo, About())) for row in status.value]
     found = _ordered([line for line in everything if choice.keeps(line)], choice)
     pages = max(1, math.ceil(len(found) / ROWS))
     number = min(max(1, int(choice.page)), pages)
@@ -143,7 +143,13 @@ def _page(site: Site, request: Request) -> Response:
         "overview.html",
         {
             "choice": choice,
-            "lines": [_with_sparkline(line, past.value.get(row_group(line.row))) for line in shown],
+            "lines": [
+                _with_sparkline(
+                    replace(line, alerts=tuple(one for one in alerts.value if one.concerns(line.row))),
+                    past.value.get(row_group(line.row)),
+                )
+                for line in shown
+            ],
             "found": len(found),
             "first": (number - 1) * ROWS + 1,
             "page": number,
@@ -162,10 +168,8 @@ def _page(site: Site, request: Request) -> Response:
     )
 
 
-def _line(row: GroupStatus, about: Mapping[str, About], alerts: Sequence[SloAlert]) -> Line:
-    own = about.get(row.slo, About())
-    concerned = tuple(one for one in alerts if one.concerns(row))
-    return Line(row, own, forecast(row, own.period_days), concerned)
+def _line(row: GroupStatus, about: About) -> Line:
+    return Line(row, about, forecast(row, about.period_days))
 
 
 def _ordered(lines: Sequence[Line], choice: Choice) -> list[Line]:
