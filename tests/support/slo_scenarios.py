@@ -339,42 +339,58 @@ def engines() -> dict[str, tuple[str, str]]:
 
 
 def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[Outcome]:
-    """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds."""
+    """Let promtool play the scenarios on an engine's rules, which are evaluated every so many seconds.
+
+    They are played at once, each on models of its own: all engines group by model.
+    """
     text, budget = engines()[engine]
     groups = alerting(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
     rules = {group["name"]: timely(group, every) for group in groups}
     if any(scenario.paused for scenario in scenarios):
-        rules = {name: pausable(group) for name, group in rules.items()}
+        rules = {name: pausable(group, by="model") for name, group in rules.items()}
+    played = list(enumerate(scenarios))
+    test = {
+        "interval": f"{STEP}s",
+        "input_series": [
+            {"series": name, "values": values} for one in played for name, values in _series(*one)
+        ],
+        "promql_expr_test": [
+            {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER}
+            for one in played
+            for expr, at in _questions(*one, budget)
+        ],
+    }
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "rules.yml").write_text(grouped(rules))
-        tests = [_test(scenario, budget) for scenario in scenarios]
-        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": tests}
+        document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": [test]}
         Path(folder, "test.json").write_text(json.dumps(document))
         done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"), timeout=3000)
     return _outcomes(done.stdout + done.stderr, scenarios)
 
 
-def _test(scenario: Scenario, budget: str) -> dict[str, object]:
+def _series(number: int, scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """The scenario's series, its models renamed, and whether each model's rules are paused."""
+    models = set()
+    for name, values in scenario.all_series():
+        own = name.replace('model="', f'model="{number} ')
+        models |= set(re.findall('model="([^"]*)"', own))
+        yield own, values
+    for model in sorted(models):
+        yield f'{PAUSED}{{model="{model}"}}', _paused(scenario)
+
+
+def _questions(number: int, scenario: Scenario, budget: str) -> Iterator[tuple[str, int]]:
     """What fires, minute by minute, and at the end the budget."""
-    firing = 'group by (severity) (ALERTS{alertstate="firing"})'
-    questions = [(firing, at * 60) for at in range(int(scenario.minutes) + 1)]
-    questions.append((f"max({budget})", round(scenario.minutes * 60) - STEP))
-    return {
-        "name": scenario.name,
-        "interval": f"{STEP}s",
-        "input_series": [
-            {"series": name, "values": values} for name, values in (*scenario.all_series(), _paused(scenario))
-        ],
-        "promql_expr_test": [
-            {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER} for expr, at in questions
-        ],
-    }
+    own = f'model=~"{number} .+"'
+    firing = f'group by (severity) (ALERTS{{alertstate="firing", {own}}})'
+    for minute in range(int(scenario.minutes) + 1):
+        yield firing, minute * 60
+    yield f"max({budget}{{{own}}})", round(scenario.minutes * 60) - STEP
 
 
-def _paused(scenario: Scenario) -> tuple[str, str]:
+def _paused(scenario: Scenario) -> str:
     minutes = [at * STEP / 60 for at in range(round(scenario.minutes * 60 / STEP))]
-    paused = [any(start <= at < end for start, end in scenario.paused) for at in minutes]
-    return PAUSED, " ".join(str(int(one)) for one in paused)
+    return " ".join(str(int(any(start <= at < end for start, end in scenario.paused))) for at in minutes)
 
 
 def _outcomes(printed: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
