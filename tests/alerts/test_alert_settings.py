@@ -13,7 +13,7 @@ import yaml
 
 from support.files import write
 from support.panels import panels
-from support.promtool import evaluated, grouped, promtool
+from support.promtool import each_minute, evaluated, grouped, promtool
 from support.tools import ROOT, amtools, promtools
 from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
@@ -369,8 +369,10 @@ def test_the_proofs_of_an_objective_follow_the_settings(setting: object, tmp_pat
     objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
     found = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
     write(found, tmp_path)
+    proofs = tmp_path / "promtool" / "slo-x.test.yml"
+    each_minute(proofs)
 
-    tested = promtool(promtools()[0], "test", "rules", str(tmp_path / "promtool" / "slo-x.test.yml"))
+    tested = promtool(promtools()[0], "test", "rules", proofs)
 
     assert 0 == tested.returncode, tested.stdout + tested.stderr
 

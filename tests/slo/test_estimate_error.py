@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated
+from support.promtool import evaluated, grouped, resting_on
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -24,15 +24,16 @@ SCRAPES = 8 * 60
 HOUR = 3600
 
 
-def rules(indicator: str = "latency", **more: object) -> str:
-    """The rules of one objective: 99 % within 500 ms."""
-    objective = {"name": "o", "target": "99%", "indicator": {"kind": indicator, "threshold": "500ms"}, **more}
+def rules() -> str:
+    """The rules of the error of estimates, of one objective: 99 % within 500 ms."""
+    objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}}
     [text] = [
         one.text
         for one in artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
         if one.name == "slo-o.yml"
     ]
-    return text
+    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    return grouped({"slo": resting_on(rules, names.ESTIMATE_ERROR)})
 
 
 def served(

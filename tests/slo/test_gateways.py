@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import yaml
 
 from support import history
 from support.files import write
+from support.promtool import each_minute, promtool
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import gateway
 from triton_slo.artifact import Options
@@ -57,8 +57,9 @@ def test_alerts_of_a_source_fire_on_its_series(indicator: dict[str, str], tmp_pa
     one = Objective(name="o", target=0.99, indicator=indicator, alerting=Alerting(tiers=(page,)))
     write(artifacts([one], Options()), tmp_path)
     test = tmp_path / "promtool" / "slo-o.test.yml"
+    each_minute(test)
 
-    done = subprocess.run([promtools()[0], "test", "rules", test], capture_output=True, text=True)
+    done = promtool(promtools()[0], "test", "rules", test)
 
     assert GATEWAYS[indicator["source"]].durations.name.split("_")[0] in test.read_text()
     assert 0 == done.returncode, done.stdout + done.stderr

@@ -20,14 +20,15 @@ BEGAN = 1.5 * HOUR
 TEXT = "{name: fast, target: 99%, indicator: {kind: latency, threshold: 150ms}}"
 """An objective whose threshold lies between the default buckets."""
 
-CASES = ((0, 0.0), (0, BEGAN + 60), (1, BEGAN + 60), (1, 0.0))
-"""How many servers beside it had the bucket all the time, and since when there are rules."""
-DEALT = [(tool, *case) for tool, cases in shared_out(CASES).items() for case in cases]
+OTHERS = {"alone": 0, "beside": 1}
+"""Model -> how many servers beside the exporter's had the bucket all the time."""
+DEALT = [(tool, since) for tool, cases in shared_out((0.0, BEGAN + 60)).items() for since in cases]
+"""Since when there are rules."""
 
 
-def _series(instance: str, *, renewed: bool) -> dict[str, str]:
+def _series(instance: str, *, renewed: bool, model: str = "m") -> dict[str, str]:
     """An exporter that was started anew with the bucket, or one that always had it."""
-    labels = f'model="m",version="1",instance="{instance}"'
+    labels = f'model="{model}",version="1",instance="{instance}"'
     before, after = int(BEGAN / 15), int(2 * HOUR / 15)
     count = f"0+15x{before - 1} 0+15x{after}" if renewed else f"0+15x{before + after}"
     bucket = f"_x{before} 0+15x{after}" if renewed else count
@@ -41,9 +42,9 @@ def _series(instance: str, *, renewed: bool) -> dict[str, str]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("tool", "others", "rules_since"), DEALT)
+@pytest.mark.parametrize(("tool", "rules_since"), DEALT)
 def test_what_came_before_the_bucket_is_neither_good_nor_bad(
-    tool: Path, others: int, rules_since: float, tmp_path: Path
+    tool: Path, rules_since: float, tmp_path: Path
 ) -> None:
     """No window takes earlier requests for failures, nothing fires, and later requests all count."""
     [objective] = read([("o.yaml", TEXT)]).objectives
@@ -52,15 +53,17 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     groups = alerting(made.text, *windows, names.SLI_EVENTS_SUM)
     for rule in (rule for group in groups for rule in group["rules"]):
         rule["expr"] = f"(\n{rule['expr']}\n)\nand on () (vector(time()) >= {rules_since:.0f})"
-    series = _series("a", renewed=True)
-    for number in range(others):
-        series |= _series(f"b{number}", renewed=False)
+    series = {}
+    for model, others in OTHERS.items():
+        series |= _series("a", renewed=True, model=model)
+        for number in range(others):
+            series |= _series(f"b{number}", renewed=False, model=model)
     moments = [BEGAN + minutes * 60 for minutes in (3, 6, 12, 35, 65, 110)]
     bad = [(f"max({window}) > 1e-9", at) for window in windows for at in moments]
     fired = ('count(ALERTS{alertname!="TritonSLOUnknown"})', BEGAN + 2 * HOUR - 60)
     total = f'{names.SLI_EVENTS_SUM}{{event="total"}}'
-    every = f"sum({total}) - sum({total} offset 1h)", BEGAN + 110 * 60
-    caught_up = f"sum({total})", BEGAN + 65 * 60
+    every = f"sum by (model) ({total}) - sum by (model) ({total} offset 1h)", BEGAN + 110 * 60
+    caught_up = f"sum by (model) ({total})", BEGAN + 65 * 60
     *errors, alerts, counted, since = evaluated(
         tool,
         tmp_path,
@@ -73,9 +76,10 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
 
     assert [] == [asked for asked, found in zip(bad, errors, strict=True) if found]
     assert [({}, 0.0)] == alerts
-    [(_, requests)], [(_, so_far)] = counted, since
-    assert pytest.approx((1 + others) * HOUR, rel=0.02) == requests
-    assert so_far > (1 + others) * 0.98 * HOUR
+    requests, so_far = ({labels["model"]: value for labels, value in found} for found in (counted, since))
+    for model, others in OTHERS.items():
+        assert pytest.approx((1 + others) * HOUR, rel=0.02) == requests[model], model
+        assert so_far[model] > (1 + others) * 0.98 * HOUR, model
 
 
 @pytest.mark.real
