@@ -85,12 +85,13 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         MountedStack(tmp_path, binaries, slack_url=slack.api_url, faster=True) as stack,
     ):
         assert 0 == stack.generate()
-        for service in ("exporter", "bridge", "alertmanager", "prometheus"):  # the order of depends_on
+        for service in ("exporter", "bridge", "alertmanager", "prometheus", "web"):  # the order of depends_on
             assert not stack.healthy(service)
             stack.start(service)
 
         assert 401 == stack.get("prometheus", "/api/v1/alerts", login=False).status_code
         assert 401 == stack.get("alertmanager", "/api/v2/alerts", login=False).status_code
+        assert 401 == stack.get("web", "/", login=False).status_code
         assert 401 == requests.post(stack.url("bridge") + "/alertmanager", data=b"{}", timeout=5).status_code
         assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
         # Messages, status and boards name the Triton, not the exporter beside it.
@@ -98,6 +99,9 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert [f"127.0.0.1:{stack.ports['triton']}"] == [one["metric"]["instance"] for one in up]
         assert _until(lambda: "TritonAllServersDown" in _posted(slack), 40), (
             _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
+        )
+        assert 'data-label="Models"' in stack.get("web", "/incidents").text, (
+            "the bridge's incident is on the page"
         )
 
 

@@ -20,8 +20,15 @@ from tritonwatch.cli import main as tritonwatch
 from tritonwatch.local.process import Child, Guard, last_lines
 from tritonwatch.local.triton import free_ports
 
-OWN = ("exporter", "bridge", "reload")
-PORTS = {"exporter": 9401, "prometheus": 9090, "alertmanager": 9093, "bridge": 9096, "triton": 8000}
+OWN = ("exporter", "bridge", "reload", "web")
+PORTS = {
+    "exporter": 9401,
+    "prometheus": 9090,
+    "alertmanager": 9093,
+    "bridge": 9096,
+    "web": 9097,
+    "triton": 8000,
+}
 MOVES = {
     "/etc/prometheus": "etc",
     "/run/secrets": "secrets",
