@@ -72,8 +72,9 @@
         low = Math.max(0.01, Math.min(low, 0.1));
         return [low, Math.max(high, 1) * 1.3];
       }
-      if (chart.unit === "share") high = Math.max(high, 1);
       low = Math.min(low, 0);
+      // Down to overspent once, as on the dashboards: below it nothing else would be seen.
+      if (chart.unit === "share") [low, high] = [Math.max(low, -1), Math.max(high, 1)];
       return [low, high + (high - low) * 0.05];
     };
   }
