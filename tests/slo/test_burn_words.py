@@ -38,7 +38,7 @@ SLOW = {
 """Half of the requests are too slow."""
 BURNS = (
     "Objective: {target} % over 30d ({promise}). The error budget burns that fast over windows of up to "
-    "{long} and {short}. Nothing of the budget is left. There is data of the last 30m 0s only."
+    "{long} and {short}. Nothing of the budget is left. It has been recorded for 30m 0s only."
 )
 
 

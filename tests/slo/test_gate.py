@@ -466,7 +466,7 @@ def test_a_budget_of_two_minutes_is_called_one() -> None:
     [short], [whole] = (judge([one], lambda *_: 1.0, (), GateLimits()) for one in (known, young))
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
-    assert "budget left: 100.0% (there is data of 2m only), burning 0x now" == short.reason
+    assert "budget left: 100.0% (recorded for 2m only), burning 0x now" == short.reason
     assert "budget left: 100.0%, burning 0x now" == whole.reason
 
 

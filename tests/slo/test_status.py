@@ -492,7 +492,11 @@ def test_causes_are_in_words() -> None:
 @pytest.mark.parametrize(
     ("reaches_back", "period_began", "shown"),
     [
-        (120.0, None, "short history: 1 of 1 groups have less data than their period, at the least 2m: "),
+        (
+            120.0,
+            None,
+            "short history: 1 of 1 groups are recorded for less than their period, at the least 2m: ",
+        ),
         (86400.0 * 30, None, ""),
         (120.0, 3600.0, "short history: 1 of 1 groups"),
         (120.0, 120.0, ""),

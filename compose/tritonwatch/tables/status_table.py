@@ -65,8 +65,8 @@ def _short_history(rows: Sequence[GroupStatus]) -> Iterator[str]:
     short = [row.history_seconds for row in known if row.history_seconds is not None]
     if short:
         yield (
-            f"short history: {len(short)} of {len(known)} groups have less data than their period, at the least "
-            f"{in_words(min(short))}: state, SLI and budget are of that time alone, and few failures may exhaust it"
+            f"short history: {len(short)} of {len(known)} groups are recorded for less than their period, at the "
+            f"least {in_words(min(short))}: state, SLI and budget are of that time and at most an hour before"
         )
 
 

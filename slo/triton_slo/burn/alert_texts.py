@@ -198,14 +198,14 @@ def _lasting(plan: Plan) -> _Fact:
 
 
 def _short_history(plan: Plan) -> _Fact:
-    """How long there is data, where that is less than the period: windows and budget hold no more."""
+    """How long it has been recorded, where that is less than the period: windows and budget hold little more."""
     began = f"{names.SLI_EVENTS_SINCE}{{{_group_format(plan)}}}"
     if plan.objective.calendar:
         began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
     query = f"time() - ({began}) < {number(round(WHOLE_PERIOD * plan.period_seconds, 3))}"
     words = (
-        " There is data of {{ if lt .Value 60.0 }}less than a minute"
-        "{{ else }}the last {{ .Value | humanizeDuration }} only{{ end }}."
+        " It has been recorded for {{ if lt .Value 60.0 }}less than a minute"
+        "{{ else }}{{ .Value | humanizeDuration }} only{{ end }}."
     )
     return _Fact(f'label_replace({query}, "{names.RUNG}", "new", "", "")', names.RUNG, words)
 

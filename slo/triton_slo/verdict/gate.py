@@ -289,7 +289,7 @@ def _verdict(
 
 
 def _short_history(row: GroupStatus) -> str:
-    return "" if row.history_seconds is None else f" (there is data of {in_words(row.history_seconds)} only)"
+    return "" if row.history_seconds is None else f" (recorded for {in_words(row.history_seconds)} only)"
 
 
 def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:

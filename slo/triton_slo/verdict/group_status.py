@@ -77,9 +77,9 @@ class GroupStatus:
     `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
     why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
     way; because of it the page tiers `within_error` do not page.
-    `seen_seconds_ago` is the age of the series that it reads. `history_seconds` is how far its data reach back
-    where that is less than the period (so far): ratios and budget are of that time alone. `causes` are shares
-    (0 to 1) of what the indicator measures, largest first.
+    `seen_seconds_ago` is the age of the series that it reads. `history_seconds` is how long it has been recorded
+    where that is less than the period (so far): ratios and budget are of that time and at most an hour before.
+    `causes` are shares (0 to 1) of what the indicator measures, largest first.
     """
 
     slo: str

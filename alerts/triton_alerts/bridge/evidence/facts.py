@@ -93,7 +93,7 @@ def _short_history(prometheus: Prometheus, where: str, objective: str, days: flo
     reached = [one.at - one.value for one in began]
     if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
         return ""
-    return f" (there is data of {duration(reached[0])} only)"
+    return f" (recorded for {duration(reached[0])} only)"
 
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:
