@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import requests
 import yaml
+from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
 from support.bridge_simulation import CHANNEL, body_of
+from support.browser import LOOKS, browsing, looking
 from support.history import END
 from support.loopback import served
 from support.tools import ROOT
@@ -32,6 +36,7 @@ from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
 from tritonwatch.review.bridge_client import BridgeAddress
+from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.sources import Sources
@@ -42,6 +47,8 @@ LOADING = (END - 3 * HOUR, END - 3 * HOUR + 600)
 """Ten minutes in which version 1 of the model loads again."""
 FAILED = END - 2 * HOUR
 HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
+PICTURES = os.environ.get("TRITONWATCH_PICTURES")
+"""A folder to which the picture of the documentation is written, if it is set."""
 Series = tuple[str, dict[str, str], list[tuple[float, float]]]
 
 
@@ -88,8 +95,8 @@ def _model(name: str, slow: float) -> Iterator[Series]:
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Half a day of two models, one with a hostile name, and the objectives of both."""
-    series = [*_model("m", 8.0), *_model(HOSTILE, 10.0), *web_fleet.objective(END, "latency", "search")]
-    for name in ("m", HOSTILE):
+    series = [*_model("ranker", 8.0), *_model(HOSTILE, 10.0), *web_fleet.objective(END, "latency", "search")]
+    for name in ("ranker", HOSTILE):
         series += web_fleet.group(END, "latency", name)
     text = history.openmetrics(series)
     with history.serve(text, tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK) as url:
@@ -102,7 +109,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bridge")
     store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)
     for model, since, lasted, severity in (
-        ("m", END - 1800, None, "critical"),
+        ("ranker", END - 1800, None, "critical"),
         (HOSTILE, END - 40 * HOUR, 600.0, "critical"),
         ("bert", END - 20 * 24 * HOUR, 7200.0, "warning"),
     ):
@@ -147,7 +154,7 @@ def _words(page: str) -> str:
 @pytest.mark.real
 def test_a_model_has_its_states_and_its_loads(site: str) -> None:
     """A load with its duration, a failed one with its reason, and the states as a picture with words."""
-    page = _shown(site, "/model", model="m", last="6h")
+    page = _shown(site, "/model", model="ranker", last="6h")
 
     text = _words(page)
     # The states are read every 90 seconds.
@@ -164,11 +171,11 @@ def test_a_model_has_the_state_that_status_has(
     site: str, prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The objectives of the model are rows of `status --json`; traffic and phases have their values."""
-    words = ["status", "--prometheus", prometheus, "--at", str(END), "--model", "m", "--json"]
+    words = ["status", "--prometheus", prometheus, "--at", str(END), "--model", "ranker", "--json"]
     assert 0 == main(words)
     rows = json.loads(capsys.readouterr().out)["group_statuses"]
 
-    page = _shown(site, "/model", model="m")
+    page = _shown(site, "/model", model="ranker")
     assert [row["state"] for row in rows] == re.findall(r'<tr data-state="([^"]*)"', page)
     text = _words(page)
     assert "Requests per second 12 " in text
@@ -205,8 +212,8 @@ def test_a_hostile_name_is_text_on_every_page(site: str) -> None:
     [
         ("/model", {}, 400),
         ("/model", {"model": "nobody"}, 404),
-        ("/model", {"model": "m", "last": "3y"}, 400),
-        ("/model", {"model": "m", "at": "yesterday"}, 400),
+        ("/model", {"model": "ranker", "last": "3y"}, 400),
+        ("/model", {"model": "ranker", "at": "yesterday"}, 400),
         ("/incidents", {"last": "3y"}, 400),
         ("/incident", {"id": "none"}, 404),
     ],
@@ -327,15 +334,15 @@ def test_another_target_asks_prometheus_nothing(prometheus: str) -> None:
 @pytest.mark.real
 def test_what_if_shows_the_budget_the_alerts_and_the_doubts(site: str) -> None:
     """At half a second a fifth failed for an hour of twelve: 1.7 budgets of 1 %, and pages of all policies."""
-    page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", models="m")
+    page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", models="ranker")
 
     text = _words(page)
     assert "1 group from 2025-10-08 21:0" in text
     assert "1 would have spent its budget." in text
-    assert re.search(r"m version 1 99\.00% 500ms 7,\d\d\d of 43\d,\d\d\d 1\.6\dx spent", text)
+    assert re.search(r"ranker version 1 99\.00% 500ms 7,\d\d\d of 43\d,\d\d\d 1\.6\dx spent", text)
     assert re.search(r"tritonwatch 1 \d sloth 1 \d pyrra [12] \d", text)
     assert "there is data of 12h, and the window has 30d" in text
-    assert "100.0%" in _words(_shown(site, "/what-if", base="latency", history="1d", models="m"))
+    assert "100.0%" in _words(_shown(site, "/what-if", base="latency", history="1d", models="ranker"))
 
 
 @pytest.mark.real
@@ -358,12 +365,12 @@ def test_thresholds_to_choose_are_bounds_of_the_buckets(site: str) -> None:
             "base": "latency",
             "target": "99.5",
             "threshold": "500ms",
-            "models": "m, other",
+            "models": "ranker, other",
             "name": "new-latency",
         },
         {"base": "latency", "window": "month", "page_fast.spent": "14.4x", "page_fast.long": "2h"},
         {"base": "latency", "ticket_slow.severity": "none", "min_failures": "20", "confidence": "99"},
-        {"base": "latency", "models": "~m|n.*", "window": "7d"},
+        {"base": "latency", "models": "~ranker|n.*", "window": "7d"},
         {"base": "readiness", "target": "99.95"},
     ],
     ids=lambda changes: ",".join(changes),
@@ -397,3 +404,85 @@ def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
     assert "window" in text.split("a target must be")[1]
     assert 'value="101"' in page
     assert "yaml" not in page.split('id="result"')[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, or the test is skipped."""
+    with browsing() as found:
+        yield found
+
+
+def _address(site: str, path: str, **parameters: object) -> str:
+    return f"{site}{path}?{urlencode({'at': END} | parameters)}"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("path", ["/model", "/incidents", "/incident", "/what-if"])
+def test_everybody_can_use_these_pages(
+    browser: Browser, site: str, bridge: Path, look: str, path: str
+) -> None:
+    """axe-core finds nothing serious, nothing is wider than the window, and the browser refuses nothing."""
+    name = recorded_incidents(bridge)[0].incident.name
+    chosen = {
+        "/model": {"model": "ranker"},
+        "/incidents": {"last": "30d"},
+        "/incident": {"id": name},
+        "/what-if": {"base": "latency", "history": "1d", "threshold": "500ms"},
+    }[path]
+    chosen |= {"models": "~r.*", "at": "2025-10-09T09:00Z"} if look == "light" else {}
+    with looking(browser, look) as shown:
+        page = shown.open(_address(site, path, **chosen))
+        if path == "/what-if":
+            if PICTURES and look == "light":
+                page.set_viewport_size({"width": 1280, "height": 1360})
+                page.screenshot(path=Path(PICTURES) / "web-what-if.png")
+            page.locator("summary").click()
+
+        assert [] == shown.complaints
+        assert [] == shown.barriers()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.real
+def test_a_slider_shows_the_result_as_it_moves(browser: Browser, site: str) -> None:
+    """The page stays, and with it the focus; the address is that of the result."""
+    with looking(browser) as shown:
+        page = shown.open(_address(site, "/what-if", base="latency", history="1d", threshold="500ms"))
+        page.get_by_label("Target in percent, slider").focus()
+        for _ in range(3):
+            page.keyboard.press("ArrowRight")
+
+        expect(page.locator("#yaml")).to_contain_text("target: 99.9%")
+        assert "99.9" == page.locator("input[name=target]").input_value()
+        assert "target=99.9&" in page.url
+        assert "range" == page.evaluate("document.activeElement.type")
+        page.select_option("select[name=threshold]", "1s")
+        expect(page.locator("#yaml")).to_contain_text("threshold: 1s")
+        assert [] == shown.complaints
+
+
+@pytest.mark.real
+def test_without_javascript_the_form_works_by_its_button(browser: Browser, site: str) -> None:
+    """No slider is there that does nothing."""
+    with looking(browser, java_script_enabled=False) as shown:
+        page = shown.open(_address(site, "/what-if", base="latency", history="1d"))
+        assert 0 == page.locator("input[type=range]").count()
+        page.locator("input[name=target]").fill("95")
+        page.get_by_role("button", name="Work it out").click()
+
+        assert "target: 95%" in page.locator("#yaml").inner_text()
+        assert page.locator("#copy").is_hidden()
+
+
+@pytest.mark.real
+def test_another_objective_brings_its_own_form(browser: Browser, site: str) -> None:
+    """Without a threshold there is no field for one, and the fields of the first do not stay."""
+    with looking(browser) as shown:
+        page = shown.open(_address(site, "/what-if", base="latency", history="1d", target="95"))
+        page.select_option("select[name=base]", "errors")
+        page.wait_for_url("**base=errors**")
+
+        assert 0 == page.locator("[name=threshold]").count()
+        assert "99.9" == page.locator("input[name=target]").input_value()
