@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 import requests
@@ -31,6 +31,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Webhook, listen
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
@@ -38,8 +39,10 @@ from tritonwatch.objective_files import load
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.web.bridge_reading import BridgeReader
+from tritonwatch.web.detail.what_if_form import bases, filled, objective
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.sources import Sources
+from tritonwatch.web.urls import what_if_url
 
 HOUR = 3600
 START = END - 12 * HOUR
@@ -404,6 +407,60 @@ def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
     assert "window" in text.split("a target must be")[1]
     assert 'value="101"' in page
     assert "yaml" not in page.split('id="result"')[1]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("path", ["/model?model=ranker", "/incidents?last=30d", "/what-if?history=1d"])
+def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, path: str) -> None:
+    """The first costs a dozen queries at most."""
+    with _pages(prometheus, bridge, every=120.0) as url:
+        counts = []
+        for _ in range(3):
+            before = web_fleet.queries(prometheus)
+            assert 200 == requests.get(f"{url}{path}&at={END}", timeout=20).status_code
+            counts.append(web_fleet.queries(prometheus) - before)
+
+    assert counts[0] <= 12
+    assert [0, 0] == counts[1:]
+
+
+@pytest.mark.parametrize("path", ["/model?model=ranker", "/what-if?history=1d"])
+def test_without_prometheus_nothing_is_claimed(path: str) -> None:
+    """A banner, and no sentence that takes what could not be read for what is not there."""
+    with _pages("http://127.0.0.1:9") as url:
+        text = _words(requests.get(f"{url}{path}", timeout=20).text)
+
+    assert "is not reachable" in text
+    assert "Nothing has been read yet" in text
+    for claim in (
+        "No request succeeded",
+        "No GPU",
+        "No load",
+        "no series",
+        "No objective",
+        "would have spent",
+    ):
+        assert claim not in text.partition("Nothing has been read yet")[2]
+
+
+@pytest.mark.parametrize("model", ["a, b", "~x.*", "all", " blank", "plain", "a.b"])
+def test_a_link_to_what_if_chooses_one_model(model: str) -> None:
+    """Whatever its name: a comma separates names, and a tilde begins a pattern, where people write them."""
+    query = dict(parse_qsl(urlsplit(what_if_url(model, "latency")).query))
+    every = bases([Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})])
+    form = filled(query, every)
+    found = objective(form, every["latency"])
+
+    assert isinstance(found, Objective)
+    assert [True, False] == [found.models.includes(one) for one in (model, f"{model}b")]
+
+
+@pytest.mark.real
+def test_an_objective_that_is_not_known_is_named(site: str) -> None:
+    """A link from an objective of other files does not show another objective in silence."""
+    page = _words(_shown(site, "/what-if", base="other", history="1d"))
+
+    assert "There is no objective other here" in page
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from support import history
@@ -12,7 +13,7 @@ from support.history import END
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
-from triton_slo.backtest.history import HistoryError
+from triton_slo.backtest.history import History, HistoryError
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
@@ -182,6 +183,26 @@ def test_models_that_are_not_there_are_an_error(prometheus: Prometheus) -> None:
     """An empty result is not shown as a whole budget."""
     with pytest.raises(HistoryError, match="no series to replay"):
         evidence(prometheus, objective(models=["nobody"]))
+
+
+def test_groups_are_those_that_prometheus_chose() -> None:
+    """A pattern is not matched again here, where one of a form could take for ever: `(a+)+b` on a long name."""
+    times = 1_760_000_000 + STEP * np.arange(12)
+    total = np.full((1, 12), 300.0)
+    read = Evidence(History((("latency", "a" * 20, "1"),), times, total * 0.05, total), (), (), (), ())
+    wanted = objective(models={"regex": "(a+)+b"}, overrides=[{"models": ["a" * 20], "target": "90%"}])
+
+    assert [0.9] == [one.target for one in what_if(read, wanted).groups]
+
+
+def test_time_that_runs_faster_is_a_doubt() -> None:
+    """The windows of the other generators are as they are: in a demo they are longer than its history."""
+    times = 1_760_000_000 + 15.0 * np.arange(12)
+    total = np.full((1, 12), 300.0)
+    read = Evidence(History((("latency", "a", "1"),), times, total * 0.05, total), (), (), (), ())
+
+    found = what_if(read, objective(), Options(time_scale=0.01))
+    assert any("100 times faster" in doubt.what for doubt in found.doubts)
 
 
 def test_only_what_changes_the_events_is_read_again() -> None:

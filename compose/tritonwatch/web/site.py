@@ -172,6 +172,7 @@ def _templates() -> Environment:
         "symbols": STATES,
         "objective_url": urls.objective_url,
         "model_url": urls.model_url,
+        "what_if_url": urls.what_if_url,
         "address": urls.address,
     }
     return environment

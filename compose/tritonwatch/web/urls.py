@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from triton_slo import names
+from triton_slo.promql import regex_of
 from triton_slo.verdict.group_status import GroupStatus
 
 TIME = "at"
@@ -26,6 +27,14 @@ def objective_url(row: GroupStatus, at: str = "") -> str:
 def model_url(model: str, at: str = "") -> str:
     """Return the page of a model."""
     return address("/model", {"model": model, TIME: at})
+
+
+def what_if_url(model: str, slo: str = "") -> str:
+    """Return the What if page of one model, and of an objective where one is named."""
+    # As people write it there: a comma separates names, a tilde begins a pattern, and `all` are all.
+    plain = model == model.strip() and model != "all" and "," not in model and not model.startswith("~")
+    models = model if plain else f"~{regex_of([model])}"
+    return address("/what-if", {"base": slo, "models": models})
 
 
 def grafana_url(base: str, dashboard: str, variables: Mapping[str, str]) -> str:

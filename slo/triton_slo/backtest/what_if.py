@@ -15,6 +15,7 @@ from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import budgets
 from triton_slo.backtest.report import Report, backtest
+from triton_slo.fields import Choice
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan, chosen
@@ -77,7 +78,9 @@ class WhatIf:
 
 def what_if(evidence: Evidence, objective: Objective, options: Options | None = None) -> WhatIf:
     """Replay an objective over what was read; it must measure what the evidence was read for."""
-    plan = Plan(by_version(objective), options or Options())
+    # The groups are those that Prometheus chose. A pattern of a form is not matched here: it could take for ever.
+    chosen_already = by_version(objective).model_copy(update={"models": Choice(), "versions": Choice()})
+    plan = Plan(chosen_already, options or Options())
     keys = tuple((objective.name, model, version) for _, model, version in evidence.history.keys)
     history = replace(evidence.history, keys=keys)
     judged = replayed(plan.objective, plan.options, evidence.excluded)
@@ -181,6 +184,9 @@ def _doubts(
             "a history does not show how many servers were ready: pages that redundancy would have prevented are "
             "counted"
         )
+    if plan.options.time_scale != 1:
+        faster = f"{1 / plan.options.time_scale:g} times faster"
+        yield Doubt(f"time is played {faster} here, and the windows of Sloth are not shortened")
     yield Doubt(
         f"steps of {duration_text(step)}: alerts are dated to the step, and shorter bursts are averaged"
     )

@@ -127,7 +127,11 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
 
 
 def _cut(values: Mapping[str, str]) -> dict[str, Any]:
-    return {key: value.strip()[:_LONGEST] for key, value in values.items()}
+    # A pattern of a name may end in a blank.
+    return {
+        key: (value.lstrip() if value.startswith("~") else value.strip())[:_LONGEST]
+        for key, value in values.items()
+    }
 
 
 def of_objective(objective: Objective, base: str) -> WhatIfForm:
@@ -223,7 +227,7 @@ def _selection(text: str) -> Any:
     if text in ("", "all"):
         return "all"
     if text.startswith("~"):
-        return {"regex": text[1:].strip()}
+        return {"regex": text[1:]}
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

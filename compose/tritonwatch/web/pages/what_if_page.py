@@ -77,6 +77,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
     bases = what_if_form.bases(site.sources.objectives)
     form = what_if_form.filled(request.query_params, bases)
     base = bases[form.base]
+    given = request.query_params.get("base", "")
     context: dict[str, object] = {
         "bases": tuple(bases),
         "own": frozenset(one.name for one in site.sources.objectives),
@@ -88,6 +89,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
         "chosen_threshold": "",
         "problems": (),
         "nothing": "",
+        "not_here": "" if given in bases else given,
         "yaml": "",
         "result": None,
         "overrides": len(base.overrides),
