@@ -27,7 +27,7 @@ LATENCY = Objective.model_validate(
     {"name": "latency", "target": 0.99, "indicator": {"kind": "latency", "threshold": "500ms"}}
 )
 OPTIONS = Options(scrape_interval_seconds=15)
-CLEAN, AFTER = 120, 240
+CLEAN, AFTER = 60, 210
 """Minutes before and after the incident."""
 
 
