@@ -66,7 +66,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     """Chart, application and default images are released together."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    images = [_values()[part]["image"] for part in ("bridge", "sidecar")]
+    images = [_values()[part]["image"] for part in ("bridge", "sidecar", "web")]
 
     assert {version} == {chart["version"], chart["appVersion"], *(one.partition(":")[2] for one in images)}
 
@@ -77,7 +77,7 @@ def test_the_schema_accepts_the_default_values_and_names_each() -> None:
 
     jsonschema.Draft7Validator(schema).validate(_values())
     assert set(_values()) | {"global"} == set(schema["properties"])
-    for part in ("bridge", "sidecar", "rules"):
+    for part in ("bridge", "sidecar", "rules", "web"):
         assert set(_values()[part]) == set(schema["properties"][part]["properties"])
 
 
@@ -131,6 +131,28 @@ def test_the_bridge_follows_its_values() -> None:
     assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in found
     assert [{"name": "registry"}] == pod["imagePullSecrets"]
     assert 2 == text.count("kubernetes.io/metadata.name: observe")
+
+
+def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
+    """It is there where it is enabled: with passwords always, the objectives of the values and more options."""
+    values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    found = objects(
+        template(
+            f"--values={tmp_path / 'values.yaml'}",
+            "--set=web.enabled=true,web.existingSecret=mine,web.extraArgs={--grafana=https://g.example}",
+        )
+    )
+    web = found["Deployment", "tritonwatch-web"]
+    volumes = {one["name"]: one for one in web["spec"]["template"]["spec"]["volumes"]}
+    arguments = _container(web, "web")["args"]
+
+    assert ("Deployment", "tritonwatch-web") not in objects(template())
+    assert "mine" == volumes["secrets"]["secret"]["secretName"]
+    assert "tritonwatch-objectives" == volumes["objectives"]["configMap"]["name"]
+    assert {"--web-config=/secrets/web.yml", "--objectives=/objectives"} <= set(arguments)
+    assert "--grafana=https://g.example" == arguments[-1]
+    assert main([*arguments, "--help"]) == 0
 
 
 def test_what_is_disabled_is_not_rendered() -> None:
