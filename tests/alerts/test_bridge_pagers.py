@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from support.bridge_simulation import CHANNEL, Clock, body_of
-from support.pagers import KEY, TOKEN, PagerServer
+from support.pagers import KEY, LATE, TOKEN, PagerServer
 from support.waiting import eventually
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
@@ -126,6 +126,26 @@ def test_an_outage_loses_no_page_and_no_end(
     assert oldest is not None
     assert [f"tritonwatch/{name}" for name in names] == list(server.open)
     assert [] == left
+
+
+def test_a_service_that_acts_late_gets_the_newest_state_again(bridge: Bridge, server: PagerServer) -> None:
+    """It acts on the unanswered request after it has accepted the end: without a repetition it pages for good."""
+    start = bridge.clock()
+    server.status = LATE
+    bridge.take_in("m", start=start)
+    bridge.run(8)
+    server.status = 0
+    bridge.take_in("m", start=start, end=bridge.clock())
+    bridge.run(30)
+    server.act_late()
+    before = dict(server.open), server.documents[-1]["status"]
+    bridge.run(70)
+    after = len(server.events), len(server.documents)
+    bridge.run(600)
+
+    assert (["trigger"], "firing") == (list(before[0].values()), before[1])
+    assert ({}, "resolved") == (server.open, server.documents[-1]["status"])
+    assert after == (len(server.events), len(server.documents))
 
 
 def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(

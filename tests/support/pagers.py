@@ -13,10 +13,14 @@ from typing import Any
 
 KEY = "0123456789abcdef0123456789abcdef"
 TOKEN = "webhook-token"
+LATE = -1
 
 
 class PagerServer(ThreadingHTTPServer):
-    """Takes events at /v2/enqueue and JSON at /hook; `status` is the answer to all, unless it is 0."""
+    """Takes events at /v2/enqueue and JSON at /hook; `status` is the answer to all, unless it is 0.
+
+    With LATE no request is answered, and each is acted on when `act_late` is called.
+    """
 
     daemon_threads = True
 
@@ -25,6 +29,7 @@ class PagerServer(ThreadingHTTPServer):
         self.events: list[dict[str, Any]] = []
         self.documents: list[dict[str, Any]] = []
         self.refused: list[str] = []
+        self.late: list[tuple[str, dict[str, Any]]] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -40,6 +45,11 @@ class PagerServer(ThreadingHTTPServer):
         """The last action of each alert that is not resolved, by its key."""
         last = {event["dedup_key"]: event["event_action"] for event in self.events}
         return {key: action for key, action in last.items() if action != "resolve"}
+
+    def act_late(self) -> None:
+        self.documents += [body for path, body in self.late if path == "/hook"]
+        self.events += [body for path, body in self.late if path != "/hook"]
+        self.late.clear()
 
     def __enter__(self) -> PagerServer:
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
@@ -85,6 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, answer = self.server.status, b"{}"
+        if status == LATE:
+            self.server.late.append((self.path, json.loads(body)))
+            return
         if not status and self.path == "/hook":
             status = 200 if self.headers.get("Authorization") == f"Bearer {TOKEN}" else 401
             self.server.documents += [json.loads(body)] if status == 200 else []

@@ -1,6 +1,7 @@
 """Send incidents to systems other than Slack: PagerDuty's Events API v2, and any webhook that takes JSON.
 
-Both take an incident's state under its name, as often as it is sent: a request without an answer is repeated.
+Both take an incident's state under its name, as often as it is sent: a request without an answer is repeated, and
+the newest state a minute later once more, since the service may act on such a request after a newer one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import requests
 
 from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.message import Style
-from triton_alerts.bridge.deliver.transport import LONGEST_WAIT_SECONDS, DeliveryError, backoff
+from triton_alerts.bridge.deliver.transport import DOUBT_SECONDS, LONGEST_WAIT_SECONDS, DeliveryError, backoff
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery
+from triton_alerts.bridge.incidents.outbox import Delivery, Doubt
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo.names import SEVERITIES
 
@@ -120,6 +121,11 @@ class PagerWorker:
         if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
             return wait
         waits = [LONGEST_WAIT_SECONDS]
+        doubt = self.store.outbox.first_doubt(self.channel)
+        if doubt is not None and 0 < doubt.due - now <= DOUBT_SECONDS:
+            waits.append(doubt.due - now)
+        elif doubt is not None:
+            self.store.outbox.settle_doubt(doubt)
         for delivery in self.store.outbox.pending_for_pager(self.channel):
             incident = self.store.incidents.get(delivery.incident)
             later = delivery.next_try - now
@@ -151,6 +157,9 @@ class PagerWorker:
         if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
             self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
             return
+        if refusal.kind in ("timeout", "connection"):
+            number, due = delivery.id, now + DOUBT_SECONDS
+            self.store.outbox.add_doubt(Doubt(self.channel, "", number, "", "", "", now, due))
         self.failures += 1
         self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
 

@@ -36,6 +36,8 @@ class DeliveryError(Exception):
 
 
 LONGEST_WAIT_SECONDS = 60.0
+DOUBT_SECONDS = 60.0
+"""Slack has acted up to 40 s after a request that it did not answer in time."""
 
 
 def backoff(failures: int, rng: random.Random) -> float:

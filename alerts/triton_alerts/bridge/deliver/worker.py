@@ -15,6 +15,7 @@ from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
 from triton_alerts.bridge.deliver.transport import (
+    DOUBT_SECONDS,
     LONGEST_WAIT_SECONDS,
     DeliveryError,
     Sent,
@@ -27,8 +28,6 @@ from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
 EDITS = ("edit", "digest_edit")
-DOUBT_SECONDS = 60.0
-"""Slack has acted up to 40 s after a request that it did not answer in time."""
 LONGEST_DOUBT_SECONDS = 900.0
 SETUP_WAIT_SECONDS = 60.0
 """How long to wait when a person has to fix something (token, channel) before anything can be sent."""

@@ -77,7 +77,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A message whose sending got no answer: Slack may act on it later. Without a name it is an edit.
+    """A message whose sending got no answer: it may be acted on later. Without a name: an edit, or for a pager.
 
     `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
     """
@@ -274,14 +274,18 @@ class Outbox:
         return Doubt(*row) if row else None
 
     def settle_doubt(self, doubt: Doubt) -> None:
-        """Forget it; what was edited is edited once more, as an older edit may have come last."""
+        """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
         with self.database.transaction():
             self.database.run(
                 "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?",
                 *(doubt.channel, doubt.name, doubt.delivery),
             )
             if not doubt.name:
-                self.database.run("UPDATE deliveries SET shown_version = 0 WHERE id = ?", doubt.delivery)
+                self.database.run(
+                    "UPDATE deliveries SET shown_version = 0, "
+                    "posted_seq = CASE role WHEN 'pager' THEN 0 ELSE posted_seq END WHERE id = ?",
+                    doubt.delivery,
+                )
             if not doubt.name and not doubt.delivery:
                 self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", doubt.channel)
 

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 
 from triton_alerts.bridge.deliver.message import bare
 from triton_alerts.bridge.deliver.transport import (
+    DOUBT_SECONDS,
     LONGEST_WAIT_SECONDS,
     DeliveryError,
     Sent,
     Transport,
     backoff,
 )
-from triton_alerts.bridge.deliver.worker import DOUBT_SECONDS
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.outbox import Doubt
 from triton_alerts.bridge.incidents.store import Store
