@@ -51,18 +51,17 @@ def rules(*windows: str) -> str:
     return grouped({"budget": pausable(resting_on(every, *map(names.sli_events, windows)), by="model")})
 
 
-def check(
-    pauses_of: Mapping[Model, Sequence[Pause]], folder: Path, *, until: int = LENGTH, step: int = 4
-) -> None:
+def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
     """Whatever is asked between a model's pauses: events of each window within 1 % of the truth."""
     series = {}
     for model, pauses in pauses_of.items():
-        paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(until))
+        paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(LENGTH))
         series |= dict(model.series(pauses)) | {f'{PAUSED}{{model="{model.name}"}}': f"0 {paused}"}
-    ticks = range(TILE, until, step * TILE)
-    windows = {window: length for window, length in WINDOWS.items() if length < until}
     asked = [
-        (window, tick, event) for window in windows for tick in ticks for event in (names.ERROR, names.TOTAL)
+        (window, tick, event)
+        for window in WINDOWS
+        for tick in range(TILE, LENGTH, TILE)
+        for event in (names.ERROR, names.TOTAL)
     ]
     queries = [
         (f'{names.sli_events(window)}{{{names.EVENT}="{event}"}}', float(tick * TICK))
@@ -71,7 +70,7 @@ def check(
     answers = evaluated(
         promtools()[-1],
         folder,
-        rules(*windows),
+        rules(*WINDOWS),
         series,
         queries,
         interval=TICK,
@@ -115,47 +114,55 @@ def at(hour: float, minutes: float, down: bool) -> Pause:
     return Pause(start, start + round(minutes * TILE / 60), down)
 
 
-def test_a_pause_leaves_no_hole_in_any_window(tmp_path: Path) -> None:
-    """Pauses of 10 minutes to 6 hours, two of them where a period begins: every window stays within 1 %.
+def regular_pauses() -> dict[Model, list[Pause]]:
+    """Pauses of 10 minutes to 6 hours, two of them where a period begins.
 
     A pause of the rules and one of everything alternate; what the one models begin with, the others do not.
     """
     lengths = ((4, 10), (15.3, 110), (58.4, 50), (85.6, 360), (120.7, 10), (146.2, 65))
     both = [(model, down) for down in (False, True) for model in MODELS]
-    pauses_of = {
+    return {
         replace(model, name=f"{model.name}, {'all down' if down else 'rules only'} first"): [
             at(hour, minutes, down != bool(number % 2)) for number, (hour, minutes) in enumerate(lengths)
         ]
         for model, down in (both if THOROUGH else both[::3])
     }
-    check(pauses_of, tmp_path)
 
 
-UNTIL = 4 * 24 * TILE
+DAYS = 4
+"""Days with random pauses."""
 
 
-def any_pauses(seed: int) -> list[Pause]:
-    """Three pauses of 4 minutes to 6 hours, of the rules or of everything; and now and then a missed evaluation."""
+def random_pauses(seed: int) -> dict[Model, list[Pause]]:
+    """A pause of 4 minutes to 6 hours on each of three days, and now and then a missed evaluation.
+
+    One of the two models has a server that restarts meanwhile.
+    """
     random = np.random.default_rng(seed)
+    until = DAYS * 24 * TILE
     long = [
         at(24 * day + random.uniform(2, 16), random.uniform(4, 360), bool(random.integers(2)))
-        for day in (0, 1, 2)
+        for day in range(DAYS - 1)
     ]
-    missed = random.choice(UNTIL // EVALUATION, 40, replace=False) * EVALUATION
-    return long + [Pause(int(tick), int(tick) + EVERY) for tick in missed if tick > TILE]
-
-
-@pytest.mark.parametrize("seed", range(1, 9) if THOROUGH else [1])
-def test_any_pauses_leave_no_hole(seed: int, tmp_path: Path) -> None:
-    """Whenever rules pause or miss an evaluation, and whenever a server restarts meanwhile."""
-    pauses = any_pauses(seed)
-    restart = int(np.random.default_rng(seed).integers(TILE, UNTIL - TILE))
+    missed = random.choice(until // EVALUATION, 40, replace=False) * EVALUATION
+    pauses = long + [Pause(int(tick), int(tick) + EVERY) for tick in missed if tick > TILE]
+    restart = int(np.random.default_rng(seed).integers(TILE, until - TILE))
     twice = (
         Replica("a", (Life(0, restart, 10**6), Life(restart + 2, LENGTH))),
         Replica("b", (Life(0, LENGTH),), phase=0),
     )
-    models = (Model("outages", OUTAGES, WHOLE, seed), Model("restarts", ((5.0, 0.02),), twice, seed))
-    check(dict.fromkeys(models, pauses), tmp_path, until=UNTIL, step=1)
+    outages = Model(f"outages, random {seed}", OUTAGES, WHOLE, seed)
+    restarts = Model(f"restarts, random {seed}", ((5.0, 0.02),), twice, seed)
+    return dict.fromkeys((outages, restarts), pauses)
+
+
+def test_pauses_leave_no_hole_in_any_window(tmp_path: Path) -> None:
+    """Whenever rules pause or miss an evaluation, and servers restart: every window stays within 1 %."""
+    pauses_of = regular_pauses()
+    for seed in range(1, 9) if THOROUGH else [1]:
+        pauses_of |= random_pauses(seed)
+
+    check(pauses_of, tmp_path)
 
 
 def test_jittered_scrapes_do_not_raise_the_sum(tmp_path: Path) -> None:
