@@ -45,7 +45,8 @@ def _installed(requirement: Requirement, seen: set[str]) -> Iterator[tuple[str, 
         found = distribution(name)
     except PackageNotFoundError:
         return  # nvidia-pytriton is installed without what it needs on some Pythons
-    yield name, found.version
+    if name != "tritonwatch":
+        yield name, found.version
     for needed in map(Requirement, found.requires or ()):
         if any(_applies(needed, extra) for extra in ("", *requirement.extras)):
             needed.marker = None

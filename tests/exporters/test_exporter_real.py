@@ -111,16 +111,11 @@ def test_a_dead_triton_is_a_page_with_up_0() -> None:
 
 
 def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
-    """It serves the page, logs the load that failed, and SIGTERM ends it with 0 within a second."""
-    # A busy machine may delay one of them; not all of them.
-    assert any(seconds_to_end(server) < 1.0 for _ in range(5))
-
-
-def seconds_to_end(server: TritonServer) -> float:
-    """How long the command needs to end after it has served a page and logged a failed load."""
+    """It serves the page, logs the load that failed, and SIGTERM ends it with 0, long before its next poll."""
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
     command += ["--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{port}", "--gpu", "none"]
+    command += ["--state-interval", "10m", "--sampling-interval", "10m"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -130,16 +125,13 @@ def seconds_to_end(server: TritonServer) -> float:
             )
             assert 200 == requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).status_code
             printed = process.stderr.readline()
-            asked = time.monotonic()
             process.terminate()
-            code = process.wait(10)
-            took = time.monotonic() - asked
+            code = process.wait(60)
         finally:
             process.kill()
 
     assert 0 == code
     assert "model broken version 1 failed to load (python_error): Internal: RuntimeError: weights" in printed
-    return took
 
 
 def test_a_port_in_use_is_one_clear_line(server: TritonServer) -> None:

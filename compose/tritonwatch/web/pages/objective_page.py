@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
+from triton_slo.burn import amounts
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.estimate import no_page_because, settled_by
@@ -164,7 +165,7 @@ class _Shown:
             return []
         return [
             Limit(
-                f"{tier.name} {self.plan.factor(tier):.3g}x ({tier.long} and {tier.short})",
+                f"{tier.name} {amounts.burn_rate(self.plan.factor(tier))} ({tier.long} and {tier.short})",
                 self.plan.factor(tier),
             )
             for tier in self.plan.objective.alerting.tiers
