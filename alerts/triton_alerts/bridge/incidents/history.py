@@ -91,7 +91,9 @@ def list_incidents(data: Path) -> list[RecordedIncident]:
 def last_written(data: Path) -> float | None:
     """Return the Unix time at which a bridge last wrote to its database; None before it has made its file."""
     files = (data / DATABASE_FILE, data / f"{DATABASE_FILE}-wal")
-    return max((file.stat().st_mtime for file in files if file.exists()), default=None)
+    found = [file.stat() for file in files if file.exists()]
+    # Who only reads leaves an empty log.
+    return max((one.st_mtime for one in found if one.st_size), default=None)
 
 
 _RECORDED = TypeAdapter(list[RecordedIncident])
