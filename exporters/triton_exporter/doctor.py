@@ -66,7 +66,7 @@ class TritonFacts:
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
     @property
-    def is_stranger(self) -> bool:
+    def is_other_server(self) -> bool:
         """Whether another server than Triton answers."""
         return self.snapshot.api_failure == NOT_TRITON
 
@@ -80,7 +80,7 @@ Check = Callable[[TritonFacts], Iterator[Finding]]
 
 def examine(facts: TritonFacts) -> list[Finding]:
     """Everything worth changing, problems first."""
-    if facts.is_stranger:
+    if facts.is_other_server:
         checks: tuple[Check, ...] = (_reachable,)
     elif facts.snapshot.api_failure:
         # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
@@ -112,7 +112,7 @@ def _reachable(facts: TritonFacts) -> Iterator[Finding]:
             "(tritonwatch exporter --triton-log FILE counts it)",
             "a server that starts without some of its models: watch triton_model_ready",
         )
-    elif facts.is_stranger:
+    elif facts.is_other_server:
         yield Finding(
             "problem",
             "This is not a Triton",

@@ -149,9 +149,9 @@ def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
 
 
 def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
-    needed, kept = objective.window.history_seconds, around.retention_seconds
-    if kept is not None and needed > kept:
-        lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(kept)})"
+    needed, retention = objective.window.history_seconds, around.retention_seconds
+    if retention is not None and needed > retention:
+        lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(retention)})"
         yield (
             "window",
             f"{lengths}: the budget looks better",

@@ -74,9 +74,9 @@ class Matchers:
         left_out = set(labels)
         return self._where(lambda label: label not in left_out)
 
-    def _where(self, kept: Callable[[str], bool]) -> Matchers:
+    def _where(self, wanted: Callable[[str], bool]) -> Matchers:
         parts = zip(self.parts, self.split, strict=True)
-        return Matchers(tuple(part for part, (label, _, _) in parts if kept(label)))
+        return Matchers(tuple(part for part, (label, _, _) in parts if wanted(label)))
 
     @property
     def split(self) -> tuple[tuple[str, str, str], ...]:

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: real Triton, exporter, Prometheus, Alertmanager and notifier."""
+"""The demo as a user runs it: real Triton, exporter, Prometheus, Alertmanager and bridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every query of every dashboard runs over what a real Triton, exporter, Prometheus and notifier left behind."""
+"""Every query of every dashboard runs over what a real Triton, exporter, Prometheus and bridge left behind."""
 
 from __future__ import annotations
 

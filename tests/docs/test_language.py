@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import io
 import re
@@ -19,7 +20,7 @@ PRIVATE = re.compile(
     r"\b(told|tells|hears?|heard|lest|whoever|elder|courier|seam|dawdles?|mend(s|ed|ing)?|"
     r"speak(s|ing)?|spoken|nobody knows|(?<!there )(is|are) no (?!longer|more\b)|for want of|by itself|"
     r"losing nothing|dear|tame|pours?|hangs? together|no ground for|keeper|deserv(es?|ed)|sound|hair|"
-    r"lies (between|in)|says no)\b",
+    r"lies (between|in)|says no|scenes?|specimens?|strangers?|doors?|manner|house|story)\b",
     re.IGNORECASE,
 )
 """Words of the code's old dialect; `docs/glossary.md` has those that replace them. 'There is no data' is English,
@@ -43,6 +44,46 @@ def private_words(text: str) -> list[str]:
 
 
 PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose")
+
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+PRIVATE_PART = re.compile(
+    r"room|kept|scene|look(s|ed)?|says|said|tells|told|hears|heard|door|strangers?|homes|rungs|specimen|"
+    r"courier|mend(s|ed)?|elder|story|cast|house|floor|glance|seam|keeper",
+    re.IGNORECASE,
+)
+"""Private words as parts of names: `_has_room`, `NEVER_LOOKED`, `ParsedStory`. `rung` is a label of rules."""
+LIBRARY_NAMES = {"floor": "rounds down, in `math` and `numpy`"}
+"""Names that contain such a word and are a library's own."""
+SOURCES = (
+    "exporters/triton_exporter",
+    "slo/triton_slo",
+    "alerts/triton_alerts",
+    "dashboards/triton_dashboards",
+    "compose/tritonwatch",
+)
+
+
+def _names(source: str) -> Iterator[str]:
+    """Functions, classes, attributes, variables, parameters and imports of a module."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+                yield name
+            case ast.alias(name=name, asname=chosen):
+                yield chosen or name
+
+
+def private_names(source: str) -> set[str]:
+    """Return the names in a module that contain a private word."""
+    return {
+        name
+        for name in set(_names(source)) - LIBRARY_NAMES.keys()
+        if any(map(PRIVATE_PART.fullmatch, PART.findall(name)))
+    }
+
+
 _FSTRING = {getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}  # new in Python 3.12
 
 
@@ -93,6 +134,31 @@ def test_code_uses_the_words_of_the_field(package: str) -> None:
     }
 
     assert {} == found
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_names_use_the_words_of_the_field(package: str) -> None:
+    """Functions, classes, attributes, variables and parameters."""
+    found = {
+        path.relative_to(ROOT).as_posix(): names
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if (names := private_names(path.read_text()))
+    }
+
+    assert {} == found
+
+
+@pytest.mark.parametrize("name", ["_KEPT", "_has_room", "vanished_scene", "SceneOfProof", "is_stranger"])
+def test_a_private_word_in_a_name_is_found(name: str) -> None:
+    """As a function, a variable, a parameter and an attribute."""
+    for source in (f"def {name}(): pass", f"{name} = 1", f"def f({name}): pass", f"f.{name}"):
+        assert {name} == private_names(source)
+
+
+@pytest.mark.parametrize("name", ["lookup", "broadcast", "floors", "math.floor", "bedroom"])
+def test_a_part_of_another_word_is_not_a_private_word(name: str) -> None:
+    """Whole parts of a name count, and names of libraries do not."""
+    assert set() == private_names(f"f({name})")
 
 
 def test_a_private_word_in_a_docstring_or_a_message_is_found() -> None:

@@ -364,4 +364,4 @@ def test_stored_intervals_are_bounded() -> None:
     for number in range(20_000):
         decomposition.add(number * 0.05, 3, 0.1, 3, 0.05)
 
-    assert decomposition.kept <= 3000
+    assert decomposition.interval_count <= 3000

@@ -1,4 +1,4 @@
-"""The demo's stack, lived through once: what a real Triton, exporter, Prometheus and notifier leave behind."""
+"""The demo's stack, lived through once: what a real Triton, exporter, Prometheus and bridge leave behind."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _wait_for_the_incidents(stack: Stack) -> None:
     viewer = Viewer(stack.ports.url("Prometheus"), stack.ports.url("Alertmanager"))
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
-        moment = Observation(viewer.poll(), read_notices(stack.notifier_data), repaired=False)
+        moment = Observation(viewer.poll(), read_notices(stack.bridge_data), repaired=False)
         missing = [step.name for step in BEFORE_REPAIR if not step.happened(moment)]
         if not missing:
             return

@@ -20,7 +20,7 @@ CONFIRM = 300
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-_LOOK_ALIKE = str.maketrans({"*": "∗", "~": "∼", "`": "ˋ"})
+_SIMILAR_CHARACTERS = str.maketrans({"*": "∗", "~": "∼", "`": "ˋ"})
 _EDGE_UNDERSCORE = re.compile(r"(?<!\w)_|_(?!\w)")
 _CUT = " …"
 
@@ -38,7 +38,7 @@ def plain(text: str, limit: int) -> str:
 
 def prose(text: str, limit: int) -> str:
     """Text inside mrkdwn that stays text, at most `limit` characters after escaping."""
-    safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_LOOK_ALIKE))
+    safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_SIMILAR_CHARACTERS))
     return _escape(safe, limit)
 
 
@@ -50,14 +50,14 @@ def code(text: str, limit: int = 200) -> str:
 def code_block(text: str, limit: int) -> str:
     """Several lines, such as a stack trace; the middle is cut, since both ends matter."""
     safe = clean(text).replace("`", "ˋ").strip("\n") or "-"
-    room = limit - 8
-    if _length(safe) > room:
-        half = room // 2 - 20
+    available = limit - 8
+    if _length(safe) > available:
+        half = available // 2 - 20
         tail = safe[-half:]
         while _length(tail) > half:
             tail = tail[max(1, (_length(tail) - half) // 5) :]
         return f"```\n{_escape(safe, half)}\n[cut]\n{_escape(tail, half + len(_CUT))}\n```"
-    return f"```\n{_escape(safe, room)}\n```"
+    return f"```\n{_escape(safe, available)}\n```"
 
 
 def link(url: str, text: str) -> str:
@@ -131,11 +131,11 @@ def _length(text: str) -> int:
 
 def _escape(text: str, limit: int) -> str:
     if _length(text) > limit:
-        room = limit - len(_CUT)
+        available = limit - len(_CUT)
         used = 0
         for position, character in enumerate(text):
             used += 5 if character == "&" else 4 if character in "<>" else 1
-            if used > room:
+            if used > available:
                 text = text[:position].rstrip() + _CUT
                 break
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

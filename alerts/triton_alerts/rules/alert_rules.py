@@ -69,7 +69,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
         "action": _first_step(alert, options),
-        "cause": with_windows(alert.cause, options) + (_looked_up(alert.cause_from, options)),
+        "cause": with_windows(alert.cause, options) + (_lookup_text(alert.cause_from, options)),
         "runbook_url": links.runbook_url(alert.name, options),
         "dashboard_url": links.dashboard_url(alert, options),
     }
@@ -81,7 +81,7 @@ def with_windows(text: str, options: Options) -> str:
     return re.sub(r"\[(\d+[smhdw])\]", lambda match: promql.window(match[1], options), text)
 
 
-def _looked_up(lookup: Lookup | None, options: Options) -> str:
+def _lookup_text(lookup: Lookup | None, options: Options) -> str:
     if lookup is None:
         return ""
     return (

@@ -63,12 +63,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(*error.problems) from error
     facts = gather(settings, args.watch)
     findings = examine(facts)
-    if facts.is_stranger:
+    if facts.is_other_server:
         (finding,) = findings
         print(f"tritonwatch doctor: this is not a Triton: {finding.seen}; {finding.do}", file=sys.stderr)
     if args.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
-    elif not facts.is_stranger:
+    elif not facts.is_other_server:
         print(_text(facts, findings))
     return int(any(finding.grade == "problem" for finding in findings))
 

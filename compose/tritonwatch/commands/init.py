@@ -29,7 +29,7 @@ EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/prop
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
-_MOST_LOOKS = 100
+_MOST_POLLS = 100
 _MICROSECONDS = 1e6
 
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _proposal(settings: Settings, args: argparse.Namespace) -> str:
-    snapshot, configs = _look(settings)
+    snapshot, configs = _poll(settings)
     if not snapshot.index:
         raise CommandError(
             f"{settings.triton_url} lists no models, so there is nothing to propose objectives for"
@@ -90,7 +90,7 @@ def _client(settings: Settings, url: str) -> Client:
     return Client(url, limits, settings.triton_headers, Renewed(settings.certificates))
 
 
-def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
+def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     url = settings.triton_url
     client = _client(settings, url)
     failures: list[str] = []
@@ -98,7 +98,7 @@ def _look(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     try:
         snapshot = poller.poll()
         # One poll asks for a bounded number of configurations, so that Triton gets no burst of requests.
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MOST_POLLS):
             known = len(snapshot.configs)
             snapshot = poller.poll()
             if len(snapshot.configs) == known:

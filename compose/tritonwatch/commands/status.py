@@ -178,9 +178,9 @@ def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Gro
         message = [Text(found.not_loaded, style="bold red")] if found.not_loaded else []
         return Group(table, *message, Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
-        kept = before.renderables[0] if isinstance(before, Group) else Text()
+        previous = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(
-            kept, Text(printable(f"at {moment}: {error}; the table above is older"), style="bold red")
+            previous, Text(printable(f"at {moment}: {error}; the table above is older"), style="bold red")
         )
 
 

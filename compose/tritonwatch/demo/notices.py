@@ -1,4 +1,4 @@
-"""What on-call was sent: the notifier's incidents show what was posted, its log how it read."""
+"""What on-call was sent: the bridge's incidents show what was posted, its log how it read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _notices(incident: Incident) -> Iterator[Notice]:
 
 
 def last_message(log: Path) -> str:
-    """Return the newest message as the notifier printed it: from the last empty line on."""
+    """Return the newest message as the bridge printed it: from the last empty line on."""
     if not log.exists():
         return ""
     return log.read_text(errors="replace").rstrip().rpartition("\n\n")[2]

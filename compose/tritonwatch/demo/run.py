@@ -105,8 +105,8 @@ class _Show:
             self._triton_end_reported = True
             self._console.print(f"{ended}; now watch the alert arrive", style="bold red", markup=False)
         self._view = self._viewer.poll()
-        notices = read_notices(self._stack.notifier_data)
-        message = last_message(self._stack.notifier_log)
+        notices = read_notices(self._stack.bridge_data)
+        message = last_message(self._stack.bridge_log)
         if message != self._last_message and not self._console.is_terminal:
             self._console.print(message, markup=False, highlight=False, soft_wrap=True)
         self._last_message = message

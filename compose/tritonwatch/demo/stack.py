@@ -38,7 +38,7 @@ class Ports:
         "exporter",
         "Prometheus",
         "Alertmanager",
-        "notifier",
+        "bridge",
         "Grafana",
         "web page",
     )
@@ -85,12 +85,12 @@ class Stack:
         return {"Triton": self.triton.http_url, **found, "files": str(self.directory)}
 
     @property
-    def notifier_log(self) -> Path:
-        return self.directory / "logs" / "notifier.log"
+    def bridge_log(self) -> Path:
+        return self.directory / "logs" / "bridge.log"
 
     @property
-    def notifier_data(self) -> Path:
-        return self.directory / "notifier"
+    def bridge_data(self) -> Path:
+        return self.directory / "bridge"
 
     def start(self) -> Iterator[str]:
         """Start everything, yielding a line before each part."""
@@ -147,7 +147,7 @@ class Stack:
             raise CannotStartError(
                 f"less than {FREE_DISK_BYTES // 2**20} MiB free in {self.directory}; choose another --dir"
             )
-        for name in ("triton", "logs", "prometheus", "alertmanager", "notifier"):
+        for name in ("triton", "logs", "prometheus", "alertmanager", "bridge"):
             (self.directory / name).mkdir(exist_ok=True)
         shutil.copytree(files.demo_models(), self.directory / "models")
         self._generate()
@@ -156,7 +156,7 @@ class Stack:
             f"127.0.0.1:{self.ports['Alertmanager']}",
             [str(self.directory / "generated" / "rules" / "*.yml")],
             {
-                BRIDGE_JOB: f"127.0.0.1:{self.ports['notifier']}",
+                BRIDGE_JOB: f"127.0.0.1:{self.ports['bridge']}",
                 "prometheus": f"127.0.0.1:{self.ports['Prometheus']}",
             },
             INTERVAL_SECONDS,
@@ -173,7 +173,7 @@ class Stack:
             str(self.directory / "generated"),
         ]
         argv += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
-        argv += ["--webhook-url", self.ports.url("notifier") + "/alertmanager"]
+        argv += ["--webhook-url", self.ports.url("bridge") + "/alertmanager"]
         if cli.main(argv) != 0:
             raise CannotStartError("the rules could not be generated; see above")
 
@@ -184,11 +184,11 @@ class Stack:
         exporter += ["--triton-log", str(self.triton.log), "--buckets-from", str(files.objectives())]
         exporter += ["--state-file", str(self.directory / "exporter.json")]
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
-        notifier = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['notifier']}"]
-        notifier += ["--data", str(self.notifier_data), "--exporter", ports.url("exporter")]
-        bridge = self._child("notifier", [*own, *notifier])
-        bridge.errors = self.notifier_log.with_suffix(".errors.log")
-        yield bridge, ports.url("notifier") + "/-/ready"
+        argv = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['bridge']}"]
+        argv += ["--data", str(self.bridge_data), "--exporter", ports.url("exporter")]
+        bridge = self._child("bridge", [*own, *argv])
+        bridge.errors = self.bridge_log.with_suffix(".errors.log")
+        yield bridge, ports.url("bridge") + "/-/ready"
         config = self.directory / "generated" / "alertmanager" / "alertmanager.yml"
         command = alertmanager_command(config, self.directory / "alertmanager", ports["Alertmanager"])
         yield self._child("Alertmanager", command), ports.url("Alertmanager") + "/-/ready"
@@ -205,7 +205,7 @@ class Stack:
         if grafana is not None:
             yield grafana, ports.url("Grafana") + "/api/health"
         web = ["web", "--listen", f"127.0.0.1:{ports['web page']}", "--prometheus", ports.url("Prometheus")]
-        web += ["--objectives", str(files.objectives()), "--bridge-data", str(self.notifier_data)]
+        web += ["--objectives", str(files.objectives()), "--bridge-data", str(self.bridge_data)]
         web += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
         web += ["--alertmanager", ports.url("Alertmanager")]
         web += ["--grafana", ports.url("Grafana")] if grafana is not None else []

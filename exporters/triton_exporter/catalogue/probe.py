@@ -16,7 +16,7 @@ take the probe's input, which says nothing about the model: give it a payload of
 probe failed in another way, and its input has not worked with this model yet.
 """
 
-SAYS_NOTHING = ("bad_input", "unproven")
+INCONCLUSIVE = ("bad_input", "unproven")
 """Results that do not show whether the model works."""
 
 REQUESTS = Metric(

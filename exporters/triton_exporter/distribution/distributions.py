@@ -96,7 +96,7 @@ class _Gain:
 class _Model:
     """What is kept about one model version; `seen` is when Triton last showed it (Unix seconds)."""
 
-    ledgers: dict[Signal, Observations]
+    observations: dict[Signal, Observations]
     discarded: dict[Signal, str]
     turn: int
     seen: float = 0.0
@@ -182,7 +182,8 @@ class Distributions:
 
     def _stored(self, version: ModelVersion, model: _Model, now: float) -> StoredModel:
         histograms = {
-            signal: ledger.stored(model.torn_part(signal), now) for signal, ledger in model.ledgers.items()
+            signal: recorded.stored(model.torn_part(signal), now)
+            for signal, recorded in model.observations.items()
         }
         return StoredModel(
             *version,
@@ -203,7 +204,7 @@ class Distributions:
             model = self._add(version, now)
             model.seen = now
             for signal, histogram in one.histograms.items():
-                model.ledgers[signal].restore(histogram)
+                model.observations[signal].restore(histogram)
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
@@ -259,11 +260,11 @@ class Distributions:
             model.torn = gain
             return
         units = gain.executions if version in self._batching and gain.executions else gain.requests
-        for signal, ledger in model.ledgers.items():
+        for signal, recorded in model.observations.items():
             seconds = gain.seconds[signal]
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
-                ledger.hold(gain.requests, seconds, units)
-            elif gain.requests or seconds or ledger.holds:
+                recorded.hold(gain.requests, seconds, units)
+            elif gain.requests or seconds or recorded.holds:
                 found = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
                 # Waits of a batch differ by when its requests arrived, those of others by the work before them.
@@ -272,7 +273,7 @@ class Distributions:
                 worked = 0.0 if is_wait else max(0.0, gain.seconds["request"] - seconds)
                 interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited, worked)
                 if self._estimator is not None:
-                    ledger.decomposition = self._estimator.get(
+                    recorded.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
                     )
                 self._count(version, signal, model, interval, found)
@@ -285,8 +286,8 @@ class Distributions:
             self._settled = now
         if settle or self._mailbox is not None:
             for model in self._models.values():
-                for ledger in model.ledgers.values():
-                    ledger.close(now, watermark, settle)
+                for recorded in model.observations.values():
+                    recorded.close(now, watermark, settle)
         self._leave(now)
         self._taken = now
 
@@ -294,10 +295,12 @@ class Distributions:
         """Both histograms, where they come from, and what they leave out."""
         models = self._models.values()
         for signal in SIGNALS:
-            yield Family(_METRICS[signal], Samples([model.ledgers[signal].histogram for model in models]))
+            yield Family(
+                _METRICS[signal], Samples([model.observations[signal].histogram for model in models])
+            )
         for signal in SIGNALS:
             yield Family(_QUANTILES[signal], list(self._quantiles(signal, now)))
-        guarantees = [ledger.guarantee for model in models for ledger in model.ledgers.values()]
+        guarantees = [recorded.guarantee for model in models for recorded in model.observations.values()]
         yield Family(state.REQUESTS_WITHIN, Samples(guarantees))
         yield Family(state.DISTRIBUTION_ERROR, list(self._errors()))
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
@@ -307,19 +310,19 @@ class Distributions:
 
     def _quantiles(self, signal: Signal, now: float) -> Iterable[Sample]:
         for version, model in self._models.items():
-            ledger = model.ledgers[signal]
-            if ledger.quantiles is not None and not ledger.quantiles.forget(now):
-                ledger.quantiles = None
-            if ledger.quantiles is not None and ledger.source != "sampled_mean":
-                for level, seconds in ledger.quantiles.values():
+            recorded = model.observations[signal]
+            if recorded.quantiles is not None and not recorded.quantiles.forget(now):
+                recorded.quantiles = None
+            if recorded.quantiles is not None and recorded.source != "sampled_mean":
+                for level, seconds in recorded.quantiles.values():
                     yield Sample(series(_QUANTILES[signal], *version, f"{level:g}"), seconds)
 
     def _errors(self) -> Iterable[Sample]:
         for version, model in self._models.items():
-            for signal, ledger in model.ledgers.items():
-                if ledger.decomposition is not None and ledger.source == "decomposed":
+            for signal, recorded in model.observations.items():
+                if recorded.decomposition is not None and recorded.source == "decomposed":
                     thresholds = self._buckets.thresholds.get(signal, ())
-                    for threshold, error in zip(thresholds, ledger.decomposition.errors, strict=False):
+                    for threshold, error in zip(thresholds, recorded.decomposition.errors, strict=False):
                         yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
 
     def _count(
@@ -331,31 +334,31 @@ class Distributions:
         native: tuple[Binned, float] | None,
     ) -> None:
         """Enter one interval with the best shape that is known now, and wait for a better one or not."""
-        ledger = model.ledgers[signal]
+        recorded = model.observations[signal]
         shape = self._native_shape(version, interval, native) if native else None
         exact = shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds)
         if exact:
-            ledger.count(interval._replace(source="histogram", shape=shape), wait=False)
+            recorded.count(interval._replace(source="histogram", shape=shape), wait=False)
             return
-        traced = "trace" in self._allowed and interval.end - ledger.traced_at < TRACED_MODEL_SECONDS
+        traced = "trace" in self._allowed and interval.end - recorded.traced_at < TRACED_MODEL_SECONDS
         curve = None
         if "summary" in self._allowed and self._summaries[signal].has(version):
             if model.turn != self._turn and not traced:
-                ledger.hold(interval.requests, interval.seconds)
+                recorded.hold(interval.requests, interval.seconds)
                 return
             curve = self._summaries[signal].curve(version)
         source = "summary" if curve else "histogram" if shape else "sampled_mean"
-        ledger.count(interval._replace(source=source, shape=curve or shape), wait=traced)
+        recorded.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _leave(self, now: float) -> None:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
             torn, self._models[version].torn = self._models[version].torn, None
-            for signal, ledger in self._models[version].ledgers.items():
+            for signal, recorded in self._models[version].observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
-                if requests or ledger.holds:
-                    ledger.count(Interval(now, requests, seconds, "sampled_mean", None, 0.0), wait=False)
+                if requests or recorded.holds:
+                    recorded.count(Interval(now, requests, seconds, "sampled_mean", None, 0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > self._memory:
@@ -410,23 +413,23 @@ class Distributions:
         if outcome == "queue_full" and request.model in self._unlimited:
             outcome = "refused"
         model.outcomes[outcome] += 1
-        if outcome == "queue_full" and model.ledgers["request"].believes_traces:
+        if outcome == "queue_full" and model.observations["request"].believes_traces:
             model.queue_full += rate
         if request.outcome == "completed" or (
             request.outcome == "not_executed" and request.model in self._cached
         ):
             times = {"request": request.request_seconds, "queue": request.queue_seconds}
-            for signal, ledger in model.ledgers.items():
+            for signal, recorded in model.observations.items():
                 seconds = times[signal]
                 if seconds is not None:
-                    ledger.trace(Trace(request.ended, seconds, request.trace_id, rate))
+                    recorded.trace(Trace(request.ended, seconds, request.trace_id, rate))
 
     def _notes(self) -> Sequence[Family]:
         """Sources and discarded requests, written again only when one has changed."""
         now = [
-            (version, signal, ledger.source, ledger.discarded)
+            (version, signal, recorded.source, recorded.discarded)
             for version, model in self._models.items()
-            for signal, ledger in model.ledgers.items()
+            for signal, recorded in model.observations.items()
         ]
         if now != self._noted:
             self._noted = now
@@ -441,12 +444,14 @@ class Distributions:
 
     def _source_samples(self) -> Iterable[Sample]:
         for version, model in self._models.items():
-            for signal, ledger in model.ledgers.items():
+            for signal, recorded in model.observations.items():
                 used = model.sources[signal]
-                if ledger.source not in used:
-                    used[ledger.source] = series(state.DISTRIBUTION_SOURCE, *version, signal, ledger.source)
+                if recorded.source not in used:
+                    used[recorded.source] = series(
+                        state.DISTRIBUTION_SOURCE, *version, signal, recorded.source
+                    )
                 for source, name in used.items():
-                    yield Sample(name, source == ledger.source)
+                    yield Sample(name, source == recorded.source)
 
     def _trace_families(self, mailbox: Mailbox) -> Iterable[Family]:
         traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE

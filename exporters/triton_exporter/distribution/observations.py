@@ -1,4 +1,4 @@
-"""Which requests were counted, and which shape they get: one ledger per histogram."""
+"""Requests of one histogram: those that were counted, and the shape that each interval gets."""
 
 from __future__ import annotations
 

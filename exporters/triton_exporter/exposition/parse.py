@@ -442,6 +442,6 @@ def _merge(name: str, draft: _FamilyDraft, faults: _Faults) -> _Block:
                 faults[name, "value"] += 1
             else:
                 seen[series.identity] = (series, number, line)
-    kept = list(seen.values())
-    lines = "".join([f"{line}\n" for _, _, line in kept]).encode()
-    return _Block([series for series, _, _ in kept], [number for _, number, _ in kept], lines)
+    accepted = list(seen.values())
+    lines = "".join([f"{line}\n" for _, _, line in accepted]).encode()
+    return _Block([series for series, _, _ in accepted], [number for _, number, _ in accepted], lines)

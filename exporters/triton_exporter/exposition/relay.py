@@ -60,6 +60,6 @@ class Relay:
         self._bad.update(exposition.faults)
         self._bad[COLLISION] += sum(len(exposition.families[name].values) for name in forged)
         good = {name: family for name, family in exposition.families.items() if name not in forged}
-        kept = replace(exposition, families=good)
-        self._corrected = kept.text.encode()
-        return kept
+        corrected = replace(exposition, families=good)
+        self._corrected = corrected.text.encode()
+        return corrected

@@ -33,7 +33,7 @@ class Reading:
         return not self.reason
 
 
-KEPT_SECONDS = 1.0
+REUSE_SECONDS = 1.0
 """How long readings that follow each other fast share a connection: opening one costs half a reading, and one
 that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
 
@@ -51,7 +51,7 @@ def read(
         try:
             answer = client.get(path)
         finally:
-            if not keep() or client.open_seconds > KEPT_SECONDS:
+            if not keep() or client.open_seconds > REUSE_SECONDS:
                 client.close()
         if answer.status == 200 and _of_triton(answer.body):
             body = answer.body

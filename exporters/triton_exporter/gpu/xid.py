@@ -65,7 +65,7 @@ XIDS: tuple[Xid, ...] = (
 
 _CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
 
-MOST_STRANGERS = 256
+MOST_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
 HOLD_SECONDS = 60.0
@@ -97,7 +97,7 @@ class XidCounter:
     _last: dict[str, int] = field(default_factory=dict)
     _watched: set[str] = field(default_factory=set)
     _first: dict[tuple[str, int], float] = field(default_factory=dict)
-    _strangers: set[tuple[str, int]] = field(default_factory=set)
+    _unlisted: set[tuple[str, int]] = field(default_factory=set)
 
     def update(self, uuids: Iterable[str], reports: Iterable[XidReport], now: float) -> None:
         """Take in all reports of one reading about the GPUs `uuids`, made at Unix time `now`."""
@@ -125,10 +125,10 @@ class XidCounter:
     def _is_believable(self, report: XidReport) -> bool:
         if report.code in _CLASSES or report.code == 0:
             return report.code != 0 or report.kind == "last"  # 0 is the word for none
-        stranger = (report.uuid, report.code)
-        if len(self._strangers) < MOST_STRANGERS:
-            self._strangers.add(stranger)
-        return stranger in self._strangers
+        unlisted = (report.uuid, report.code)
+        if len(self._unlisted) < MOST_UNLISTED:
+            self._unlisted.add(unlisted)
+        return unlisted in self._unlisted
 
     def _update_gpu(self, uuid: str, reports: list[XidReport], *, is_new: bool) -> None:
         levels: dict[_Key, float] = {}

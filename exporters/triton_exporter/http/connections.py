@@ -73,7 +73,7 @@ class Connections:
     def admit(self, accepted: socket.socket) -> Connection | None:
         """Add a new connection, in place of another one when there are too many; None refuses it."""
         with self._lock:
-            if len(self._open) >= self._most and not self._make_room():
+            if len(self._open) >= self._most and not self._evict():
                 self._count("refused")
                 return None
             connection = Connection(accepted, self._now(), self._request_seconds)
@@ -119,7 +119,7 @@ class Connections:
             dropped = dict(self._dropped)
         yield Family.of(own.CONNECTIONS_DROPPED, (((one,), dropped.get(one, 0)) for one in DROPS))
 
-    def _make_room(self) -> bool:
+    def _evict(self) -> bool:
         oldest = min(self._open, key=lambda one: (one.answering, one.since))
         if oldest.answering and self._now() - oldest.since < ANSWER_SECONDS:
             return False

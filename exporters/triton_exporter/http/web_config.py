@@ -56,7 +56,7 @@ class _Tls(_Strict):
     max_version: Literal["TLS10", "TLS11", "TLS12", "TLS13"] = "TLS13"
 
     @model_validator(mode="after")
-    def _checks_clients_as_it_says(self) -> _Tls:
+    def _check_client_auth(self) -> _Tls:
         wants = self.client_auth_type
         if wants in ("RequestClientCert", "RequireAnyClientCert"):
             raise ValueError(f"{wants} checks nothing; use RequireAndVerifyClientCert")

@@ -17,7 +17,7 @@ MEMORY_SECONDS = 3600.0
 UNLOADED_SECONDS = 300.0
 """How long a model that left a running Triton is still shown as unloaded: some scrapes, even slow ones."""
 
-_NEVER_LOOKED = Snapshot(0.0, api_failure="refused")
+_NEVER_POLLED = Snapshot(0.0, api_failure="refused")
 _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (see Triton's log)"
@@ -63,7 +63,7 @@ class Lifecycle:
     """
 
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    snapshot: Snapshot = field(default=_NEVER_LOOKED, init=False)
+    snapshot: Snapshot = field(default=_NEVER_POLLED, init=False)
     records: dict[ModelVersion, Record] = field(default_factory=dict, init=False)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     reload_failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
@@ -79,7 +79,7 @@ class Lifecycle:
     _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
-    _looked: bool = field(default=False, init=False)
+    _polled: bool = field(default=False, init=False)
     _had_index: bool = field(default=False, init=False)  # the poll before this one returned an index
     _restarted: bool = field(default=False, init=False)
 
@@ -106,7 +106,7 @@ class Lifecycle:
                 self._ensemble_texts.pop(key.model, None)
         if not snapshot.api_failure:
             self._restarted = False
-            self._looked = True
+            self._polled = True
 
     def expected_models(self) -> frozenset[str]:
         """Models that should serve: configured, or asked to load and not unloaded on purpose."""
@@ -183,10 +183,10 @@ class Lifecycle:
         absent = self._absent(found)
         bare = {key.model for key, claim in found.items() if claim.bare}
         gone = {key.model for key in absent}
-        kept = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
+        listed = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
         removed = self._removed(snapshot, found.keys() | absent)
         return (
-            kept
+            listed
             | dict.fromkeys(removed, _REMOVED)
             | {
                 key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
@@ -316,7 +316,7 @@ class Lifecycle:
     def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
         # The log reports every attempt, once it is read: what failed before the exporter started is counted
         # from the index, what fails later from the log.
-        if not self.log_read or not (self._looked or key.model in self._logged):
+        if not self.log_read or not (self._polled or key.model in self._logged):
             self.version += 1
             self.failures[key.model, classify(text)] += 1
             self.last_failures[key.model] = Failure(at, key.version, text, "index")

@@ -110,7 +110,7 @@ class Prober:
 
     def _works(self, target: _Target, now: float) -> bool | None:
         """Return whether the last probe shows that the model works; None where it shows nothing."""
-        if target.last is None or target.last.result in probe.SAYS_NOTHING:
+        if target.last is None or target.last.result in probe.INCONCLUSIVE:
             return None
         if target.last.result == "success":
             return True
@@ -206,7 +206,7 @@ class Prober:
                     _record(target, ended)
                     if target.last is not None and target.last.result not in (
                         "success",
-                        *probe.SAYS_NOTHING,
+                        *probe.INCONCLUSIVE,
                     ):
                         target.due = min(target.due, target.started + ended.seconds + RETRY_SECONDS)
 
@@ -225,8 +225,8 @@ def _follow(target: _Target, counted: int | None, now: float) -> None:
 
 def _record(target: _Target, ended: ProbeOutcome) -> None:
     target.in_flight = False
-    says_nothing = not target.proven and not ended.of_dead_process
-    unproven = says_nothing and ended.result not in ("success", "bad_input")
+    inconclusive = not target.proven and not ended.of_dead_process
+    unproven = inconclusive and ended.result not in ("success", "bad_input")
     target.last = replace(ended, result="unproven") if unproven else ended
     if not target.is_repetition:
         target.results[target.last.result] += 1

@@ -32,7 +32,7 @@ RESULTS = ("accepted", "busy", "malformed", "slow", "too_large", "unsupported")
 """Closed set of values of the label `result`. Triton does not send again what was refused: it is lost."""
 
 
-RATES_KEPT = 50
+MOST_RATES = 50
 """Rates remembered of one model: those of at least its last minute."""
 
 
@@ -71,7 +71,7 @@ class Mailbox:
     def set_rate(self, model: str, since: float, rate: float) -> None:
         """Remember the rate of one model since then (Unix seconds)."""
         with self._lock:
-            self._rates.setdefault(model, deque(maxlen=RATES_KEPT)).append((since, rate))
+            self._rates.setdefault(model, deque(maxlen=MOST_RATES)).append((since, rate))
 
     def rate_of(self, request: TracedRequest) -> float:
         """Return the rate in force when the request began: what decided that it was traced."""
@@ -87,9 +87,9 @@ class Mailbox:
         given = list(requests)
         with self._lock:
             self.received += len({one.trace_id for one in given})
-            room = self._capacity - len(self._requests)
-            self._requests += given[:room]
-            self._lost["overflow"] += max(0, len(given) - room)
+            free = self._capacity - len(self._requests)
+            self._requests += given[:free]
+            self._lost["overflow"] += max(0, len(given) - free)
 
     def drain(self) -> list[TracedRequest]:
         """Everything since the last call."""

@@ -135,7 +135,7 @@ class ApiPoller:
             if answer.status == 200:
                 self._version, self._extensions = parse_server(answer.body)
                 return "", ""
-            reason, text = _stranger(answer), f"GET /v2 answers HTTP {answer.status}"
+            reason, text = _other_server(answer), f"GET /v2 answers HTTP {answer.status}"
         except FetchError as error:
             reason, text = error.reason, str(error)
         except AnswerError as error:
@@ -259,7 +259,7 @@ class ApiPoller:
             self._configs[one] = config
 
 
-def _stranger(answer: Answer) -> str:
+def _other_server(answer: Answer) -> str:
     """Return why a refusal of `/v2` is not Triton's, as one of DOWN_REASONS; empty if it is."""
     # Triton refuses in JSON, where its metadata is restricted or while it ends; it always has the path.
     if answer.status != 404 and error_text(answer.body):

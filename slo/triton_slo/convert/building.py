@@ -121,6 +121,6 @@ def grouping(ledger: Ledger, entry: Entry, found: tuple[str, ...] | None) -> tup
     return found
 
 
-def kept_words(parts: Iterable[str]) -> str:
+def joined_description(parts: Iterable[str]) -> str:
     """Return a description of what is there, no longer than one may be."""
     return " ".join(part.strip() for part in parts if part.strip())[:_MOST_TEXT]

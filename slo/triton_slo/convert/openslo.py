@@ -114,7 +114,7 @@ def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> di
         noted["display_name"] = title.text()
     given = description or title
     return {
-        "description": building.kept_words([given.text()] if given else []),
+        "description": building.joined_description([given.text()] if given else []),
         "owner": owner,
         "labels": {"service": service.text(), **found},
         "annotations": noted,

@@ -34,7 +34,7 @@ RANGE = "5m"
 """Range of the rates: OpenSLO has no placeholder for one."""
 _MOST_DESCRIPTION = 1050
 _MOST_NAME = 63
-_KEPT = f"kept in the annotation {ANNOTATION}"
+_IN_ANNOTATION = f"kept in the annotation {ANNOTATION}"
 _CALENDARS = {"week": "1w", "month": "1M", "quarter": "1Q"}
 _FIRST_MIDNIGHT = "2024-01-01 00:00:00"
 """A Monday, and the first of a month and of a quarter."""
@@ -70,8 +70,8 @@ def documents(objective: Objective) -> Iterator[Document]:
     policies = list(_policies(plan))
     for index, variant in enumerate(plan.variants):
         name = objective.name if index == 0 else _fit(f"{objective.name}-part-{index + 1}")
-        kept = {ANNOTATION: _whole(objective)} if index == 0 else {PART_OF: objective.name}
-        yield _slo(plan, variant, name, kept, [one["metadata"]["name"] for one in policies])
+        annotations = {ANNOTATION: _whole(objective)} if index == 0 else {PART_OF: objective.name}
+        yield _slo(plan, variant, name, annotations, [one["metadata"]["name"] for one in policies])
         yield _document("SLI", name, {"ratioMetric": _ratio(plan, variant)})
     yield from policies
     for urgency in sorted({one["spec"]["notificationTargets"][0]["targetRef"] for one in policies}):
@@ -82,13 +82,13 @@ def recognised(
     documents_in: Sequence[Entry], ledger: Ledger
 ) -> tuple[tuple[Objective, ...], Sequence[Entry]]:
     """Objectives whose documents are all here as they were written, and the documents that are left."""
-    kept = [(one, text) for one in documents_in if (text := _annotation(one)) is not None]
-    if not kept:
+    annotated = [(one, text) for one in documents_in if (text := _annotation(one)) is not None]
+    if not annotated:
         return (), documents_in
     values = [(one, _value(one)) for one in documents_in]
     used: set[int] = set()
     found: dict[str, Objective] = {}
-    for entry, text in kept:
+    for entry, text in annotated:
         objective = _parsed(text)
         wanted = [] if objective is None else _documents_or_none(objective)
         matches = [next((one for one, value in values if value == want), None) for want in wanted]
@@ -162,7 +162,7 @@ def _key(name: str) -> bool:
 
 
 def _slo(
-    plan: Plan, variant: Variant, name: str, kept: Mapping[str, str], policies: Sequence[str]
+    plan: Plan, variant: Variant, name: str, annotations: Mapping[str, str], policies: Sequence[str]
 ) -> Document:
     objective = plan.objective
     spec: Document = {
@@ -181,7 +181,7 @@ def _slo(
         labels={key: value for key, value in objective.labels.items() if _key(key)},
         annotations={
             **{key: value for key, value in objective.annotations.items() if _key(key)},
-            **kept,
+            **annotations,
         },
     )
 
@@ -251,19 +251,31 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
             "the queries give one result a group",
         )
     if measure.events.preferred(RANGE) != measure.events.at_once(RANGE, str):
-        yield "indicator.source", "one indicator has one source", f"the histogram; the fallback is {_KEPT}"
+        yield (
+            "indicator.source",
+            "one indicator has one source",
+            f"the histogram; the fallback is {_IN_ANNOTATION}",
+        )
     if len(objective.description) > _MOST_DESCRIPTION:
-        yield "description", f"it has at most {_MOST_DESCRIPTION} characters", f"cut; all of it is {_KEPT}"
+        yield (
+            "description",
+            f"it has at most {_MOST_DESCRIPTION} characters",
+            f"cut; all of it is {_IN_ANNOTATION}",
+        )
     for field, names in (("labels", objective.labels), ("annotations", objective.annotations)):
         if hidden := sorted(name for name in names if not _key(name)):
-            yield field, f"keys start and end with a letter or digit: {', '.join(hidden)}", _KEPT
+            yield field, f"keys start and end with a letter or digit: {', '.join(hidden)}", _IN_ANNOTATION
     if objective.exclusions:
-        yield "exclusions", "there are none", _KEPT
+        yield "exclusions", "there are none", _IN_ANNOTATION
     if objective.overrides:
         yield "overrides", "an SLO has one target for all", "one SLO for each part"
     if objective.unknown.policy == "bad":
-        yield "unknown.policy", "no data cannot count as failed", _KEPT
+        yield "unknown.policy", "no data cannot count as failed", _IN_ANNOTATION
     if objective.alerting.enabled:
-        yield "alerting.tiers", "a condition has one window", f"the long one; the short one is {_KEPT}"
+        yield (
+            "alerting.tiers",
+            "a condition has one window",
+            f"the long one; the short one is {_IN_ANNOTATION}",
+        )
         if any(objective.indicator.counted(objective.alerting.min_failures)):
-            yield "alerting.min_failures", "a condition knows only a burn rate", _KEPT
+            yield "alerting.min_failures", "a condition knows only a burn rate", _IN_ANNOTATION

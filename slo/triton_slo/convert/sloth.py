@@ -96,7 +96,7 @@ class _Slo:
         description = self.entry.get("description")
         data = {
             "name": name,
-            "description": building.kept_words([description.text()] if description else []),
+            "description": building.joined_description([description.text()] if description else []),
             "owner": owner,
             "target": round(target.number() / 100, 12),
             "window": window,
@@ -149,22 +149,22 @@ class _Slo:
         alerting = self.entry.get("alerting")
         if alerting is None:
             return {"labels": labels}
-        kept = [urgency for urgency in _EXPECTED if not self._disabled(alerting, urgency)]
+        enabled = [urgency for urgency in _EXPECTED if not self._disabled(alerting, urgency)]
         more, _ = building.alert_labels(self.ledger, alerting.mapping("labels"))
         noted = building.alert_annotations(self.ledger, alerting.mapping("annotations"))
         settings: dict[str, Any] = {}
-        for urgency in kept:
+        for urgency in enabled:
             for field, values in self._of_tiers(alerting, urgency).items():
                 if values:
                     tiers = [tier.name for tier in WORKBOOK_TIERS if tier.name.startswith(urgency)]
                     settings.setdefault(field, {}).update(dict.fromkeys(tiers, values))
         name = alerting.get("name")
-        if name is not None and name.text() and kept:
+        if name is not None and name.text() and enabled:
             settings["name"] = building.label_name(self.ledger, name, name.text())
-        if not kept:
+        if not enabled:
             settings["enabled"] = False
-        elif len(kept) < len(_EXPECTED):
-            settings["tiers"] = [tier for tier in WORKBOOK_TIERS if tier.name.startswith(kept[0])]
+        elif len(enabled) < len(_EXPECTED):
+            settings["tiers"] = [tier for tier in WORKBOOK_TIERS if tier.name.startswith(enabled[0])]
         return {"labels": labels | more, "annotations": noted, "alerting": settings}
 
     @staticmethod

@@ -21,9 +21,9 @@ from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.indicators.sources import PROBER
 from triton_slo.promql import Matchers
 
-_COUNTED = f'result!~"{"|".join(probe.SAYS_NOTHING)}"'
+_COUNTED = f'result!~"{"|".join(probe.INCONCLUSIVE)}"'
 """A probe whose input the model refuses, or that has never worked, shows nothing about the model."""
-_FAILED = f'result!~"success|{"|".join(probe.SAYS_NOTHING)}"'
+_FAILED = f'result!~"success|{"|".join(probe.INCONCLUSIVE)}"'
 
 
 class Probe(Indicator):

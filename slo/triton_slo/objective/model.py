@@ -146,7 +146,7 @@ class Override(Value):
     threshold: Threshold | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _changes_something(self) -> Self:
         if self.target is None and self.threshold is None:
             raise ValueError("an override needs a target or a threshold")
         if self.models.everything and self.versions.everything:

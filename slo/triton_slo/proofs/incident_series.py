@@ -12,7 +12,7 @@ from triton_slo.objective.model import budget
 from triton_slo.promql import quote
 from triton_slo.rules.plan import Plan
 
-Scene = tuple[tuple[str, str], ...]
+InputSeries = tuple[tuple[str, str], ...]
 """Pairs of a series and its values."""
 Identity = tuple[str, str]
 Phases = Sequence[tuple[float, float, int]]
@@ -21,23 +21,23 @@ PER_SCRAPE = 10_000
 """Requests between two scrapes: enough that every ratio is a whole number of them."""
 
 
-def healthy(plan: Plan, who: Identity, scrapes: int) -> Scene:
+def healthy(plan: Plan, who: Identity, scrapes: int) -> InputSeries:
     """Traffic without a failure."""
-    return ratio_scene(plan, who, 0.0, scrapes, 0)
+    return ratio_series(plan, who, 0.0, scrapes, 0)
 
 
-def ratio_scene(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: int) -> Scene:
+def ratio_series(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: int) -> InputSeries:
     """A share of events fails for some scrapes; then none does."""
     failed = ratio * PER_SCRAPE
     return tuple(_events(plan, who, [(failed, PER_SCRAPE - failed, scrapes), (0.0, PER_SCRAPE, calm)], ""))
 
 
-def vanished_scene(plan: Plan, who: Identity, scrapes: int, gone: int) -> Scene:
+def vanished_series(plan: Plan, who: Identity, scrapes: int, gone: int) -> InputSeries:
     """Healthy series that end, as Prometheus marks the end of series."""
     return tuple(_events(plan, who, [(0.0, PER_SCRAPE, scrapes)], f" stale _x{gone}"))
 
 
-def standstill_scene(plan: Plan, who: Identity, reason: UnknownReason, scrapes: int) -> Scene:
+def standstill_series(plan: Plan, who: Identity, reason: UnknownReason, scrapes: int) -> InputSeries:
     """Counters are there and none moves, while requests wait where the reason says so."""
     still = tuple(_events(plan, who, [(0.0, 0.0, scrapes)], ""))
     waiting = (_samples(plan, who, (), "").series(metric, f"5+0x{scrapes}") for metric in reason.waiting)

@@ -22,12 +22,12 @@ from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.model import budget
 from triton_slo.proofs.covered_model import covered_model
 from triton_slo.proofs.incident_series import (
-    Scene,
+    InputSeries,
     from_sources,
     healthy,
-    ratio_scene,
-    standstill_scene,
-    vanished_scene,
+    ratio_series,
+    standstill_series,
+    vanished_series,
 )
 from triton_slo.rules.excluding import exclusion_rules
 from triton_slo.rules.plan import Plan
@@ -55,7 +55,7 @@ class Proof:
     """A test: its name, its series, and what must be seen."""
 
     name: str
-    scene: Scene
+    input_series: InputSeries
     checks: tuple[Check, ...]
 
 
@@ -101,8 +101,8 @@ def _excluded(plan: Plan, found: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
         if checks := tuple(
             Check(before * scrape + one.at, frozenset()) for one in proof.checks if one.firing
         ):
-            scene = tuple((series, f"_x{before} {values}") for series, values in proof.scene)
-            twins.append(Proof(f"excluded: {proof.name}", scene, checks))
+            input_series = tuple((series, f"_x{before} {values}") for series, values in proof.input_series)
+            twins.append(Proof(f"excluded: {proof.name}", input_series, checks))
     end = max((check.at for proof in twins for check in proof.checks), default=before * scrape) + scrape
     low, high = (
         datetime.fromtimestamp(round(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -148,16 +148,16 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
         return
     yield Proof(
         "series vanish: unknown",
-        vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes),
+        vanished_series(plan, model, INCIDENT_SCRAPES, 2 * scrapes),
         (
             Check(INCIDENT_SCRAPES * scrape, frozenset()),
             Check((INCIDENT_SCRAPES + scrapes + 2) * scrape, unknown),
         ),
     )
     for reason in standstills(plan):
-        scene = standstill_scene(plan, model, reason, 2 * scrapes)
+        input_series = standstill_series(plan, model, reason, 2 * scrapes)
         early, late = Check(0.5 * after, frozenset()), Check(1.5 * after, unknown)
-        yield Proof(f"{reason.proof}: unknown", scene, (early, late))
+        yield Proof(f"{reason.proof}: unknown", input_series, (early, late))
 
 
 def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator[Proof]:
@@ -175,12 +175,12 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
     bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
     quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
-    vanished = vanished_scene(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
+    vanished = vanished_series(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
     yield Proof("series vanish: unknown, and burning", vanished, (quiet, Check(loud, firing)))
     for reason in standstills(plan):
-        scene = standstill_scene(plan, model, reason, INCIDENT_SCRAPES + 2 * scrapes + bad)
+        input_series = standstill_series(plan, model, reason, INCIDENT_SCRAPES + 2 * scrapes + bad)
         early = Check(0.5 * scrapes * scrape, frozenset())
-        yield Proof(f"{reason.proof}: unknown, and burning", scene, (early, Check(loud, firing)))
+        yield Proof(f"{reason.proof}: unknown, and burning", input_series, (early, Check(loud, firing)))
 
 
 def _unknown(plan: Plan, model: tuple[str, str]) -> frozenset[Identity]:
@@ -217,7 +217,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
         firing = frozenset((alert, name) for name in live if factors[name] * allowed < ratio)
         yield Proof(
             f"{ratio:.4%} of events fail: {', '.join(sorted(name for _, name in firing))}",
-            ratio_scene(plan, model, ratio, INCIDENT_SCRAPES, calm + 2),
+            ratio_series(plan, model, ratio, INCIDENT_SCRAPES, calm + 2),
             (
                 Check((INCIDENT_SCRAPES - 1) * scrape, firing),
                 Check((INCIDENT_SCRAPES + calm) * scrape, frozenset()),
@@ -241,7 +241,7 @@ def _document(plan: Plan, rule_file: str, found: Sequence[Proof]) -> str:
 
 def _case(proof: Proof, interval: str) -> str:
     lines = [f"  - name: {scalar(proof.name)}", f"    interval: {interval}", "    input_series:"]
-    for series, values in proof.scene:
+    for series, values in proof.input_series:
         lines += [f"      - series: {scalar(series)}", f"        values: {scalar(values)}"]
     lines.append("    promql_expr_test:")
     for check in proof.checks:

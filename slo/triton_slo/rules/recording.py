@@ -20,10 +20,10 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
     CHECKPOINT_WINDOW,
     base_rules,
+    carry_windows,
     checkpoint_rule,
     difference,
     link_seconds,
-    rungs,
     sum_rules,
     unless_carried,
 )
@@ -136,7 +136,7 @@ def _reading(plan: Plan, span: RecordedWindow) -> str:
     The increase between the last sample of one window and the first of the next is in neither; with one scrape
     more, every increase is in exactly one of them, and the rate stays the same.
     """
-    shown = plan.spans.get(span.nominal) is span and span.nominal not in rungs(plan)
+    shown = plan.spans.get(span.nominal) is span and span.nominal not in carry_windows(plan)
     return duration_text(span.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 

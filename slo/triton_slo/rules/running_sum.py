@@ -35,7 +35,7 @@ _RECENT = "11m"
 """Holds an evaluation of the checkpoint, also a late one."""
 
 
-def rungs(plan: Plan) -> tuple[str, ...]:
+def carry_windows(plan: Plan) -> tuple[str, ...]:
     """Windows from counters by which a sum goes on, longest first."""
     return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, BURST_WINDOW)
 
@@ -56,10 +56,10 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
     )
     first = f"\nor {_on(plan)}\n".join(since)
     yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
-    longest = plan.spans[rungs(plan)[0]]
+    longest = plan.spans[carry_windows(plan)[0]]
     recorded = f"last_over_time({_sums(plan)}[{duration_text(link_seconds(plan))}]{_offset(longest.seconds)})"
     candidates: dict[str, str] = {}
-    for nominal in rungs(plan):
+    for nominal in carry_windows(plan):
         span = plan.spans[nominal]
         gone_on = f"{_sums(plan, span.seconds)} + {_within(plan, span)}"
         candidates[nominal] = gone_on if span is longest else f"{gone_on}\nunless {recorded}"
@@ -75,7 +75,7 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
 
 def unless_carried(plan: Plan) -> str:
     """Return what follows the events of a link: there are none where a longer window carries the sum on."""
-    nearest = plan.spans[rungs(plan)[-1]]
+    nearest = plan.spans[carry_windows(plan)[-1]]
     return f"unless {on((*plan.objective.group_by, names.EVENT))} {_sums(plan, nearest.seconds)}"
 
 
@@ -88,7 +88,7 @@ def checkpoint_rule(plan: Plan) -> Rule:
         earlier = f"last_over_time({_checkpoint(plan)}[{reach}] offset {back})"
         candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_counted(plan)}"
         seconds = plan.clock.real(CHECKPOINT_WINDOW)
-        hour = plan.spans[rungs(plan)[0]].seconds
+        hour = plan.spans[carry_windows(plan)[0]].seconds
         # A window that holds a counter's first sample is extrapolated by up to half a scrape.
         certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
         young = f"{_on(plan)} ({_young(plan, seconds)}) unless {_on(plan)} ({_young(plan, hour)})"
@@ -115,7 +115,7 @@ def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
     young = f"(0 * {now} and {_on(plan)} ({_young(plan, span.seconds)}))"
-    hour = plan.spans[rungs(plan)[0]]
+    hour = plan.spans[carry_windows(plan)[0]]
     began = [young, f"{now}{_offset(span.seconds)}"]
     if (later := span.seconds - hour.seconds) > 0:
         # In a pause: the sum an hour later, less that hour's events.

@@ -279,9 +279,9 @@ def _why(incident: Incident) -> list[Block]:
         lines.append(f"Cause: {prose(cause_words(cause), 600)}")
     blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
     reasons = incident.evidence.reasons if incident.evidence else {}
-    room = 2600 // max(1, min(len(reasons), 3))
+    limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
-        blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, room)}"))
+        blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, limit)}"))
     known = dict(_evidence(incident))
     # The state of a GPU now is not part of an incident that has ended.
     wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]

@@ -75,14 +75,14 @@ def plan(
     later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
     ready = [one for one in pending if one.id not in later]
     waits += later.values()
-    room = digest is None or digest.own < MOST_OWN
+    may_post_own = digest is None or digest.own < MOST_OWN
     if now >= post_at:
         chosen = _resume(ready) or _digest(ready, digest, now)
         if chosen is not None:
             return chosen
         free = []
         for one in filter(_wants_post, ready):
-            if _only_digested(one) and one.closed_at is None and one.raised_at is None and not room:
+            if _only_digested(one) and one.closed_at is None and one.raised_at is None and not may_post_own:
                 continue
             if _awaits_evidence(one, now, evidence_seconds, has_evidence):
                 waits.append(_decided_at(one) + evidence_seconds - now)
@@ -90,7 +90,9 @@ def plan(
                 free.append(one)
         if free:
             return _post(min(free, key=_turn), free)
-    elif any(one.inflight or (_wants_post(one) and (room or not _only_digested(one))) for one in ready):
+    elif any(
+        one.inflight or (_wants_post(one) and (may_post_own or not _only_digested(one))) for one in ready
+    ):
         waits.append(post_at - now)
     unnamed = [one for one in ready if _unseen(one)]
     for each in digests:

@@ -25,9 +25,9 @@ from triton_exporter.printable import without_secrets
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
 EVENT_TYPE = "tritonwatch_alert"
-LOOK_BACK_SECONDS = 300.0
+SEARCH_BACK_SECONDS = 300.0
 """How far before its sending the search for a message in doubt starts: clocks differ."""
-LOOK_PAGES = 5
+SEARCH_PAGES = 5
 
 _RATE = {"ratelimited", "rate_limited"}
 _SERVER = {
@@ -117,10 +117,10 @@ class SlackApi:
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         return next(self._copies(channel, name, since, thread), None)
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
         copies = [one.ts for one in self._copies(channel, name, since, thread)]
         for ts in copies:
-            if kept in copies and ts != kept:
+            if original in copies and ts != original:
                 self._call("chat.delete", channel=channel, ts=ts)
 
     def permalink(self, channel: str, ts: str) -> str:
@@ -162,8 +162,8 @@ class SlackApi:
 
     def _copies(self, channel: str, name: str, since: float, thread: str) -> Iterator[Sent]:
         cursor = ""
-        for _ in range(LOOK_PAGES):
-            page = self._look(channel, since, thread, cursor) or {}
+        for _ in range(SEARCH_PAGES):
+            page = self._message_page(channel, since, thread, cursor) or {}
             for one in page.get("messages", ()):
                 if (one.get("metadata") or {}).get("event_payload", {}).get("id") == name:
                     yield Sent(channel, str(one["ts"]), not thread or one.get("thread_ts") == thread)
@@ -171,12 +171,12 @@ class SlackApi:
             if not cursor:
                 return
 
-    def _look(self, channel: str, since: float, thread: str, cursor: str) -> dict[str, Any] | None:
+    def _message_page(self, channel: str, since: float, thread: str, cursor: str) -> dict[str, Any] | None:
         method = "conversations.replies" if thread else "conversations.history"
         more: dict[str, Any] = {"ts": thread} if thread else {}
         if cursor:
             more["cursor"] = cursor
-        oldest = f"{max(0.0, since - LOOK_BACK_SECONDS):.6f}"
+        oldest = f"{max(0.0, since - SEARCH_BACK_SECONDS):.6f}"
         try:
             return self._ask(
                 method, channel=channel, oldest=oldest, limit=200, include_all_metadata=True, **more
@@ -235,7 +235,7 @@ class SlackWebhook:
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         return None
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
         """An incoming webhook shows no messages."""
 
     def permalink(self, channel: str, ts: str) -> str:

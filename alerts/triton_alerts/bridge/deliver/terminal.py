@@ -53,7 +53,7 @@ class Terminal:
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         return None
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
         pass
 
     def permalink(self, channel: str, ts: str) -> str:

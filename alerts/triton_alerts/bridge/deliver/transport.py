@@ -66,8 +66,8 @@ class Transport(Protocol):
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         """Look for a message that may have been posted; None when it was not, or it cannot be searched for."""
 
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, kept: str) -> None:
-        """Delete the messages of this name other than the kept one."""
+    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
+        """Delete the messages of this name other than the original one."""
 
     def permalink(self, channel: str, ts: str) -> str:
         """Return the address of a message, or nothing."""

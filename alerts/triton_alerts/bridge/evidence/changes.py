@@ -14,7 +14,7 @@ from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
 from triton_slo.prometheus import Prometheus, Series
 
-LOOKS = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
+RANGES = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
 """How far before the incident to search, and the step (seconds); the second pair when the first finds nothing."""
 SHOWN = 3
 
@@ -50,7 +50,7 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         member = incident.lead
         if not member.labels.get("model"):
             return Evidence(at=0)
-        for reach, step in LOOKS:
+        for reach, step in RANGES:
             series = prometheus.range(query(member), incident.since - reach, clock(), step)
             if found := changes(series):
                 return Evidence(at=0, facts=((LAST_CHANGE, worded(found, incident.since)),))

@@ -90,9 +90,9 @@ class Enricher:
 def _attach(found: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
     """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
     if before.evidence is not None:
-        kept = dict(before.evidence.facts) | dict(found.facts)
+        facts = dict(before.evidence.facts) | dict(found.facts)
         found = Evidence(
-            at=found.at, reasons=before.evidence.reasons | found.reasons, facts=tuple(kept.items())
+            at=found.at, reasons=before.evidence.reasons | found.reasons, facts=tuple(facts.items())
         )
     return before.model_copy(update={"evidence": found}), ()
 

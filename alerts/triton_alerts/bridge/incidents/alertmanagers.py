@@ -16,7 +16,7 @@ from triton_alerts.bridge.incidents.store import Store
 
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
-SENDERS_KEPT = 50
+MOST_SENDERS = 50
 SETTLED_SECONDS = 300.0
 """So long after its start Alertmanager has received every firing alert again."""
 
@@ -88,7 +88,7 @@ class Alertmanagers:
             if member.firing and _is_same(member, firing.get(name))
         }
         if new := sorted(found - set(known)):
-            self.store.values.set(_fact(one), json.dumps([*known, *new][-SENDERS_KEPT:]))
+            self.store.values.set(_fact(one), json.dumps([*known, *new][-MOST_SENDERS:]))
 
 
 def firing(one: Alertmanager) -> dict[str, float]:

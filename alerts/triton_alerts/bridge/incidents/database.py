@@ -99,7 +99,7 @@ CREATE INDEX incidents_silenced ON incidents (id) WHERE json_extract(document, '
 """
 
 # Before, a digest that was begun while an earlier one had firing incidents replaced it.
-_DIGESTS_KEPT = """
+_MANY_DIGESTS = """
 ALTER TABLE digests RENAME TO latest_digests;
 CREATE TABLE digests (
   channel TEXT NOT NULL, root_channel TEXT NOT NULL, ts TEXT NOT NULL, at REAL NOT NULL,
@@ -116,7 +116,7 @@ MIGRATIONS = (
     _DOUBTS,
     _SUBJECTS,
     _SILENCED,
-    _DIGESTS_KEPT,
+    _MANY_DIGESTS,
 )
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 

@@ -179,7 +179,7 @@ class Store:
         """Sort the alerts of a notification by the incidents that they belong to."""
         notification = notification.dated()
         known = self.incidents.open_of_group(notification.key)
-        homes = {name: number for number, incident in known for name in incident.members}
+        incident_numbers = {name: number for number, incident in known for name in incident.members}
         found: dict[tuple[int | None, str], dict[str, Member]] = {}
         if notification.all_resolved and not notification.truncated:
             # The alerts that it does not list have ended too, whatever incident they are in.
@@ -187,7 +187,7 @@ class Store:
         keys = {number: incident.key for number, incident in known}
         subjects: dict[str, int | None] = {}
         for name, alert in notification.alerts.items():
-            number = homes.get(name)
+            number = incident_numbers.get(name)
             key = keys[number] if number is not None else incident_key(alert.labels, notification.key)
             if number is None:
                 if key not in subjects:

@@ -190,13 +190,13 @@ class Reconciler:
             text = "the silence was ended in Alertmanager, or lost there, and no end of the alert is known"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
-            kept = silence
+            current = silence
             if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
-                kept = self._renewed(one, incident, silence, now)
+                current = self._renewed(one, incident, silence, now)
             elif abs(answer.silences[silence.id] - silence.until) > 1.0:
                 # Somebody moved its end in Alertmanager.
-                kept = silence.model_copy(update={"until": answer.silences[silence.id]})
-            self.store.change(number, partial(_set_silence, silence, kept, ()))
+                current = silence.model_copy(update={"until": answer.silences[silence.id]})
+            self.store.change(number, partial(_set_silence, silence, current, ()))
 
     def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
         until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"

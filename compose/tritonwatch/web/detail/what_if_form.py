@@ -91,8 +91,8 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     form = of_objective(base, name)
     # Fields of another base do not concern this one.
     if parameters.get("of", name) != name:
-        kept = {key: parameters[key] for key in ("models", "history") if key in parameters}
-        return replace(form, **_cut(kept))
+        fields = {key: parameters[key] for key in ("models", "history") if key in parameters}
+        return replace(form, **_cut(fields))
     given = {
         field: parameters[field]
         for field in (

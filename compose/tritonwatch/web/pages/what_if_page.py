@@ -28,7 +28,7 @@ from tritonwatch.web.reading import Answer, Reader
 from tritonwatch.web.site import Site, asked_time
 
 MENU = ("What if", "/what-if")
-KEPT_SECONDS = 600.0
+CACHE_SECONDS = 600.0
 """A history serves every change of the objective for so long; only then is Prometheus read again."""
 _HISTORIES = 4
 """Histories that are kept: each may have tens of megabytes."""
@@ -65,7 +65,7 @@ class PolicyLine:
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page."""
-    histories = site.sources.reader.sibling(KEPT_SECONDS, _HISTORIES)
+    histories = site.sources.reader.sibling(CACHE_SECONDS, _HISTORIES)
 
     def page(request: Request) -> Response:
         return _page(site, histories, request)

@@ -189,30 +189,30 @@ class Decomposition:
             del column[:gone]
 
     @property
-    def kept(self) -> int:
+    def interval_count(self) -> int:
         """How many intervals are kept."""
         return len(self._ends)
 
     def fit(self) -> None:
         """Estimate again from the intervals kept."""
         with self._lock:
-            kept = self._recent(len(self._ends))
+            intervals = self._recent(len(self._ends))
             before, undecided = self._fit, self.undecided
-        if len(kept.ends) < LEAST_INTERVALS:
+        if len(intervals.ends) < LEAST_INTERVALS:
             return
-        slow = slow_levels(kept.means)
-        usual = ~in_slow_runs(kept.means, slow)
+        slow = slow_levels(intervals.means)
+        usual = ~in_slow_runs(intervals.means, slow)
         if np.count_nonzero(usual) >= LEAST_INTERVALS:
-            kept = kept.at(usual)
-        judged, wait_variance = _judged(kept)
+            intervals = intervals.at(usual)
+        judged, wait_variance = _judged(intervals)
         if judged.grouping != "none":
             # Traffic that changed once looks like a trend, though its requests were independent before and after.
-            since = kept.at(np.arange(len(kept.ends)) >= change(kept.sums))
+            since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
             if len(since.ends) >= LEAST_SINCE_CHANGE:
                 after, wait_variance_after = _judged(since)
                 if after.grouping == "none":
-                    kept, judged, wait_variance = since, after, wait_variance_after
-        ends, sums = kept.ends, kept.sums
+                    intervals, judged, wait_variance = since, after, wait_variance_after
+        ends, sums = intervals.ends, intervals.sums
         edges = np.empty(0)
         groups = np.zeros(len(sums), dtype=np.int64)
         if judged.grouping != "none":
@@ -234,7 +234,7 @@ class Decomposition:
         mean_weight = 0.0
         if judged.grouping != "none" and unlike > 0:
             mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
-        queue = _queue(kept)
+        queue = _queue(intervals)
         with self._lock:
             self._fit = _Fit(
                 judged.grouping,
@@ -244,7 +244,7 @@ class Decomposition:
                 slow,
                 judged.variance_inside,
                 wait_variance,
-                delay(sums.units, sums.weight, kept.waits),
+                delay(sums.units, sums.weight, intervals.waits),
                 sizes(sums.units, sums.weight, sums.means),
                 queue,
             )
@@ -264,25 +264,25 @@ class Decomposition:
         not guaranteed: the requests that can be on either side.
         """
         with self._lock:
-            kept = self._recent(len(self._ends))
+            intervals = self._recent(len(self._ends))
             fit = self._fit
         if fit is None:
             return
-        sums, waits = kept.sums, kept.waits[:, None]
+        sums, waits = intervals.sums, intervals.waits[:, None]
         limits = np.asarray(bounds)
         total = float(sums.weight.sum())
-        groups = fit.group(kept.ends, sums)
+        groups = fit.group(intervals.ends, sums)
         estimated = np.zeros(len(limits))
         for number, density in enumerate(fit.densities):
             members = groups == number
             estimated += sums.weight[members] @ density.below(limits - waits[members]) / total
-        each = kept.means[:, None]
+        each = intervals.means[:, None]
         means = sums.weight @ (each <= limits) / total
         mixed = fit.mean_weight * means + (1 - fit.mean_weight) * estimated
         crowd = min(float(sums.weight.mean()), 20.0)
         chance = 1.7 * np.sqrt(np.maximum(mixed * (1 - mixed), 5e-4) * crowd / min(total, 3000.0))
         doubt = np.abs(estimated - means) * max(0.12, 0.5 * fit.mean_weight * (1 - fit.mean_weight))
-        spread = _spread(kept, kept.between, fit.wait_variance_inside, limits, delay=fit.delay)
+        spread = _spread(intervals, intervals.between, fit.wait_variance_inside, limits, delay=fit.delay)
         unsure = np.where(sums.units < sums.weight, 1.0, UNSURE_WAITS)
         waits_doubt = ((unsure * sums.weight) @ np.abs(spread - (each <= limits))) / total
         requests = sums.weight[:, None]

@@ -22,7 +22,7 @@ COLD_ROUNDS = 20
 WARM_ROUNDS = 6
 """Rounds of expectation-maximisation without and with an estimate to start from."""
 
-_KEPT = 0.85
+_CARRIED_SHARE = 0.85
 """Share of the last estimate in the start of the next: all of it, and ever more rounds fit the noise."""
 
 _SIZES = (512, 1024, 2048, 4096)
@@ -32,7 +32,7 @@ _FINEST_SECONDS = 0.00025
 
 _EXACT_COUNTS = 12.0
 _COUNT_SPACING = 0.08
-_KEPT_POINTS = 8192
+_CACHED_POINTS = 8192
 """Of convolution powers, so that what is kept for 100 histograms stays small."""
 
 _NOISE = 1e-13
@@ -110,7 +110,7 @@ class Density:
         """The distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
         if count not in self._powers:
             size = len(self.shares)
-            if len(self._powers) >= _KEPT_POINTS // size:
+            if len(self._powers) >= _CACHED_POINTS // size:
                 self._powers.clear()
             power = np.fft.irfft(np.fft.rfft(self.shares, 2 * size) ** count, 2 * size)
             power[size:] = 0.0
@@ -129,7 +129,7 @@ def estimate(sums: Sums, before: Density | None = None) -> Density:
     rounds = COLD_ROUNDS
     if before is not None:
         edges = (np.arange(size + 1) - 0.5) * step
-        shares = _KEPT * np.diff(before.below(edges)) + (1 - _KEPT) * shares
+        shares = _CARRIED_SHARE * np.diff(before.below(edges)) + (1 - _CARRIED_SHARE) * shares
         shares /= shares.sum()
         rounds = WARM_ROUNDS
     singles = rounded.units == 1

@@ -48,7 +48,7 @@ class Estimator:
         self._thresholds = thresholds or {}
         self._most = most
         self._lock = threading.Lock()
-        self._kept: dict[_Place, Decomposition] = {}
+        self._decompositions: dict[_Place, Decomposition] = {}
         self._used: dict[_Place, float] = {}
         self._fitted: dict[_Place, tuple[int, float]] = {}
         self._saved = _SAVED_SECONDS
@@ -61,9 +61,9 @@ class Estimator:
         """
         key = _Place(version, signal)
         with self._lock:
-            found = self._kept.get(key)
-            if found is None and several and self._has_room(now):
-                found = self._kept[key] = Decomposition()
+            found = self._decompositions.get(key)
+            if found is None and several and self._has_capacity(now):
+                found = self._decompositions[key] = Decomposition()
             if found is not None and several:
                 self._used[key] = now
             return found
@@ -71,7 +71,7 @@ class Estimator:
     def forget(self, version: ModelVersion) -> None:
         """Let go of a model version that has gone."""
         with self._lock:
-            for key in [key for key in self._kept if key.version == version]:
+            for key in [key for key in self._decompositions if key.version == version]:
                 self._drop(key)
 
     def poll(self, now: float) -> None:
@@ -84,7 +84,7 @@ class Estimator:
                 return
             started = time.thread_time()
             with self._lock:
-                decomposition = self._kept.get(key)
+                decomposition = self._decompositions.get(key)
             if decomposition is not None:
                 self._fitted[key] = decomposition.undecided, now
                 decomposition.fit()
@@ -94,17 +94,17 @@ class Estimator:
     def _due(self, now: float) -> Sequence[_Place]:
         due: dict[_Place, float] = {}
         with self._lock:
-            for key, one in self._kept.items():
+            for key, one in self._decompositions.items():
                 undecided, at = self._fitted.get(key, (0, float("-inf")))
                 grown = one.undecided - undecided
-                part = grown / max(one.kept, 1)
+                part = grown / max(one.interval_count, 1)
                 is_old = grown > 0 and now - at >= REFRESH_SECONDS
-                if one.kept >= LEAST_INTERVALS and (part > _GROWN or is_old):
+                if one.interval_count >= LEAST_INTERVALS and (part > _GROWN or is_old):
                     due[key] = part
         return sorted(due, key=due.__getitem__, reverse=True)
 
-    def _has_room(self, now: float) -> bool:
-        if len(self._kept) >= self._most:
+    def _has_capacity(self, now: float) -> bool:
+        if len(self._decompositions) >= self._most:
             oldest = min(self._used, key=self._used.__getitem__)
             if self._used[oldest] > now - IDLE_SECONDS:
                 return False
@@ -112,6 +112,6 @@ class Estimator:
         return True
 
     def _drop(self, key: _Place) -> None:
-        del self._kept[key]
+        del self._decompositions[key]
         self._used.pop(key, None)
         self._fitted.pop(key, None)

@@ -47,9 +47,9 @@ def read(exposition: Exposition, at: float) -> GpuReading:
             dropped["blank"] += len(found)
             continue
         for metric, value in found.items():
-            kept = judge(metric, value, dropped)
-            if kept is not None:
-                values[Slot(metric, Entity(uuid))] = kept
+            judged = judge(metric, value, dropped)
+            if judged is not None:
+                values[Slot(metric, Entity(uuid))] = judged
     return GpuReading(
         SOURCE, at, {uuid: Device(uuid) for uuid in rows}, values=complete(values), dropped=dict(dropped)
     )

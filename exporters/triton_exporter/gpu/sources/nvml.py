@@ -58,9 +58,9 @@ class _NvmlDraft:
     def keep(self, slot: Slot, value: float) -> None:
         if math.isnan(value):
             return  # not supported on this card
-        kept = judge(slot.metric, value, self.dropped)
-        if kept is not None:
-            self.values[slot] = kept
+        judged = judge(slot.metric, value, self.dropped)
+        if judged is not None:
+            self.values[slot] = judged
 
 
 class NvmlSource:
