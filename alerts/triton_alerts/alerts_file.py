@@ -43,7 +43,7 @@ class AlertsFile:
     file: str = ""
     node: yaml.Node = field(default_factory=lambda: yaml.ScalarNode("", ""))
 
-    def doubts(self, models: Collection[str] | None) -> Iterator[Problem]:
+    def findings(self, models: Collection[str] | None) -> Iterator[Problem]:
         """Overrides that can match no model; `models` are those that Prometheus knows, None if that is unknown."""
         for name, setting in self.tuning.alerts.items():
             taken: set[str] = set()

@@ -11,8 +11,9 @@ from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo import mistake
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
+from triton_slo.indicators.indicator import Finding
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
-from triton_slo.objective.exclusion_lint import exclusion_doubts, over
+from triton_slo.objective.exclusion_lint import exclusion_findings, over
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
@@ -36,8 +37,8 @@ class Surroundings:
     """By source in HIDING: the models of which it may miss failures."""
 
 
-def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
-    """Return all doubts about what was read."""
+def findings(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
+    """Return all findings about parsed objectives."""
     return [
         problem
         for one in reading.objectives
@@ -46,17 +47,17 @@ def doubts(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
 
 
 def lint(objective: Objective, place: Callable[[str], str], around: Surroundings) -> Iterator[Problem]:
-    """Return all doubts about one objective; `place` gives `file:line` of a field."""
+    """Yield all findings about one objective; `place` gives `file:line` of a field."""
     for field, reason, fix in (
         *_dead_tiers(objective),
         *_short_windows(objective, around),
         *_long_window(objective, around),
         *_forgotten(objective),
-        *objective.indicator.doubts(objective.group_by, _chosen(objective)),
+        *objective.indicator.findings(objective.group_by, _chosen(objective)),
         *_horizon(objective, around),
         *_names(objective, around),
         *_shadowed(objective, place),
-        *exclusion_doubts(objective),
+        *exclusion_findings(objective),
     ):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
 
@@ -108,15 +109,12 @@ def _sources(objective: Objective) -> frozenset[str]:
     return plan.measure(plan.variants[-1]).possible_sources
 
 
-Doubt = tuple[str, str, str]
-
-
 def _chosen(objective: Objective) -> list[str]:
     choices = {"model": objective.models, "version": objective.versions}
     return [label for label, choice in choices.items() if not choice.everything]
 
 
-def _dead_tiers(objective: Objective) -> Iterator[Doubt]:
+def _dead_tiers(objective: Objective) -> Iterator[Finding]:
     plan = Plan(objective, Options())
     budgets = {variant.budget for variant in plan.variants}
     for tier in objective.alerting.tiers if objective.alerting.enabled else ():
@@ -131,7 +129,7 @@ def _dead_tiers(objective: Objective) -> Iterator[Doubt]:
                 yield "alerting", reason, fix
 
 
-def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
+def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Finding]:
     least = MIN_SCRAPES * around.scrape_seconds
     for tier in objective.alerting.tiers:
         if parse_seconds(tier.short) < least:
@@ -139,7 +137,7 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Doubt
             yield "alerting", reason, f"make it {duration_text(least)} or longer, or scrape more often"
 
 
-def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
+def _horizon(objective: Objective, around: Surroundings) -> Iterator[Finding]:
     window = objective.calendar
     if around.now is None or window is None:
         return
@@ -148,7 +146,7 @@ def _horizon(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
         yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
 
 
-def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
+def _long_window(objective: Objective, around: Surroundings) -> Iterator[Finding]:
     needed, retention = objective.window.history_seconds, around.retention_seconds
     if retention is not None and needed > retention:
         lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(retention)})"
@@ -159,7 +157,7 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
         )
 
 
-def _forgotten(objective: Objective) -> Iterator[Doubt]:
+def _forgotten(objective: Objective) -> Iterator[Finding]:
     unknown = objective.unknown
     if unknown.policy != "ignore" and parse_seconds(unknown.after) >= parse_seconds(FORGET):
         reason = (
@@ -169,7 +167,7 @@ def _forgotten(objective: Objective) -> Iterator[Doubt]:
         yield "unknown.after", reason, f"make it shorter than {FORGET}"
 
 
-def _names(objective: Objective, around: Surroundings) -> Iterator[Doubt]:
+def _names(objective: Objective, around: Surroundings) -> Iterator[Finding]:
     if around.models is None:
         return
     choices = [("models", objective.models)]
@@ -187,7 +185,7 @@ def _nearest(choice: Choice, models: frozenset[str]) -> str:
     return near[0] if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 
-def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Doubt]:
+def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Finding]:
     """Yield overrides of models that the objective leaves out, or that earlier overrides take."""
     for index, override in enumerate(objective.overrides):
         field, names = f"overrides.{index}", override.models.names

@@ -466,13 +466,15 @@ def test_every_amtool_accepts_the_tuned_configuration(binary: Path, tmp_path: Pa
 def test_overrides_that_match_nothing_are_named(given: list[object], warned: str) -> None:
     """By what Prometheus knows where it is asked, and by the overrides before in any case."""
     found = [
-        str(one) for one in settings(TritonQueueDominates={"overrides": given}).doubts({"ranker", "other"})
+        str(one) for one in settings(TritonQueueDominates={"overrides": given}).findings({"ranker", "other"})
     ]
 
     assert bool(warned) == bool(found)
     assert all(warned in one for one in found)
     assert [] == [
-        one for one in settings(TritonQueueDominates={"overrides": given}).doubts(None) if "knows" in str(one)
+        one
+        for one in settings(TritonQueueDominates={"overrides": given}).findings(None)
+        if "knows" in str(one)
     ]
 
 

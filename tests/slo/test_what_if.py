@@ -134,15 +134,15 @@ def test_other_tiers_raise_other_alerts(read: Read) -> None:
 @pytest.mark.real
 def test_a_model_without_the_bucket_and_one_with_gaps_are_named(read: Read) -> None:
     """What is not known is neither good nor bad, and the reader sees whose it is and what to change."""
-    doubts = {doubt.what: doubt for doubt in read().doubts}
+    limitations = {one.what: one for one in read().limitations}
 
-    (bucket,) = (doubt for what, doubt in doubts.items() if "no bucket that ends at the threshold" in what)
+    (bucket,) = (one for what, one in limitations.items() if "no bucket that ends at the threshold" in what)
     assert (("coarse version 1",), True) == (bucket.groups, "--buckets-from" in bucket.fix)
-    (gap,) = (doubt for what, doubt in doubts.items() if "no data for up to" in what)
+    (gap,) = (one for what, one in limitations.items() if "no data for up to" in what)
     assert "gap version 1" in gap.groups
     assert pytest.approx(7200 / (DAYS * 86400), abs=0.003) == group(read(), "gap").unknown
-    assert any("there is data of" in what and "window has 7d" in what for what in doubts)
-    assert any("steps of 5m" in what for what in doubts)
+    assert any("there is data of" in what and "window has 7d" in what for what in limitations)
+    assert any("steps of 5m" in what for what in limitations)
 
 
 @pytest.mark.real
@@ -154,9 +154,9 @@ def test_an_estimate_comes_with_the_budgets_that_its_error_allows(read: Read) ->
     assert pytest.approx(-0.3, abs=0.03) == unsure.lowest
     assert 1.0 == unsure.highest
     assert (None, None) == (sure.lowest, sure.highest)
-    assert any(doubt.what.startswith("estimated (decomposed)") for doubt in read().doubts)
+    assert any(one.what.startswith("estimated (decomposed)") for one in read().limitations)
     # A stricter target does not carry the error any more.
-    strict = [doubt.what for doubt in read(target=0.999).doubts]
+    strict = [one.what for one in read(target=0.999).limitations]
     assert any("too uncertain for the target" in what for what in strict)
 
 
@@ -202,7 +202,7 @@ def test_time_that_runs_faster_is_a_doubt() -> None:
     read = Evidence(History((("latency", "a", "1"),), times, total * 0.05, total), (), (), (), ())
 
     found = what_if(read, objective(), Options(time_scale=0.01))
-    assert any("100 times faster" in doubt.what for doubt in found.doubts)
+    assert any("100 times faster" in one.what for one in found.limitations)
 
 
 def test_only_what_changes_the_events_is_read_again() -> None:

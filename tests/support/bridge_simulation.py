@@ -330,7 +330,7 @@ class SimulatedBridge:
 
     def _settled(self) -> bool:
         outbox = self.store.outbox
-        doubtful = self.slack.late or outbox.first_doubt(CHANNEL)
+        doubtful = self.slack.late or outbox.first_unconfirmed(CHANNEL)
         return not (outbox.pending(CHANNEL) or doubtful or self._has_planned())
 
     def _has_planned(self) -> bool:

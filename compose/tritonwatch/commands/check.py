@@ -19,7 +19,7 @@ from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
-from triton_slo.lint import Surroundings, doubts, hidden_failures, needed_series, notes
+from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, by_line, count
 from triton_slo.prometheus import Prometheus
@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     hints += [*hidden_failures(reading, around), *uncertain]
     if not args.prometheus:
         hints += needed_series(reading)
-    problems: list[Problem] = [*reading.problems, *doubts(reading, around), *unmeasured]
+    problems: list[Problem] = [*reading.problems, *findings(reading, around), *unmeasured]
     for one in tuned:
-        problems += [*one.problems, *one.doubts(models)]
+        problems += [*one.problems, *one.findings(models)]
         hints += one.notes()
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)

@@ -250,12 +250,12 @@ def _show(verdict: Outcome, judgements: Sequence[Judgement]) -> None:
 
 
 def _once(reason: str, explained: set[str]) -> str:
-    """Return a reason whose doubt, a paragraph that is the same for many groups, is explained only once."""
-    found, but, doubt = reason.partition(gate.BUT)
-    if doubt not in explained:
-        explained.add(doubt)
+    """Return a reason whose caveat, a paragraph that is the same for many groups, is explained only once."""
+    found, but, caveat = reason.partition(gate.BUT)
+    if caveat not in explained:
+        explained.add(caveat)
         return reason
-    return f"{found}{but}{doubt.partition(': ')[0]}, as above" if doubt else reason
+    return f"{found}{but}{caveat.partition(': ')[0]}, as above" if caveat else reason
 
 
 def _ratio(text: str) -> float:

@@ -15,7 +15,7 @@ from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_
 from triton_exporter.options import adder, host_and_port, with_scheme
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
-from triton_slo.lint import Surroundings, doubts
+from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read
 from triton_slo.problem import count
 from tritonwatch import access, output
@@ -182,7 +182,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         raise CommandError(f"{count(len(problems), 'mistake')}, nothing written")
     models = known_models(args) if getattr(args, "prometheus", None) else None
     around = Surroundings(args.scrape_interval, models=models, now=time.time())
-    for warning in (*doubts(reading, around), *settings.doubts(models), *settings.notes()):
+    for warning in (*findings(reading, around), *settings.findings(models), *settings.notes()):
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
     targets = [{"targets": [exporter], "labels": {"instance": triton}} for exporter, triton in args.target]

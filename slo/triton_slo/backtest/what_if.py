@@ -1,4 +1,4 @@
-"""What an objective would have made of a history: budgets, pages and tickets, and what of it is in doubt."""
+"""Replay of an objective over a history: budgets, pages and tickets, and the limitations of the result."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from triton_slo.verdict.group_status import GroupStatus, points
 _POINTS = 120
 """Moments at which the budgets are worked out."""
 _FEW = 5
-"""Groups that a doubt names."""
+"""Groups that a limitation names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why a result may be wrong: what is in doubt, about which groups, and what settles it."""
+class Limitation:
+    """Why a result may be wrong: what is uncertain, the groups concerned, and the fix."""
 
     what: str
     groups: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class WhatIf:
     groups: tuple[GroupOutcome, ...]
     times: tuple[float, ...]
     curves: tuple[tuple[float | None, ...], ...]
-    doubts: tuple[Doubt, ...]
+    limitations: tuple[Limitation, ...]
 
 
 def what_if(evidence: Evidence, objective: Objective, options: Options | None = None) -> WhatIf:
@@ -103,7 +103,7 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
         tuple(groups[row] for row in order),
         tuple(float(history.times[column]) for column in columns),
         tuple(curves),
-        (*_short(objective, report, window), *_doubts(evidence, objective, plan, groups, history.step)),
+        (*_short(objective, report, window), *_limitations(evidence, objective, plan, groups, history.step)),
     )
 
 
@@ -161,11 +161,11 @@ def _urgency(group: GroupOutcome) -> tuple[bool, float]:
     return group.budget_left is None, group.budget_left or 0.0
 
 
-def _doubts(
+def _limitations(
     evidence: Evidence, objective: Objective, plan: Plan, groups: Sequence[GroupOutcome], step: float
-) -> Iterator[Doubt]:
+) -> Iterator[Limitation]:
     for one in evidence.unmeasured:
-        yield Doubt(f"not measured: {one.reason}", one.groups, one.fix)
+        yield Limitation(f"not measured: {one.reason}", one.groups, one.fix)
     yield from _estimated(evidence, plan)
     gaps = [group for group in groups if group.unknown > 0]
     if gaps:
@@ -173,41 +173,45 @@ def _doubts(
         meaning = "which counts as failed"
         if objective.unknown.policy != "bad":
             meaning = "in which failures were not seen"
-        yield Doubt(f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_name, gaps)))
+        yield Limitation(
+            f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_name, gaps))
+        )
     if silent := [group for group in groups if group.budget_left is None]:
-        yield Doubt("there was no event in the window, so nothing is known", tuple(map(_name, silent)))
+        yield Limitation("there was no event in the window, so nothing is known", tuple(map(_name, silent)))
     if set(objective.group_by) - set(GROUPING):
         others = ", ".join(label for label in objective.group_by if label not in GROUPING)
-        yield Doubt(f"groups by {others} are replayed together: each of them has its own budget and alerts")
+        yield Limitation(
+            f"groups by {others} are replayed together: each of them has its own budget and alerts"
+        )
     if objective.indicator.redundancy_gone(plan.scope(chosen(objective)), 1.0):
-        yield Doubt(
+        yield Limitation(
             "a history does not show how many servers were ready: pages that redundancy would have prevented are "
             "counted"
         )
     if plan.options.time_scale != 1:
         faster = f"{1 / plan.options.time_scale:g} times faster"
-        yield Doubt(f"time is played {faster} here, and the windows of Sloth are not shortened")
-    yield Doubt(
+        yield Limitation(f"time is played {faster} here, and the windows of Sloth are not shortened")
+    yield Limitation(
         f"steps of {duration_text(step)}: alerts are dated to the step, and shorter bursts are averaged"
     )
 
 
-def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Doubt]:
+def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Limitation]:
     have = report.end - report.data_from.get(objective.name, report.start)
     if have < wanted - 2 * report.step_seconds:
-        yield Doubt(
+        yield Limitation(
             f"there is data of {in_words(have)}, and the window has {in_words(wanted)}: the budget is what would "
             "be left if all of the window were like it",
             fix="choose a longer history, if Prometheus keeps one",
         )
 
 
-def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Doubt]:
+def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Limitation]:
     fed = [_judged(row, plan) for row in evidence.fed]
     for what, meaning, settled in uncertainties(fed, group_name):
         off = [row.estimate_error for row in fed if row.estimate_error is not None]
         by = f" (up to +-{points(max(off))} in the last hour)" if off else ""
-        yield Doubt(f"{what}{by}: {meaning}", fix=settled)
+        yield Limitation(f"{what}{by}: {meaning}", fix=settled)
 
 
 def _judged(row: GroupStatus, plan: Plan) -> GroupStatus:

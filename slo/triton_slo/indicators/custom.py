@@ -85,7 +85,7 @@ class Custom(Indicator):
         """Of a ratio every second is an event, and a period has a known number of seconds."""
         return now if self.error_ratio is None else period_end
 
-    def doubts(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
         """Operations whose sides never match, and results that are without a label of the group."""
         if ignored := [label for label in chosen if label not in group_by]:
             yield (

@@ -133,7 +133,7 @@ class Errors(GatewayIndicator):
             failed = f"{failed} or {full_queue(selector, window)}"
         yield "", shares(failed)
 
-    def doubts(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
         """Reasons that Triton does not know."""
         for reason in self.reasons:
             if reason not in (*ALL_REASONS, QUEUE_FULL):

@@ -153,7 +153,7 @@ class Indicator(Value):
         """
         return iter(())
 
-    def doubts(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
         """Mistakes that Prometheus would accept; `chosen` are the labels by which the objective chooses."""
         return iter(())
 

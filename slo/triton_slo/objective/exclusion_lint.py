@@ -8,19 +8,18 @@ from itertools import combinations
 from triton_exporter.duration import DAY
 from triton_slo.expression import always_answers, of_ours
 from triton_slo.indicators import ALERTS
+from triton_slo.indicators.indicator import Finding
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
-
-Doubt = tuple[str, str, str]
 
 _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 """Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it applies."""
 
 
-def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
+def exclusion_findings(objective: Objective) -> Iterator[Finding]:
     """Mistakes in an objective's exclusions."""
     for index, one in enumerate(objective.exclusions):
-        for reason, fix in _query_doubts(one.promql or ""):
+        for reason, fix in _query_findings(one.promql or ""):
             yield f"exclusions.{index}.promql", reason, fix
         if one.start is not None and one.days is None:
             length = one.seconds[1] - one.seconds[0]
@@ -40,7 +39,7 @@ def exclusion_doubts(objective: Objective) -> Iterator[Doubt]:
             )
 
 
-def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
+def _query_findings(text: str) -> Iterator[tuple[str, str]]:
     if not text:
         return
     try:
@@ -56,7 +55,7 @@ def _query_doubts(text: str) -> Iterator[tuple[str, str]]:
         yield reason, "write a comparison that is true during it, as in maintenance_announced == 1"
 
 
-def over(objective: Objective, now: float | None) -> Iterator[Doubt]:
+def over(objective: Objective, now: float | None) -> Iterator[Finding]:
     """Exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
     for index, one in enumerate(objective.exclusions):
         if now is not None and one.start is not None and one.days is None and one.seconds[1] <= now:

@@ -153,8 +153,8 @@ def _judge(
         return "promote", f"{acceptable:.1%} sure that the canary is at most {margin:.3%} worse ({ratios})"
     if worse >= confidence:
         return "rollback", f"{worse:.1%} sure that the canary is worse ({ratios})"
-    doubts = f"{worse:.1%} that it is worse, {acceptable:.1%} that it is at most {margin:.3%} worse"
-    return "hold", f"not sure enough: {doubts} ({ratios})"
+    chances = f"{worse:.1%} that it is worse, {acceptable:.1%} that it is at most {margin:.3%} worse"
+    return "hold", f"not sure enough: {chances} ({ratios})"
 
 
 def _sum(slices: Sequence[Slice]) -> Slice:

@@ -20,7 +20,7 @@ from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.group_status import GroupStatus, either_way
 
 BUT = ", but "
-"""Between what would promote and the doubt that holds."""
+"""Joins the reason to promote and the caveat that holds."""
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
 
@@ -171,8 +171,8 @@ def proven(
         return judgement
     bearable = ""
     for source in row.caveats:
-        doubt = CAVEATS[source]
-        settled_by = doubt.settled_by
+        caveat = CAVEATS[source]
+        settled_by = caveat.settled_by
         if source in limits.trusted:
             continue
         if source in HIDING:
@@ -185,9 +185,9 @@ def proven(
             if worst.enough:
                 bearable = worst.if_enough if worst.error else ""
                 continue
-            reason = f"{doubt.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, "
+            reason = f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, "
             return _held(judgement, source, reason + estimate.settled_by(row, source))
-        reason = f"{doubt.word} ({source}): {doubt.meaning}; to resolve it, {settled_by}"
+        reason = f"{caveat.word} ({source}): {caveat.meaning}; to resolve it, {settled_by}"
         return _held(judgement, source, reason)
     return replace(judgement, reason=judgement.reason + bearable)
 
@@ -200,8 +200,8 @@ def _worst(
     return estimate.worst_budget(row, limits.minimum_budget)
 
 
-def _held(judgement: Judgement, source: str, doubt: str) -> Judgement:
-    reason = f"{judgement.reason}{BUT}{doubt}; or accept it by --trust {source}"
+def _held(judgement: Judgement, source: str, caveat: str) -> Judgement:
+    reason = f"{judgement.reason}{BUT}{caveat}; or accept it by --trust {source}"
     return replace(judgement, verdict="hold", reason=reason)
 
 

@@ -16,9 +16,14 @@ import requests
 
 from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.message import Style
-from triton_alerts.bridge.deliver.transport import DOUBT_SECONDS, LONGEST_WAIT_SECONDS, DeliveryError, backoff
+from triton_alerts.bridge.deliver.transport import (
+    LONGEST_WAIT_SECONDS,
+    UNCONFIRMED_SECONDS,
+    DeliveryError,
+    backoff,
+)
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery, Doubt
+from triton_alerts.bridge.incidents.outbox import Delivery, UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo.names import SEVERITIES
 
@@ -121,11 +126,11 @@ class PagerWorker:
         if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
             return wait
         waits = [LONGEST_WAIT_SECONDS]
-        doubt = self.store.outbox.first_doubt(self.channel)
-        if doubt is not None and 0 < doubt.due - now <= DOUBT_SECONDS:
-            waits.append(doubt.due - now)
-        elif doubt is not None:
-            self.store.outbox.settle_doubt(doubt)
+        unconfirmed = self.store.outbox.first_unconfirmed(self.channel)
+        if unconfirmed is not None and 0 < unconfirmed.due - now <= UNCONFIRMED_SECONDS:
+            waits.append(unconfirmed.due - now)
+        elif unconfirmed is not None:
+            self.store.outbox.settle_unconfirmed(unconfirmed)
         for delivery in self.store.outbox.pending_for_pager(self.channel):
             incident = self.store.incidents.get(delivery.incident)
             later = delivery.next_try - now
@@ -158,8 +163,10 @@ class PagerWorker:
             self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
             return
         if refusal.kind in ("timeout", "connection"):
-            number, due = delivery.id, now + DOUBT_SECONDS
-            self.store.outbox.add_doubt(Doubt(self.channel, "", number, "", "", "", now, due))
+            number, due = delivery.id, now + UNCONFIRMED_SECONDS
+            self.store.outbox.add_unconfirmed(
+                UnconfirmedMessage(self.channel, "", number, "", "", "", now, due)
+            )
         self.failures += 1
         self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
 

@@ -82,7 +82,7 @@ class Granted:
 
 @dataclass
 class SlackApi:
-    """The first-class way: a bot token with chat:write, files:write and, to settle doubts, channels:history.
+    """Slack's API by a bot token with chat:write, files:write and, to find unconfirmed messages, channels:history.
 
     `token` is read before every request, so that a rotated secret is taken up.
     """

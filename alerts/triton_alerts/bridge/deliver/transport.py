@@ -36,7 +36,7 @@ class DeliveryError(Exception):
 
 
 LONGEST_WAIT_SECONDS = 60.0
-DOUBT_SECONDS = 60.0
+UNCONFIRMED_SECONDS = 60.0
 """Slack has acted up to 40 s after a request that it did not answer in time."""
 
 

@@ -15,20 +15,20 @@ from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.message import Message, Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
 from triton_alerts.bridge.deliver.transport import (
-    DOUBT_SECONDS,
     LONGEST_WAIT_SECONDS,
+    UNCONFIRMED_SECONDS,
     DeliveryError,
     Sent,
     Transport,
     backoff,
 )
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery, Digest, Doubt
+from triton_alerts.bridge.incidents.outbox import Delivery, Digest, UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 
 EVENTS_PER_REPLY = 12
 EDITS = ("edit", "digest_edit")
-LONGEST_DOUBT_SECONDS = 900.0
+LONGEST_UNCONFIRMED_SECONDS = 900.0
 SETUP_WAIT_SECONDS = 60.0
 """How long to wait when a person has to fix something (token, channel) before anything can be sent."""
 
@@ -88,10 +88,14 @@ class DeliveryWorker:
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
         )
-        doubt = self.store.outbox.first_doubt(self.channel)
-        overdue = now - doubt.due if doubt is not None else -LONGEST_WAIT_SECONDS
-        if doubt is not None and overdue >= 0 and (isinstance(todo, Wait) or overdue > DOUBT_SECONDS):
-            self._check(doubt, now)
+        unconfirmed = self.store.outbox.first_unconfirmed(self.channel)
+        overdue = now - unconfirmed.due if unconfirmed is not None else -LONGEST_WAIT_SECONDS
+        if (
+            unconfirmed is not None
+            and overdue >= 0
+            and (isinstance(todo, Wait) or overdue > UNCONFIRMED_SECONDS)
+        ):
+            self._check(unconfirmed, now)
             return 0.0
         if isinstance(todo, Wait):
             return min(todo.seconds, -overdue if overdue < 0 else 0.0, LONGEST_WAIT_SECONDS)
@@ -105,27 +109,36 @@ class DeliveryWorker:
                 self.count("delivered", todo.kind)
         return 0.0
 
-    def _check(self, doubt: Doubt, now: float) -> None:
+    def _check(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
         """Look again for a message that was sent twice: Slack may have acted, or shown it, late."""
         try:
-            if doubt.name:
-                where = (doubt.root_channel, doubt.name, doubt.since, doubt.thread, doubt.ts)
+            if unconfirmed.name:
+                where = (
+                    unconfirmed.root_channel,
+                    unconfirmed.name,
+                    unconfirmed.since,
+                    unconfirmed.thread,
+                    unconfirmed.ts,
+                )
                 self.transport.remove_copies(*where)
         except DeliveryError as refusal:
             self.count("failed", refusal.kind)
-            if refusal.kind not in ("gone", "setup") and now - doubt.since < LONGEST_DOUBT_SECONDS:
-                self.store.outbox.add_doubt(replace(doubt, due=now + DOUBT_SECONDS))
+            if (
+                refusal.kind not in ("gone", "setup")
+                and now - unconfirmed.since < LONGEST_UNCONFIRMED_SECONDS
+            ):
+                self.store.outbox.add_unconfirmed(replace(unconfirmed, due=now + UNCONFIRMED_SECONDS))
                 return
             log.warning(
                 "channel %s: whether a message was posted twice is unknown: %s", self.channel, refusal
             )
-        self.store.outbox.settle_doubt(doubt)
+        self.store.outbox.settle_unconfirmed(unconfirmed)
 
-    def _doubt(self, op: Op, now: float, sent: Sent | None = None) -> None:
+    def _unconfirmed(self, op: Op, now: float, sent: Sent | None = None) -> None:
         """Check later what was sent without an answer: a message by its name, or an edit."""
         one = op.deliveries[0] if op.deliveries else None
-        self.store.outbox.add_doubt(
-            Doubt(
+        self.store.outbox.add_unconfirmed(
+            UnconfirmedMessage(
                 self.channel,
                 op.name,
                 one.id if one is not None else 0,
@@ -133,7 +146,7 @@ class DeliveryWorker:
                 op.thread if sent is not None and sent.in_thread else "",
                 sent.ts if sent is not None else "",
                 one.inflight_at if one is not None and one.inflight_at else now,
-                now + DOUBT_SECONDS,
+                now + UNCONFIRMED_SECONDS,
             )
         )
 
@@ -251,7 +264,7 @@ class DeliveryWorker:
         """Record what was posted: now, or by the earlier attempt that was found."""
         with self.store.transaction():
             if op.resumed and sent.ts:
-                self._doubt(op, now, sent)
+                self._unconfirmed(op, now, sent)
             self._record(op, sent, now, found=found)
 
     def _record(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
@@ -293,7 +306,7 @@ class DeliveryWorker:
             if not refusal.in_doubt and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
             if refusal.in_doubt and op.kind in EDITS:
-                self._doubt(op, now)
+                self._unconfirmed(op, now)
             if refusal.kind == "gone":
                 self._gone(op)
             elif refusal.kind == "refused_message":

@@ -76,7 +76,7 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UnconfirmedMessage:
     """A message whose sending got no answer: it may be acted on later. Without a name: an edit, or for a pager.
 
     `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
@@ -260,34 +260,34 @@ class Outbox:
         )
         return [int(row[0]) for row in rows]
 
-    def add_doubt(self, doubt: Doubt) -> None:
+    def add_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
         """Check this message when it is due."""
         self.database.run(
             "INSERT OR REPLACE INTO doubts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(doubt.channel, doubt.name, doubt.delivery, doubt.root_channel),
-            *(doubt.thread, doubt.ts, doubt.since, doubt.due),
+            *(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery, unconfirmed.root_channel),
+            *(unconfirmed.thread, unconfirmed.ts, unconfirmed.since, unconfirmed.due),
         )
 
-    def first_doubt(self, channel: str) -> Doubt | None:
+    def first_unconfirmed(self, channel: str) -> UnconfirmedMessage | None:
         """Return the message of a channel that is to be checked next."""
         row = self.database.row("SELECT * FROM doubts WHERE channel = ? ORDER BY due LIMIT 1", channel)
-        return Doubt(*row) if row else None
+        return UnconfirmedMessage(*row) if row else None
 
-    def settle_doubt(self, doubt: Doubt) -> None:
+    def settle_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
         """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
         with self.database.transaction():
             self.database.run(
                 "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?",
-                *(doubt.channel, doubt.name, doubt.delivery),
+                *(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery),
             )
-            if not doubt.name:
+            if not unconfirmed.name:
                 self.database.run(
                     "UPDATE deliveries SET shown_version = 0, "
                     "posted_seq = CASE role WHEN 'pager' THEN 0 ELSE posted_seq END WHERE id = ?",
-                    doubt.delivery,
+                    unconfirmed.delivery,
                 )
-            if not doubt.name and not doubt.delivery:
-                self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", doubt.channel)
+            if not unconfirmed.name and not unconfirmed.delivery:
+                self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", unconfirmed.channel)
 
     def edit_soon(self, number: int) -> None:
         """Edit the incident's root message without the usual pause: somebody waits for it to change."""

@@ -13,15 +13,15 @@ from pydantic import BaseModel
 
 from triton_alerts.bridge.deliver.message import bare
 from triton_alerts.bridge.deliver.transport import (
-    DOUBT_SECONDS,
     LONGEST_WAIT_SECONDS,
+    UNCONFIRMED_SECONDS,
     DeliveryError,
     Sent,
     Transport,
     backoff,
 )
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.outbox import Doubt
+from triton_alerts.bridge.incidents.outbox import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.review.summary import summarize
 from triton_alerts.hours import Hours
@@ -100,14 +100,14 @@ class WeeklySummary:
         self.count("delivered", "summary")
         self._arrived(known, sent, end, now if resumed else None)
 
-    def _arrived(self, known: Posted, sent: Sent, end: datetime, doubt_at: float | None) -> None:
+    def _arrived(self, known: Posted, sent: Sent, end: datetime, unconfirmed_at: float | None) -> None:
         """Record that it was posted; one that was sent twice is searched for again later."""
         with self.store.transaction():
             self._store(Posted(until=end.timestamp()))
-            if doubt_at is not None and sent.ts:
-                due = doubt_at + DOUBT_SECONDS
-                self.store.outbox.add_doubt(
-                    Doubt(self.where, known.name, 0, sent.channel, "", sent.ts, known.since, due)
+            if unconfirmed_at is not None and sent.ts:
+                due = unconfirmed_at + UNCONFIRMED_SECONDS
+                self.store.outbox.add_unconfirmed(
+                    UnconfirmedMessage(self.where, known.name, 0, sent.channel, "", sent.ts, known.since, due)
                 )
 
     def _refused(self, refusal: DeliveryError, now: float) -> None:
