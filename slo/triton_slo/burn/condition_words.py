@@ -36,12 +36,12 @@ def explained(plan: Plan, tier: Tier) -> Iterator[tuple[str, str, str]]:
     """Name, meaning and definition of each recorded part of a tier's condition, and of the alert itself."""
     condition = burn_condition(plan, tier)
     for part in named_parts(condition):
-        yield names.burn_part(part.name), part.meaning, in_words(part.condition)
-    yield plan.objective.indicator.burn_alert, "the alert fires", in_words(condition)
+        yield names.burn_part(part.name), part.meaning, condition_text(part.condition)
+    yield plan.objective.indicator.burn_alert, "the alert fires", condition_text(condition)
 
 
-def in_words(condition: Condition) -> str:
-    """What is compared with what."""
+def condition_text(condition: Condition) -> str:
+    """Describe a condition: the quantities that it compares and their limits."""
     match condition:
         case All(parts):
             return " and ".join(map(_operand, parts))
@@ -52,7 +52,7 @@ def in_words(condition: Condition) -> str:
         case Compare(quantity, operator, limit):
             return f"{_quantity(quantity)} {operator} {number(limit)}"
         case Recent(part, window):
-            return f"{in_words(part)} at any time in {window.nominal}"
+            return f"{condition_text(part)} at any time in {window.nominal}"
         case Recurs(window, span, times):
             return f"burning over {window.nominal} ended {times} times or more in {span.nominal}"
         case Retired():
@@ -64,7 +64,7 @@ def in_words(condition: Condition) -> str:
 
 
 def _operand(condition: Condition) -> str:
-    text = in_words(condition)
+    text = condition_text(condition)
     return f"({text})" if isinstance(condition, All | Either | Unless) else text
 
 

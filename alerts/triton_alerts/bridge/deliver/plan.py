@@ -44,7 +44,7 @@ class Op:
     resumed: bool = False
     waiting: int = 0
     firing: int = 0
-    """Of those waiting."""
+    """How many of the waiting incidents still fire."""
 
     @property
     def first(self) -> Delivery:

@@ -134,7 +134,7 @@ class DeliveryWorker:
             )
         self.store.outbox.settle_unconfirmed(unconfirmed)
 
-    def _unconfirmed(self, op: Op, now: float, sent: Sent | None = None) -> None:
+    def _record_unconfirmed(self, op: Op, now: float, sent: Sent | None = None) -> None:
         """Check later what was sent without an answer: a message by its name, or an edit."""
         one = op.deliveries[0] if op.deliveries else None
         self.store.outbox.add_unconfirmed(
@@ -264,7 +264,7 @@ class DeliveryWorker:
         """Record what was posted: now, or by the earlier attempt that was found."""
         with self.store.transaction():
             if op.resumed and sent.ts:
-                self._unconfirmed(op, now, sent)
+                self._record_unconfirmed(op, now, sent)
             self._record(op, sent, now, found=found)
 
     def _record(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
@@ -306,7 +306,7 @@ class DeliveryWorker:
             if not refusal.in_doubt and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
             if refusal.in_doubt and op.kind in EDITS:
-                self._unconfirmed(op, now)
+                self._record_unconfirmed(op, now)
             if refusal.kind == "gone":
                 self._gone(op)
             elif refusal.kind == "refused_message":

@@ -22,7 +22,7 @@ from triton_slo.burn.condition import (
     burn_condition,
 )
 from triton_slo.burn.condition_rules import burn_tiers
-from triton_slo.burn.condition_words import in_words
+from triton_slo.burn.condition_words import condition_text
 from triton_slo.objective.model import Tier
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
@@ -104,9 +104,9 @@ class _Tree:
                 rate = self.burn.get(window.nominal)
                 now = "no events" if rate is None else f"now {burn_rate(rate)}"
                 truth = None if rate is None else _OPERATORS[condition.operator](rate, limit)
-                return ConditionPart(f"{in_words(condition)} ({now})", truth)
+                return ConditionPart(f"{condition_text(condition)} ({now})", truth)
             case Compare() | Recurs() | Retired() | RedundancyGone():
-                return ConditionPart(in_words(condition), None)
+                return ConditionPart(condition_text(condition), None)
 
 
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {

@@ -23,7 +23,7 @@ from tritonwatch.web.detail import group_history
 from tritonwatch.web.detail.charts import Axis, Chart, Curve, Limit, Mark, Values
 from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
 from tritonwatch.web.detail.group_history import Past
-from tritonwatch.web.fleet import About, abouts, slo_alerts
+from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.site import Site, asked_time
 
@@ -57,9 +57,9 @@ class _Shown:
         self.site = site
         self.at = asked_time(request)
         self.status = site.status(self.at)
-        self.about_answer = abouts(site, self.at)
+        self.about_answer = objective_infos(site, self.at)
         self.row = self._row(request)
-        self.about = self.about_answer.value.get(self.row.slo, About())
+        self.about = self.about_answer.value.get(self.row.slo, ObjectiveInfo())
         self.alerts = slo_alerts(site, self.at)
         self.span = request.query_params.get("span", _SPAN)
         if self.span not in (*SPANS, _PERIOD):

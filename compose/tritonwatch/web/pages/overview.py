@@ -15,11 +15,11 @@ from triton_slo.prometheus import Series
 from triton_slo.verdict.forecast import Forecast, forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables import status_table
-from tritonwatch.web.fleet import (
+from tritonwatch.web.objective_queries import (
     SPARKLINE_DAYS,
-    About,
+    ObjectiveInfo,
     SloAlert,
-    abouts,
+    objective_infos,
     past_budgets,
     row_group,
     slo_alerts,
@@ -41,7 +41,7 @@ class Line:
     """One row of the table; `sparkline` is a path of SVG."""
 
     row: GroupStatus
-    about: About
+    about: ObjectiveInfo
     forecast: Forecast | None
     alerts: tuple[SloAlert, ...] = ()
     sparkline: str = ""
@@ -131,8 +131,8 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = Choice.asked(request), asked_time(request)
-    status, about, alerts = site.status(at), abouts(site, at), slo_alerts(site, at)
-    everything = [_line(row, about.value.get(row.slo, About())) for row in status.value]
+    status, about, alerts = site.status(at), objective_infos(site, at), slo_alerts(site, at)
+    everything = [_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
     found = _ordered([line for line in everything if choice.keeps(line)], choice)
     pages = max(1, math.ceil(len(found) / ROWS))
     number = min(max(1, int(choice.page)), pages)
@@ -168,7 +168,7 @@ def _page(site: Site, request: Request) -> Response:
     )
 
 
-def _line(row: GroupStatus, about: About) -> Line:
+def _line(row: GroupStatus, about: ObjectiveInfo) -> Line:
     return Line(row, about, forecast(row, about.period_days))
 
 

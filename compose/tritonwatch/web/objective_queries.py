@@ -1,4 +1,4 @@
-"""What pages know of a group beside its status: the objective's owner and window, alerts, and past budgets."""
+"""Queries about objectives that pages need beside their status: owner and window, alerts, and past budgets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARKLINE_DAYS = 30
 _LONGEST = 4000
 """Characters of names in a query; many proxies refuse addresses of twice that."""
 _BUDGET = names.PERIOD_BUDGET_REMAINING
-_ABOUT = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.OURS}}}'
+_INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.OURS}}}'
 _ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
 _OF_SERIES = frozenset({"__name__", names.SLO, names.INDICATOR})
 
@@ -26,8 +26,8 @@ Group = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What the file of an objective says, as Prometheus has recorded it."""
+class ObjectiveInfo:
+    """The owner, description and window in an objective's file, as Prometheus has recorded them."""
 
     owner: str = ""
     description: str = ""
@@ -60,20 +60,20 @@ def group_of(labels: Mapping[str, str]) -> Group:
 
 
 def row_group(row: GroupStatus) -> Group:
-    """Return the same of a row."""
+    """Return the objective and labels that a row of the status is about."""
     return row.slo, tuple(sorted(row.group.items()))
 
 
-def abouts(site: Site, at: float | None) -> Answer[Mapping[str, About]]:
-    """Return what Prometheus has recorded of each objective's file."""
+def objective_infos(site: Site, at: float | None) -> Answer[Mapping[str, ObjectiveInfo]]:
+    """Return the recorded owner, description and window of each objective, by its name."""
 
-    def read(prometheus: Prometheus) -> Mapping[str, About]:
-        return _abouts(prometheus.instant(_ABOUT, at))
+    def read(prometheus: Prometheus) -> Mapping[str, ObjectiveInfo]:
+        return _objective_infos(prometheus.instant(_INFO, at))
 
-    return site.sources.reader.ask(("abouts", at), read, {})
+    return site.sources.reader.ask(("objective infos", at), read, {})
 
 
-def _abouts(samples: Iterable[Sample]) -> Mapping[str, About]:
+def _objective_infos(samples: Iterable[Sample]) -> Mapping[str, ObjectiveInfo]:
     infos: dict[str, Mapping[str, str]] = {}
     days: dict[str, float] = {}
     for sample in samples:
@@ -82,11 +82,11 @@ def _abouts(samples: Iterable[Sample]) -> Mapping[str, About]:
             infos[slo] = sample.labels
         else:
             days[slo] = sample.value
-    return {slo: _about(infos.get(slo, {}), days.get(slo)) for slo in infos.keys() | days.keys()}
+    return {slo: _objective_info(infos.get(slo, {}), days.get(slo)) for slo in infos.keys() | days.keys()}
 
 
-def _about(info: Mapping[str, str], days: float | None) -> About:
-    return About(info.get(names.OWNER, ""), info.get("description", ""), info.get("window", ""), days)
+def _objective_info(info: Mapping[str, str], days: float | None) -> ObjectiveInfo:
+    return ObjectiveInfo(info.get(names.OWNER, ""), info.get("description", ""), info.get("window", ""), days)
 
 
 def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
