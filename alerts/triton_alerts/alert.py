@@ -1,4 +1,4 @@
-"""What an alert is: one frozen value, written at real time in plain PromQL."""
+"""Alerts as frozen values, written for real time in plain PromQL."""
 
 from __future__ import annotations
 

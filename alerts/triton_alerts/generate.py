@@ -1,4 +1,4 @@
-"""What this package generates: alert rules, and the configuration of Alertmanager."""
+"""Generation of alert rules and of the configuration of Alertmanager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a verb ends before its work is done: with a message and an exit code, printed in one place (`cli`)."""
+"""Errors that end a command early: a message and an exit code, printed in one place (`cli`)."""
 
 from __future__ import annotations
 

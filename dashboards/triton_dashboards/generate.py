@@ -1,4 +1,4 @@
-"""What this package generates: dashboards, and the recording rules that they read."""
+"""Generation of dashboards, and of the recording rules that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every dashboard has in common: variables, links, annotations, limits and colours."""
+"""Parts shared by every dashboard: variables, links, annotations, limits and colours."""
 
 from __future__ import annotations
 

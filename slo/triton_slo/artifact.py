@@ -1,4 +1,4 @@
-"""What a generator makes: text with a place to put it. Callers write it to a file."""
+"""Artifacts of generators: text with the path to write it to. Callers write the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Prometheus would accept in silence, and nobody would notice until the night it matters."""
+"""Lint of objectives: mistakes that Prometheus would accept without an error."""
 
 from __future__ import annotations
 

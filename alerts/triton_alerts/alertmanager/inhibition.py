@@ -1,4 +1,4 @@
-"""Which alert inhibits which: while a cause pages, its consequences are not sent.
+"""Inhibition rules: while a cause pages, its consequences are not sent.
 
 Alertmanager takes a label that both sides lack for equal, so both sides of each row carry every label in
 `equal`; a test checks it against the labels the alerts declare. (The configuration adds `cluster`, which

@@ -1,4 +1,4 @@
-"""What is known about an expression from the catalogue: its parts, its labels, its kind."""
+"""Shape of a catalogue expression: its parts, its labels, its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits an answer, in sentences: read off the JSON documents of the verbs, so that both always agree."""
+"""Limits of an answer as sentences, read off the JSON documents of the commands so that both always agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What on-call was sent: the bridge's incidents show what was posted, its log how it read."""
+"""Messages that the demo's bridge posted: its incidents show what was sent, its log how it read."""
 
 from __future__ import annotations
 

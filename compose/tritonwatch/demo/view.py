@@ -1,4 +1,4 @@
-"""What the demo's table shows, read from the demo's own Prometheus and Alertmanager."""
+"""View behind the demo's table, read from the demo's own Prometheus and Alertmanager."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is read after the fact: recorded incidents, and reports of months and quarters."""
+"""Reviews after the fact: recorded incidents, and reports of months and quarters."""

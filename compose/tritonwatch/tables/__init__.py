@@ -1,1 +1,1 @@
-"""What the verbs show as tables, and the same as JSON."""
+"""Results of commands as tables, and the same as JSON."""

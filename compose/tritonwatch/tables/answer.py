@@ -1,4 +1,4 @@
-"""What a verb found out, for the terminal and for assistants alike."""
+"""Answer of a command, for the terminal and for assistants alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every page needs: its sources, the templates, and the banner over state that is not new."""
+"""Shared parts of every page: its sources, the templates, and the banner over state that is not new."""
 
 from __future__ import annotations
 

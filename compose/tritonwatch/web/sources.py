@@ -1,4 +1,4 @@
-"""What the pages are made from, worked out once when the server starts."""
+"""Sources of the pages, prepared once when the server starts."""
 
 from __future__ import annotations
 

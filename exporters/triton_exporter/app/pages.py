@@ -1,4 +1,4 @@
-"""What the exporter serves, by path: metrics in two formats, the state in JSON, its own health."""
+"""Pages of the exporter by path: metrics in two formats, the state in JSON, its own health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator chose: one frozen value, passed down from the command line."""
+"""Settings of the operator: one frozen value, passed down from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about one family of series."""
+"""Description of a family of series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one probe ended."""
+"""Outcome of one probe."""
 
 from __future__ import annotations
 

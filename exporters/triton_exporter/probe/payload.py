@@ -1,4 +1,4 @@
-"""What a probe sends: inputs made from the model's configuration, or the operator's own."""
+"""Payload of a probe: inputs made from the model's configuration, or the operator's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is probed and how."""
+"""Settings of probes: models, inputs, interval and timeout."""
 
 from __future__ import annotations
 

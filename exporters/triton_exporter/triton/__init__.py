@@ -1,1 +1,1 @@
-"""What Triton answers over its HTTP API, polled and parsed once."""
+"""Client of Triton's HTTP API: each answer is polled and parsed once."""

@@ -1,4 +1,4 @@
-"""What Triton claims about each model version: the union of index, statistics and ready endpoints."""
+"""Claims of Triton about each model version: the union of index, statistics and ready endpoints."""
 
 from __future__ import annotations
 

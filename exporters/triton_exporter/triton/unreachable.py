@@ -1,4 +1,4 @@
-"""What to check when Triton's HTTP API does not answer."""
+"""Advice for when Triton's HTTP API does not answer."""
 
 from __future__ import annotations
 

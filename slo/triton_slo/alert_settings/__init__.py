@@ -1,1 +1,1 @@
-"""What alerts compare with their thresholds, and how an installation changes that."""
+"""Thresholds of alerts, and the settings by which an installation changes them."""

@@ -1,4 +1,4 @@
-"""What an alert compares with a threshold and a panel draws: one definition and one threshold for both.
+"""Signals: PromQL that an alert compares with a threshold and a panel draws, with one threshold for both.
 
 Readers turn a metric into the PromQL that the caller needs: an alert for each model of a server over
 a fixed window, a panel for what is chosen over the window of the graph.

@@ -1,4 +1,4 @@
-"""How an installation changes the alerts of the catalogue: settings by alert, and by models within an alert.
+"""Settings by which an installation changes alerts of the catalogue: by alert, and by models within an alert.
 
 The values were checked against the catalogue before; here a threshold is a plain number, in the alert's own unit.
 """

@@ -1,4 +1,4 @@
-"""What a Prometheus knows about an objective's groups, read once: the same for every target, window and tier."""
+"""Data of an objective's groups in Prometheus, read once: the same for every target, window and tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened: good and bad events of many series, step by step."""
+"""History of many series: their good and bad events, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which alerts a policy would have raised over a history, when, for how long and at what budget.
+"""Replay of an alert policy over a history: the alerts, their times, durations and budget spent.
 
 All series of a chunk are worked on at once; a window's sum is the difference of two running sums.
 """

@@ -1,4 +1,4 @@
-"""How good a policy is: precision, recall, detection and reset time against labelled incidents.
+"""Score of a policy: precision, recall, detection and reset time against labelled incidents.
 
 The four attributes are those of the SRE workbook, chapter 5 (https://sre.google/workbook/alerting-on-slos/).
 """

@@ -1,1 +1,1 @@
-"""When error budget burns too fast: the condition, its rules and its words."""
+"""Burn alerts: the condition, its rules and its texts."""

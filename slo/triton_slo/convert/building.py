@@ -1,4 +1,4 @@
-"""What both formats need: names, labels and annotations of ours, and an objective that is valid or reported."""
+"""Parts shared by both formats: valid names, labels and annotations, and objectives that are valid or reported."""
 
 from __future__ import annotations
 

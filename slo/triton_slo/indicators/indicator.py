@@ -1,4 +1,4 @@
-"""What every kind of indicator answers, with the answer that most give."""
+"""Interface of every kind of indicator, with the answers that most kinds share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an indicator gives the rules: PromQL for its events, its groups, and what may be unknown about them."""
+"""Measures: PromQL for an indicator's events and groups, and the reasons for unknown values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sources of an indicator cannot see: the caveat of each, and what settles it.
+"""Sources of an indicator: the caveat of each, and what settles it.
 
 A source without a caveat saw every event, or an unbiased sample of them. `slo:sli_source:info` records which source
 serves which group; status, gate, boards and alerts read the caveats here.

@@ -1,4 +1,4 @@
-"""What a user promises: an objective, valid once it exists.
+"""Objectives: one is valid once it exists.
 
 The YAML form and the value are one frozen pydantic model; parsing once at the edge is `reading`.
 """

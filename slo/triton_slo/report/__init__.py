@@ -1,1 +1,1 @@
-"""Which objectives were met over a month or a quarter, from what the rules recorded."""
+"""Reports: objectives met and missed over a month or a quarter, from the recorded series."""

@@ -1,4 +1,4 @@
-"""Whether objectives were met over a period, and how sure that is: what was recorded in, frozen values out.
+"""Outcome of objectives over a period, with its caveats: recorded series in, frozen values out.
 
 An objective is met where it is met even if every event of the time without trustworthy records had failed, at the
 average pace of the recorded time, and even if an estimate is wrong by its stated error. It is missed where it is

@@ -1,4 +1,4 @@
-"""What the rules recorded of objectives over a period: events, time without records, unknown and excluded time.
+"""Recorded events of objectives over a period, with time without records, unknown time and excluded time.
 
 Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
 more than a day, and ends when a group has been gone for longer than the objective's window: so it is read every few

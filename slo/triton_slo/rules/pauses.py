@@ -1,4 +1,4 @@
-"""What rules recorded before a pause, and whether one has only just ended.
+"""Pauses of the rules: series of before a pause, and a mark while one has only just ended.
 
 Rules remember groups that are gone by reading what they themselves recorded. A Prometheus or vmalert that was
 stopped must find it again, and must not judge by it before the first scrapes are in. Reading a day of every group

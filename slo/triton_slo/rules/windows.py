@@ -1,4 +1,4 @@
-"""Which windows are recorded, and what each is made of.
+"""Recorded windows, and the source of each.
 
 Windows up to an hour decide how fast an alert reacts, so they read the counters. A longer window is the difference
 of two running sums (`running_sum`): nothing lags, traffic weighs what it should, and a window of 30 days

@@ -1,1 +1,1 @@
-"""What recorded series show of objectives: status, gate, canary comparison."""
+"""Verdicts from recorded series: status, gate, canary comparison."""

@@ -1,4 +1,4 @@
-"""What the error of an estimate means for an objective, and what would settle it."""
+"""Errors of estimates: their effect on an objective, and what would settle them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an error budget will be spent, and how far that forecast may be off."""
+"""Forecast of the time at which an error budget will be spent, with its uncertainty."""
 
 from __future__ import annotations
 

@@ -66,45 +66,51 @@ UNKNOWN_TIME = "unknown_in_period_seconds"
 class GroupStatus:
     """One objective for one model version (or other group) at one moment.
 
-    Ratios are 0 to 1; None is unknown. `target` and `threshold_seconds` are those in force for this model,
-    overrides included; indicators without a threshold have none. `burn` maps nominal windows to burn rates (1
-    spends the budget exactly over the period), `burn_now` is that of the shortest. `budget_left` is 1 when
-    nothing is spent and negative when more than all is. `exhausted_in_seconds` estimates when it is spent if
-    the last hour's pace goes on and nothing is won back: 0 when it is spent, infinite when nothing burns, or
-    when a calendar period, and with it the budget, begins again before; `lasts` says which.
-    `period_ends_in_seconds` is None for rolling windows. `idle` means that there is data and it shows that
-    nothing happened; then ratios are None as well. `unknown` says why nothing is known now and
-    `unknown_seconds` for how long; `unknown_in_period_seconds` is all such time of the period. `excluded` is
-    why time does not count now. `estimate_error` is how far an estimated share of the last hour may be off, either
-    way; because of it the page tiers `within_error` do not page.
-    `seen_seconds_ago` is the age of the series that it reads. `history_seconds` is how long it has been recorded
-    where that is less than the period (so far): ratios and budget are of that time and at most an hour before.
-    `causes` are shares (0 to 1) of what the indicator measures, largest first.
+    Ratios are 0 to 1; None is unknown.
     """
 
     slo: str
     indicator: str
     group: Mapping[str, str]
     target: float | None = None
+    """In force for this model, overrides included; so is `threshold_seconds`."""
     threshold_seconds: float | None = None
+    """None for indicators without a threshold."""
     sli: float | None = None
     burn_now: float | None = None
+    """Burn rate over the shortest window."""
     burn: Mapping[str, float] = field(default_factory=dict)
+    """Burn rate by nominal window; 1 spends the budget exactly over the period."""
     budget_left: float | None = None
+    """1 when nothing is spent, negative when more than all is."""
     exhausted_in_seconds: float | None = None
+    """Time until the budget is spent at the last hour's pace, if nothing is won back: 0 when it is spent, infinite
+    when nothing burns or when a calendar period, and with it the budget, begins again before (see `lasts`)."""
     lasts: Lasts = "unknown"
     period_ends_in_seconds: float | None = None
+    """None for rolling windows."""
     unknown: str = ""
+    """Why nothing is known now; empty when something is."""
     unknown_seconds: float | None = None
+    """Duration of the present unknown state."""
     unknown_in_period_seconds: float | None = None
+    """All unknown time of the period."""
     idle: bool = False
+    """There is data, and it shows that there were no events; then ratios are None as well."""
     excluded: str = ""
+    """Why time does not count now."""
     causes: tuple[tuple[str, float], ...] = ()
+    """Shares (0 to 1) of what the indicator measures, largest first."""
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
+    """How far an estimated share of the last hour may be off, either way."""
     within_error: tuple[str, ...] = ()
+    """Page tiers that do not page because of `estimate_error`."""
     seen_seconds_ago: float | None = None
+    """Age of the series that are read."""
     history_seconds: float | None = None
+    """Recorded time where it is less than the period (so far): ratios and budget are of that time and at most an
+    hour before."""
 
     @property
     def model(self) -> str:

@@ -1,4 +1,4 @@
-"""What on-call reads: an incident as Slack blocks that answer the first five questions.
+"""Slack messages of incidents, which answer the first five questions of the person on call.
 
 What is broken, since when and how badly, why, what to do first, who has it. Pure: same incident and time,
 same message. https://docs.slack.dev/reference/block-kit/blocks

@@ -1,4 +1,4 @@
-"""Which message a channel gets next: a pure choice among the changes that are not posted yet."""
+"""Choice of a channel's next message: a pure function of the changes that are not posted yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a delivery worker needs from a transport: Slack's API, an incoming webhook, a terminal."""
+"""Interface of a transport for the delivery worker: Slack's API, an incoming webhook, a terminal."""
 
 from __future__ import annotations
 

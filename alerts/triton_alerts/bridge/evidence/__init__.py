@@ -1,1 +1,1 @@
-"""What Prometheus knows about an incident."""
+"""Evidence about an incident from Prometheus."""

@@ -1,4 +1,4 @@
-"""What changed last: a model's loads, unloads, versions and failed reloads, read from the exporter's series."""
+"""Latest change of a model: loads, unloads, versions and failed reloads, read from the exporter's series."""
 
 from __future__ import annotations
 

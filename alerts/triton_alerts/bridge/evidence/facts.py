@@ -1,4 +1,4 @@
-"""What Prometheus knows about an incident: burn, budget, causes; and the series to draw."""
+"""Facts about an incident from Prometheus: burn, budget, causes; and the series to draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the model of an incident is served."""
+"""Servers of an incident's model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did what: one JSON object a line, on disk before the one who pressed is answered."""
+"""Audit log: one JSON object per action, on disk before the person who pressed a button is answered."""
 
 from __future__ import annotations
 

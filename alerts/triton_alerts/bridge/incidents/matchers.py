@@ -1,4 +1,4 @@
-"""Which alerts a silence matches: those of one incident, and no others on the same server or of the same model."""
+"""Matchers of a silence: the alerts of one incident, and no others on the same server or of the same model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each channel has been sent about each incident, and what is still to be sent."""
+"""Outbox: the messages that each channel has been sent about each incident, and those still to be sent."""
 
 from __future__ import annotations
 

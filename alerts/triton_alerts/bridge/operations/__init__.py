@@ -1,1 +1,1 @@
-"""What people press and what becomes due while incidents are open."""
+"""Operations on open incidents: actions of people, and work that becomes due."""

@@ -1,1 +1,1 @@
-"""Where GPU readings come from: dcgm-exporter, NVML, Triton."""
+"""Sources of GPU readings: dcgm-exporter, NVML, Triton."""

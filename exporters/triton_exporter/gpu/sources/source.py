@@ -1,4 +1,4 @@
-"""What a source of GPU data is."""
+"""Interface of a source of GPU data."""
 
 from __future__ import annotations
 

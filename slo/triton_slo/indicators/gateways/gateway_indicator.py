@@ -1,4 +1,4 @@
-"""What an objective reads of a gateway, and the fields that choose it."""
+"""Indicator of a gateway: the series it reads, and the fields that choose them."""
 
 from __future__ import annotations
 
