@@ -60,6 +60,16 @@ def _pip(words: tuple[str, ...]) -> None:
     assert set(wanted.split(",")) <= set(extras)
 
 
+def test_the_page_start_lists_the_extras_that_all_installs() -> None:
+    """A reader who installs a part finds its extra on the page; `dev` and `fuzz` are for this repository."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (listed,) = re.findall(r"the\s+extras are ([^.]*?), and `all`", (ROOT / "docs" / "start.md").read_text())
+    (together,) = re.findall(r"\[(.+)\]", " ".join(extras["all"]))
+    named = re.findall(r"`(\w+)`", listed)
+    assert sorted(set(extras) - {"all", "dev", "fuzz"}) == sorted(named)
+    assert sorted(named) == sorted(together.split(","))
+
+
 def _docker(words: tuple[str, ...]) -> None:
     """The file is read by the real compose; the service that is run, or the volume that is copied, is in it."""
     if words[1] in ("build", "push"):
