@@ -80,7 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
         with_scheme,
     )
-    add("--grafana URL", "address of Grafana, for dashboard links without a host", with_scheme, default="")
+    add(
+        "--grafana URL",
+        "address of Grafana, put before dashboard links that are only a path",
+        with_scheme,
+        default="",
+    )
     add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
 
 

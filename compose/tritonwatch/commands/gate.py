@@ -48,13 +48,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--max-age DURATION", "hold when the data is older (default: 5m)", seconds, default=300.0)
     add(
         "--min-budget PERCENT",
-        "hold when this much error budget or less is left (default: 0%%)",
+        "hold if the error budget left is at or below this share (default: 0%%)",
         _ratio,
         default=0.0,
     )
     add(
         "--trust SOURCE...",
-        "accept this source despite what it cannot see, see docs/slo-live.md (repeatable): "
+        "promote on this source although it estimates or misses events, see docs/slo-live.md (repeatable): "
         + ", ".join(CAVEATS),
         choices=sorted(CAVEATS),
     )

@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
     access.add_arguments(parser, required=False)
     add("--only", "write only this part, directly into --out", choices=PARTS)
-    add("--check", "write nothing; exit 1 if the other options would now write another file than there is")
+    add("--check", "write nothing; exit 1 if generated files differ")
     add(
         "--format",
         "form of the rules: files for Prometheus, resources for prometheus-operator, files for vmalert, or values "
@@ -96,11 +96,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
     )
     add(
-        "--page-to URL...", f"who is paged besides the bridge: {ADDRESSES} (repeatable)", checked(integration)
+        "--page-to URL...",
+        f"receiver of pages in addition to the bridge: {ADDRESSES} (repeatable)",
+        checked(integration),
     )
     add(
         "--ticket-to URL...",
-        "who gets tickets besides the bridge, as in --page-to (repeatable)",
+        "receiver of tickets in addition to the bridge, in the form of --page-to (repeatable)",
         checked(integration),
     )
     add(
@@ -117,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--runbook-url URL",
-        f"address of the runbooks, with {{alert}} in it (default: {_DEFAULTS.runbook_url})",
+        f"address of a runbook; {{alert}} is replaced by the alert's name (default: {_DEFAULTS.runbook_url})",
         checked(_runbook),
         default=_DEFAULTS.runbook_url,
     )

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--period PERIOD", f"month or quarter: {FORMS} (default: last-month)", default="last-month")
     add(
         "--timezone ZONE",
-        "time zone of the period, except of objectives whose window is of a calendar (default: UTC)",
+        "time zone of the period; calendar objectives use their own (default: UTC)",
         parsed(lambda zone: str(known(zone))),
         default="UTC",
     )
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--bridge-data DIR", "folder of a bridge, for the incidents of the period", path)
     add(
         "--objectives DIR",
-        "objectives that the report must name even where nothing was recorded of them",
+        "objectives to list in the report even if nothing was recorded for them",
         Path,
     )
     access.add_arguments(parser)

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--web-config FILE", "TLS and basic authentication: a web config file of exporter-toolkit", path)
     add(
         "--objectives DIR",
-        "the objectives: for the conditions of their alerts, and for what is not loaded",
+        "objectives, to show the conditions of their alerts and which of their rules are not loaded",
         Path,
     )
     add("--bridge-data DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
@@ -53,10 +53,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--prometheus-link URL", "address of Prometheus (default: that of --prometheus)", address, default="")
     add(
         "--runbook-url URL",
-        f"address of the runbooks, with {{alert}} in it (default: {_DEFAULTS.runbook_url})",
+        f"address of a runbook; {{alert}} is replaced by the alert's name (default: {_DEFAULTS.runbook_url})",
         default=_DEFAULTS.runbook_url,
     )
-    add = adder(parser.add_argument_group("how the rules were generated").add_argument)
+    add = adder(parser.add_argument_group("values that the rules were generated with").add_argument)
     add(
         "--scrape-interval DURATION",
         "time between two scrapes; each query is sent once in it, for all viewers (default: 15s)",
