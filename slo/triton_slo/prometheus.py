@@ -10,7 +10,9 @@ Every fault of the server is a `PrometheusError`: one line with what is wrong an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -76,6 +78,7 @@ class Prometheus:
         self._access = access
         self.warnings: list[str] = []
         """Warnings of Prometheus beside its answers, such as parts of a Thanos that did not answer."""
+        self._collecting = threading.local()
         self._url = access.url.rstrip("/")
         self._session = plain_session(access)
         # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
@@ -99,6 +102,17 @@ class Prometheus:
         """Give the connections back."""
         self._session.close()
 
+    @contextmanager
+    def collecting(self) -> Iterator[list[str]]:
+        """Collect the warnings of this thread's queries apart: for threads that share this client."""
+        outer = getattr(self._collecting, "found", None)
+        found: list[str] = []
+        self._collecting.found = found
+        try:
+            yield found
+        finally:
+            self._collecting.found = outer
+
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         """Return the value of an instant vector (or scalar) at Unix time `at`, else now."""
         params = {"timeout": f"{self._access.timeout_seconds:g}s"}
@@ -114,7 +128,9 @@ class Prometheus:
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
         if b'"warnings"' in response.content[-20_000:]:
-            self.warnings = list(dict.fromkeys([*self.warnings, *_warnings(response)]))
+            found: list[str] | None = getattr(self._collecting, "found", None)
+            warnings = self.warnings if found is None else found
+            warnings[:] = dict.fromkeys([*warnings, *_warnings(response)])
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:

@@ -6,10 +6,12 @@ import html
 import json
 import re
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import bcrypt
@@ -18,7 +20,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import history, web_fleet
+from support import history, loopback, web_fleet
 from support.thorough import examples
 from support.tls import authority, certificate
 from support.tools import ROOT
@@ -257,6 +259,57 @@ def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:
     assert (1, 0.0, "") == (good.value, good.read_at, good.problem)
     assert (1, 0.0, "too slow") == (stale.value, stale.read_at, stale.problem)
     assert (2, 22.0, "") == (again.value, again.read_at, again.problem)
+
+
+class _Partial(BaseHTTPRequestHandler):
+    """As a Thanos that lacks a store: the oldest Prometheus that is tested has no warnings."""
+
+    def do_GET(self) -> None:
+        answer = {"status": "success", "data": {"resultType": "vector", "result": []}}
+        body = json.dumps(answer | ({"warnings": ["no store"]} if "partial" in self.path else {})).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
+    """Neither an answer of another thread has it, nor the one after a question that failed."""
+    asked, others_done = threading.Event(), threading.Event()
+
+    def warned(client: Prometheus) -> int:
+        return len(client.instant("partial"))
+
+    def slow(client: Prometheus) -> int:
+        found = warned(client)
+        asked.set()
+        assert others_done.wait(20)
+        return found
+
+    def failing(client: Prometheus) -> int:
+        return warned(client) + _failing(client)
+
+    with (
+        loopback.served(ThreadingHTTPServer(("127.0.0.1", 0), _Partial)) as server,
+        Prometheus(Access(f"http://127.0.0.1:{server.server_port}")) as client,
+        ThreadPoolExecutor(1) as other,
+    ):
+        reader = Reader(client, 60.0)
+        waiting = other.submit(reader.ask, "slow", slow, 0)
+        try:
+            assert asked.wait(20)
+            reader.ask("failing", failing, 0)
+            plain = reader.ask("plain", lambda client: len(client.instant("whole")), 0)
+        finally:
+            others_done.set()
+        doubtful = waiting.result(20)
+
+    assert plain.read_at is not None
+    assert () == plain.warnings
+    assert ("no store",) == doubtful.warnings
 
 
 def _failing(_: object) -> int:

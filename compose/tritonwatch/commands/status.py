@@ -105,9 +105,9 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 
 
 def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
-    rows = read_status(prometheus, args.at)
-    warnings = tuple(f"Prometheus warns: {warning}" for warning in prometheus.warnings)
-    prometheus.warnings.clear()
+    with prometheus.collecting() as found:
+        rows = read_status(prometheus, args.at)
+    warnings = tuple(f"Prometheus warns: {warning}" for warning in found)
     not_loaded = objective_files.not_loaded(objectives, rows, args, access.options(args))
     return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, warnings)
 

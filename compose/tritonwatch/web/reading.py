@@ -103,11 +103,10 @@ class Reader:
         if self._now() < self._unreachable_until:
             return replace(last, problem=self._unreachable)
         try:
-            value = question(self._prometheus)
+            with self._prometheus.collecting() as warnings:
+                value = question(self._prometheus)
         except PrometheusError as error:
             if isinstance(error.__cause__, requests.RequestException):
                 self._unreachable, self._unreachable_until = str(error), self._now() + self._retry
             return replace(last, problem=str(error))
-        warnings = tuple(self._prometheus.warnings)
-        self._prometheus.warnings.clear()
-        return Answer(value, self._now(), warnings=warnings)
+        return Answer(value, self._now(), warnings=tuple(warnings))
