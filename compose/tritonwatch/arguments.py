@@ -16,6 +16,7 @@ from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.duration import duration_between, parse_seconds
 from triton_exporter.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
+from triton_slo.artifact import Options
 from triton_slo.promql import parse_selector
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.command_error import CommandError, UsageError
@@ -81,6 +82,20 @@ def web_address(text: str) -> str:
     if not is_web_address(text):
         raise ValueError(f"{text!r} is not an address such as http://127.0.0.1:9096/alertmanager")
     return text
+
+
+def _runbook(text: str) -> None:
+    try:
+        web_address(text.format(alert="TritonServerDown"))
+    except (LookupError, AttributeError, ValueError):
+        raise ValueError(f"{text!r} is not an address such as https://wiki.example.org/{{alert}}") from None
+
+
+def add_runbook_url(add: Callable[..., None]) -> None:
+    """Declare the flag that gives the address of a runbook; `add` is from `adder`."""
+    usual = Options().runbook_url
+    text = f"address of a runbook; {{alert}} is replaced by the alert's name (default: {usual})"
+    add("--runbook-url URL", text, checked(_runbook), default=usual)
 
 
 def path(text: str) -> Path:

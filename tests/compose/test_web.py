@@ -316,6 +316,18 @@ def _failing(_: object) -> int:
     raise PrometheusError("too slow")
 
 
+@pytest.mark.parametrize("text", ["https://wiki.example.org/{name}", "{alert}", "https://wiki/{"])
+def test_a_runbook_address_that_no_page_could_use_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is a mistake at the start, as for `generate`, and not an error on every page of an objective."""
+    words = ["web", "--prometheus", "http://127.0.0.1:9", "--listen", "192.0.2.1:9"]
+
+    assert 2 == main([*words, "--runbook-url", text])
+    printed = capsys.readouterr().err
+    assert f"argument --runbook-url: {text!r} is not an address" in printed
+
+
 def test_answers_that_were_used_longest_ago_are_dropped() -> None:
     """Memory is bounded, whatever times and names are asked for."""
     with Prometheus(Access("http://127.0.0.1:1")) as client:

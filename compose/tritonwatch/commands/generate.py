@@ -22,6 +22,7 @@ from tritonwatch import access, output
 from tritonwatch.arguments import (
     add_alerts,
     add_links,
+    add_runbook_url,
     alert_settings,
     check_out,
     checked,
@@ -117,12 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         checked(ticket_hours),
         default="",
     )
-    add(
-        "--runbook-url URL",
-        f"address of a runbook; {{alert}} is replaced by the alert's name (default: {_DEFAULTS.runbook_url})",
-        checked(_runbook),
-        default=_DEFAULTS.runbook_url,
-    )
+    add_runbook_url(add)
     add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
 
 
@@ -133,13 +129,6 @@ def _target(text: str) -> tuple[str, str]:
         raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
     host_and_port(exporter)
     return exporter, urlsplit(web_address(with_scheme(triton))).netloc.rpartition("@")[2]
-
-
-def _runbook(text: str) -> None:
-    try:
-        web_address(text.format(alert="TritonServerDown"))
-    except (LookupError, AttributeError, ValueError):
-        raise ValueError(f"{text!r} is not an address such as https://wiki.example.org/{{alert}}") from None
 
 
 def _dashboard(text: str) -> None:

@@ -16,7 +16,16 @@ from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import checked, interval, parsed, path, scale, selector, web_address
+from tritonwatch.arguments import (
+    add_runbook_url,
+    checked,
+    interval,
+    parsed,
+    path,
+    scale,
+    selector,
+    web_address,
+)
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.web.app import create_app
@@ -25,7 +34,6 @@ from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, Sources
 
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
-_DEFAULTS = Options()
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--grafana URL", "address of Grafana", address, default="")
     add("--alertmanager URL", "address of Alertmanager", address, default="")
     add("--prometheus-link URL", "address of Prometheus (default: that of --prometheus)", address, default="")
-    add(
-        "--runbook-url URL",
-        f"address of a runbook; {{alert}} is replaced by the alert's name (default: {_DEFAULTS.runbook_url})",
-        default=_DEFAULTS.runbook_url,
-    )
+    add_runbook_url(add)
     add = adder(parser.add_argument_group("values that the rules were generated with").add_argument)
     add(
         "--scrape-interval DURATION",
