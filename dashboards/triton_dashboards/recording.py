@@ -131,11 +131,14 @@ def _over(function: str, metric: Metric, options: Options, *matchers: str) -> st
     return f"{function}({_selected(metric, options, *matchers)}[{window(options)}])"
 
 
+def window_seconds(options: Options) -> float:
+    """Return the window of what is recorded: two minutes, and at least four scrapes."""
+    return max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds)
+
+
 def window(options: Options, share: float = 1) -> str:
-    """Return the window of what is recorded, or a share of it: two minutes, and at least four scrapes."""
-    return duration_text(
-        share * max(_WINDOW_SECONDS * options.time_scale, 4 * options.scrape_interval_seconds)
-    )
+    """Return this window, or a share of it, as PromQL."""
+    return duration_text(share * window_seconds(options))
 
 
 def _selected(metric: Metric, options: Options, *matchers: str) -> str:

@@ -12,8 +12,13 @@ from triton_slo.prometheus import Series
 Unit = Literal["share", "times", "per second"]
 Values = tuple[float | None, ...]
 POINTS = 240
-"""Steps of a chart."""
+"""Steps of a chart or a timeline."""
 _TABLE_ROWS = 12
+
+
+def gap(before: float, at: float, step: float) -> bool:
+    """Return whether a sample is missing between two Unix times, given the step of a query."""
+    return at - before > 1.5 * step
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class Axis:
         begun: float | None = None
         last = 0.0
         for at in series.times:
-            if begun is not None and at - last > 1.5 * self.step:
+            if begun is not None and gap(last, at, self.step):
                 yield begun, last
                 begun = None
             begun = at - self.step if begun is None else begun

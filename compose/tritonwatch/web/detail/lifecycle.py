@@ -6,13 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from triton_dashboards.recording import window_seconds
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
+from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus, Series
 from triton_slo.promql import Matchers
+from tritonwatch.web.detail.charts import POINTS, gap
 
-_POINTS = 240
-"""Steps of a timeline."""
+_SAME_LOAD_SECONDS = 120
+"""A new duration within so many seconds of a version becoming ready is of the same load."""
 _OF_PLACE = ("cluster", "instance", "version")
 
 
@@ -61,19 +64,22 @@ class Timeline:
     loads: tuple[Load, ...] = ()
 
 
-def read_timeline(prometheus: Prometheus, model: str, end: float, length: float) -> Timeline:
+def read_timeline(
+    prometheus: Prometheus, model: str, end: float, length: float, options: Options
+) -> Timeline:
     """Ask for the states and loads of a model over a time. Raises PrometheusError."""
-    step = max(15.0, length / _POINTS // 15 * 15)
+    window = window_seconds(options)
+    step = max(15.0, length / POINTS // 15 * 15)
     end = end // step * step
     start = end - length // step * step
     own = Matchers().equal("model", model)
     states = prometheus.range(f"{state.MODEL_STATE}{own} == 1", start, end, step)
     durations = prometheus.range(_durations(own), start, end, step)
     failures = prometheus.range(
-        f"max_over_time({names.FAILED_LOADS}{own}[{max(120, round(step))}s])", start, end, step
+        f"max_over_time({names.FAILED_LOADS}{own}[{round(max(window, step))}s])", start, end, step
     )
     lanes = _lanes(states, step)
-    loads = [*_successes(lanes, durations, start + step), *_failures(failures, step)]
+    loads = [*_successes(lanes, durations, start + step), *_failures(failures, step, window)]
     return Timeline(
         start,
         end,
@@ -110,7 +116,7 @@ def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSp
     start, word = points[0]
     last = start
     for moment, now in points[1:]:
-        if now != word or moment - last > 1.5 * step:
+        if now != word or gap(last, moment, step):
             yield StateSpan(word, start, min(moment, last + step))
             start, word = moment, now
         last = moment
@@ -138,14 +144,14 @@ def _successes(
 
 
 def _near(at: float, others: Iterable[float]) -> bool:
-    return any(abs(at - other) <= 120 for other in others)
+    return any(abs(at - other) <= _SAME_LOAD_SECONDS for other in others)
 
 
-def _failures(failures: Iterable[Series], step: float) -> Iterator[Load]:
+def _failures(failures: Iterable[Series], step: float, window: float) -> Iterator[Load]:
     for series in failures:
         before = float("-inf")
         for at in series.times:
-            # One failure stands in the recorded series for two minutes, and in as many steps as they have.
-            if at - before > max(step, 120.0) * 1.5:
+            # One failure is in the recorded series for its whole window, and in each step of it.
+            if gap(before, at, max(step, window)):
                 yield Load(_place(series.labels), at, failed=series.labels.get("reason", "other"))
             before = at

@@ -14,6 +14,7 @@ from triton_dashboards import shared
 from triton_slo.prometheus import Prometheus
 from tritonwatch.web import urls
 from tritonwatch.web.detail import model_facts
+from tritonwatch.web.detail.charts import POINTS
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.detail.lifecycle import Timeline, read_timeline
 from tritonwatch.web.reading import Answer
@@ -52,8 +53,8 @@ def _page(site: Site, request: Request) -> Response:
     now = site.sources.reader.now if at is None else at
     timeline = ask(
         f"timeline {last}",
-        lambda prometheus: read_timeline(prometheus, model, now, LENGTHS[last]),
-        Timeline(now - LENGTHS[last], now, LENGTHS[last] / 240),
+        lambda prometheus: read_timeline(prometheus, model, now, LENGTHS[last], site.sources.options),
+        Timeline(now - LENGTHS[last], now, LENGTHS[last] / POINTS),
     )
     traffic = ask(
         "traffic",

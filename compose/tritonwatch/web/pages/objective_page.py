@@ -20,7 +20,7 @@ from triton_slo.verdict.forecast import forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web import urls
 from tritonwatch.web.detail import group_history
-from tritonwatch.web.detail.charts import Axis, Chart, Curve, Limit, Mark, Values
+from tritonwatch.web.detail.charts import POINTS, Axis, Chart, Curve, Limit, Mark, Values, gap
 from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
 from tritonwatch.web.detail.group_history import Past
 from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
@@ -74,7 +74,7 @@ class _Shown:
         read_at = self.status.read_at or site.sources.reader.now
         end = float(round(read_at if self.at is None else self.at))
         interval = site.sources.options.scrape_interval_seconds
-        self.whole = Axis.until(end, max(period, 240 * interval))
+        self.whole = Axis.until(end, max(period, POINTS * interval))
         seconds = period if self.span == _PERIOD else parse_seconds(self.span) * scale
         self.axis = Axis.until(end, max(seconds, 60 * interval))
         self.budget = group_history.past_budget(site, self.row, self.whole)
@@ -224,7 +224,7 @@ def _page(site: Site, request: Request) -> Response:
         if shown.states.read_at is None:
             return None
         series = states.named(names.burn_part(part), tier=tier)
-        return series is not None and states.axis.end - series.times[-1] < 1.5 * states.axis.step
+        return series is not None and not gap(series.times[-1], states.axis.end, states.axis.step)
 
     parameters: Mapping[str, object] = {
         names.SLO: row.slo,

@@ -15,6 +15,7 @@ from triton_slo.prometheus import Series
 from triton_slo.verdict.forecast import Forecast, forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables import status_table
+from tritonwatch.web.detail.charts import gap
 from tritonwatch.web.objective_queries import (
     SPARKLINE_DAYS,
     ObjectiveInfo,
@@ -199,6 +200,6 @@ def _with_sparkline(line: Line, past: Series | None) -> Line:
         x = (at - begin) / (end - begin) * _WIDTH
         y = _HEIGHT - 2 - (_HEIGHT - 4) * min(1.0, max(0.0, budget))
         # A gap stays a gap: nothing is drawn where nothing was known.
-        path.append(f"{'L' if at - before < 1.5 * step else 'M'}{x:.1f} {y:.1f}")
+        path.append(f"{'M' if gap(before, at, step) else 'L'}{x:.1f} {y:.1f}")
         before = at
     return replace(line, sparkline="".join(path))
