@@ -232,6 +232,27 @@ def test_what_is_not_there_is_said_with_its_code(
 
 
 @pytest.mark.real
+@pytest.mark.parametrize(
+    ("path", "group", "choices"),
+    [
+        ("/objective", {"slo": "latency", "model": "ranker", "version": "1"}, "1h, 6h, 1d, 7d, period"),
+        ("/model", {"model": "ranker"}, "1h, 6h, 1d, 7d"),
+        ("/incidents", {}, "1d, 7d, 30d"),
+    ],
+)
+def test_every_page_over_time_reads_the_same_parameter(
+    site: str, path: str, group: dict[str, str], choices: str
+) -> None:
+    """`last` is the length of time, an empty one is the usual one, and any other is refused with the choices."""
+    refused = _answered(site, path, last="3y", **group)
+
+    assert f"last: '3y' is not one of {choices}" in _words(refused.text)
+    assert 400 == refused.status_code
+    usual = _shown(site, path, last="", **group)
+    assert usual != _shown(site, path, last="1d" if path != "/objective" else "1h", **group)
+
+
+@pytest.mark.real
 def test_incidents_are_those_of_the_bridge(
     site: str, bridge: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

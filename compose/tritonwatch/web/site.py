@@ -85,6 +85,14 @@ def asked_time(request: Request) -> float | None:
         raise HTTPException(400, f"{urls.TIME}: {error}") from None
 
 
+def asked_choice(request: Request, name: str, choices: Sequence[str], usual: str) -> str:
+    """Return the choice in the address, else the usual one. Any other text is answered with 400."""
+    text = request.query_params.get(name, "").strip() or usual
+    if text not in choices:
+        raise HTTPException(400, f"{name}: {text[:40]!r} is not one of {', '.join(choices)}")
+    return text
+
+
 def _banner(answers: Sequence[Answer[Any]], now: float) -> str:
     failed = [answer for answer in answers if answer.problem]
     if not failed:

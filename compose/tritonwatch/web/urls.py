@@ -13,6 +13,10 @@ TIME = "at"
 """Parameter of every page: the time that is shown, as `tritonwatch status --at` reads it."""
 
 
+LAST = "last"
+"""Parameter of pages over time: how much of it is shown, such as 6h, as `--last` of the command line."""
+
+
 def address(path: str, parameters: Mapping[str, object]) -> str:
     """Return a path with its query; parameters without a value are left out."""
     given = {key: str(value) for key, value in parameters.items() if value not in (None, "", False)}

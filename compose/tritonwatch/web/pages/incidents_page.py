@@ -16,18 +16,19 @@ from triton_alerts.bridge.deliver.message import WORD, Style
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import duration, safe_url
+from triton_exporter.duration import parse_seconds
 from tritonwatch.review.bridge_client import incidents_of
 from tritonwatch.web import urls
 from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_time
+from tritonwatch.web.site import Site, asked_choice, asked_time
 
 MENU = ("Incidents", "/incidents")
 OPTION = "--bridge-data"
-DAYS = {"1d": 1, "7d": 7, "30d": 30}
-"""Lengths of the list; a bridge keeps ended incidents for 30 days."""
-_DAYS = "7d"
+LENGTHS = ("1d", "7d", "30d")
+"""Lengths of time that the list can show; a bridge keeps ended incidents for 30 days."""
+_LENGTH = "7d"
 _MOST = 200
 """Incidents of one list; the newest are there."""
 KINDS = ("all", "page", "ticket")
@@ -55,7 +56,7 @@ class IncidentLine:
 class IncidentChoice:
     """What the address chooses."""
 
-    last: str = _DAYS
+    last: str = _LENGTH
     kind: str = "all"
     state: str = "all"
     q: str = ""
@@ -95,15 +96,15 @@ def _recorded(reader: BridgeReader | None) -> Answer[list[RecordedIncident]]:
 
 def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response:
     chosen = IncidentChoice(
-        _of(request, "last", tuple(DAYS), _DAYS),
-        _of(request, "kind", KINDS, "all"),
-        _of(request, "state", STATES, "all"),
+        asked_choice(request, urls.LAST, LENGTHS, _LENGTH),
+        asked_choice(request, "kind", KINDS, "all"),
+        asked_choice(request, "state", STATES, "all"),
         request.query_params.get("q", "").strip()[:200],
     )
     answer = _recorded(reader)
     at = asked_time(request)
     now = site.sources.reader.now if at is None else at
-    start = now - DAYS[chosen.last] * 86_400
+    start = now - parse_seconds(chosen.last)
     axis = TimeAxis(start, now)
     during = [
         one
@@ -113,7 +114,7 @@ def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response
     found = sorted((one for one in during if chosen.includes(one)), key=lambda one: -one.incident.since)
     context = {
         "chosen": chosen,
-        "lengths": tuple(DAYS),
+        "lengths": LENGTHS,
         "kinds": KINDS,
         "states": STATES,
         "axis": axis,
@@ -132,13 +133,6 @@ def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response
 def _shown(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
     """Return the answer where it has something to say: without a bridge nothing was read."""
     return (answer,) if answer.problem else ()
-
-
-def _of(request: Request, name: str, known: Sequence[str], usual: str) -> str:
-    value = request.query_params.get(name, "") or usual
-    if value not in known:
-        raise HTTPException(400, f"{name}: {value[:40]!r} is not one of {', '.join(known)}")
-    return value
 
 
 def _line(one: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:

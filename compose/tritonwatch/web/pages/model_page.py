@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_dashboards import shared
+from triton_exporter.duration import parse_seconds
 from triton_slo.prometheus import Prometheus
 from tritonwatch.web import urls
 from tritonwatch.web.detail import model_facts
@@ -18,11 +19,11 @@ from tritonwatch.web.detail.charts import POINTS
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.detail.lifecycle import Timeline, read_timeline
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_time
+from tritonwatch.web.site import Site, asked_choice, asked_time
 
 MENU = None
-LENGTHS = {"1h": 3600.0, "6h": 6 * 3600.0, "1d": 86400.0, "7d": 7 * 86400.0}
-"""What a timeline may show, by its word in the address."""
+LENGTHS = ("1h", "6h", "1d", "7d")
+"""Lengths of time that a timeline can show."""
 _LENGTH = "6h"
 LONGEST_NAME = 500
 
@@ -43,9 +44,8 @@ def _page(site: Site, request: Request) -> Response:
     if not model or len(model) > LONGEST_NAME:
         raise HTTPException(400, "the address names no model: open a model from the overview")
     at = asked_time(request)
-    last = request.query_params.get("last", _LENGTH)
-    if last not in LENGTHS:
-        raise HTTPException(400, f"last: {last!r} is not one of {', '.join(LENGTHS)}")
+    last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
+    length = parse_seconds(last)
 
     def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
         return site.sources.reader.ask(("model", what, model, at), read, empty)
@@ -53,8 +53,8 @@ def _page(site: Site, request: Request) -> Response:
     now = site.sources.reader.now if at is None else at
     timeline = ask(
         f"timeline {last}",
-        lambda prometheus: read_timeline(prometheus, model, now, LENGTHS[last], site.sources.options),
-        Timeline(now - LENGTHS[last], now, LENGTHS[last] / POINTS),
+        lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
+        Timeline(now - length, now, length / POINTS),
     )
     traffic = ask(
         "traffic",
@@ -93,5 +93,5 @@ def _page(site: Site, request: Request) -> Response:
 
 def _address(request: Request, model: str, last: str) -> str:
     return urls.address(
-        "/model", {"model": model, "last": last, urls.TIME: request.query_params.get(urls.TIME, "")}
+        "/model", {"model": model, urls.LAST: last, urls.TIME: request.query_params.get(urls.TIME, "")}
     )

@@ -25,14 +25,14 @@ from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
 from tritonwatch.web.detail.group_history import Past
 from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_time
+from tritonwatch.web.site import Site, asked_choice, asked_time
 
 MENU = None
-SPANS = ("1h", "6h", "1d", "7d")
+LENGTHS = ("1h", "6h", "1d", "7d")
 """Lengths of time that the page offers, besides the objective's period."""
 _PERIOD = "period"
-_SPAN = "1d"
-_NOT_LABELS = frozenset({names.SLO, urls.TIME, "span"})
+_LENGTH = "1d"
+_NOT_LABELS = frozenset({names.SLO, urls.TIME, urls.LAST})
 _ERRORS = names.sli_error("")
 _DASHBOARD = "triton-slo"
 
@@ -51,7 +51,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 class _Shown:
-    """What one request shows: the group, the span of time, and the answers that the page is made of."""
+    """What one request shows: the group, the length of time, and the answers that the page is made of."""
 
     def __init__(self, site: Site, request: Request) -> None:
         self.site = site
@@ -61,9 +61,7 @@ class _Shown:
         self.row = self._row(request)
         self.about = self.about_answer.value.get(self.row.slo, ObjectiveInfo())
         self.alerts = slo_alerts(site, self.at)
-        self.span = request.query_params.get("span", _SPAN)
-        if self.span not in (*SPANS, _PERIOD):
-            raise HTTPException(400, f"span: choose from {', '.join((*SPANS, _PERIOD))}")
+        self.last = asked_choice(request, urls.LAST, (*LENGTHS, _PERIOD), _LENGTH)
         scale = site.sources.options.time_scale
         period = (
             (self.about.period_days or 30)
@@ -75,7 +73,7 @@ class _Shown:
         end = float(round(read_at if self.at is None else self.at))
         interval = site.sources.options.scrape_interval_seconds
         self.whole = Axis.until(end, max(period, POINTS * interval))
-        seconds = period if self.span == _PERIOD else parse_seconds(self.span) * scale
+        seconds = period if self.last == _PERIOD else parse_seconds(self.last) * scale
         self.axis = Axis.until(end, max(seconds, 60 * interval))
         self.budget = group_history.past_budget(site, self.row, self.whole)
         self.burn = group_history.past_burn(site, self.row, self.axis)
@@ -237,11 +235,11 @@ def _page(site: Site, request: Request) -> Response:
         "about": shown.about,
         "forecast": forecast(row, shown.about.period_days),
         "alerts": concerned,
-        "span": shown.span,
-        "spans": {
-            span: urls.address("/objective", {**parameters, "span": span}) for span in (*SPANS, _PERIOD)
+        "last": shown.last,
+        "lengths": {
+            one: urls.address("/objective", {**parameters, urls.LAST: one}) for one in (*LENGTHS, _PERIOD)
         },
-        "charts_url": urls.address("/api/objective", {**parameters, "span": shown.span}),
+        "charts_url": urls.address("/api/objective", {**parameters, urls.LAST: shown.last}),
         "charts": shown.charts(),
         "bands": states.bands(),
         "marks": shown.marks,
