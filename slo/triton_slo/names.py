@@ -126,9 +126,19 @@ def sli_events(window: str) -> str:
     return f"slo:sli_events:rate{window}"
 
 
+_BURN_PART, _TRUTH = "slo:burn_", ":bool"
+
+
 def burn_part(name: str) -> str:
     """Name of the series that exists while a named part of a burn alert's condition is true (label `tier`)."""
-    return f"slo:burn_{name}:bool"
+    return f"{_BURN_PART}{name}{_TRUTH}"
+
+
+def part_of_burn(series: str) -> str | None:
+    """Return the part of a burn alert's condition that a series is recorded for; None for any other series."""
+    if series.startswith(_BURN_PART) and series.endswith(_TRUTH):
+        return series[len(_BURN_PART) : -len(_TRUTH)]
+    return None
 
 
 WITHIN_ERROR = burn_part("within_error")

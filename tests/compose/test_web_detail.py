@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.condition import burn_condition, named_parts
 from triton_slo.objective.model import Objective
@@ -13,7 +14,7 @@ from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.detail.charts import Axis, Band
 from tritonwatch.web.detail.condition_parts import ConditionPart, TierCondition, tier_conditions
 from tritonwatch.web.detail.group_history import Past, spent_by_cause
-from tritonwatch.web.pages.objective_page import _spent_since
+from tritonwatch.web.pages.objective_page import _spent_since, _timeline
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator={"kind": "errors"}), Options())  # type: ignore[arg-type]
 ROW = GroupStatus("errors", "errors", {"model": "a"}, target=0.99, burn={"1h": 20, "5m": 30}, budget_left=0.4)
@@ -61,6 +62,19 @@ def test_a_gap_ends_a_band() -> None:
         Band("unknown", 10, 30, "unknown: vanished"),
         Band("unknown", 60, 70, "unknown: vanished"),
     ) == past.bands()
+
+
+def test_the_timeline_has_a_row_for_each_part_of_each_tier() -> None:
+    """A part has the name that the rules record it by; other series of the group have no row."""
+    past = Past(
+        AXIS,
+        (
+            Series({"__name__": names.burn_part("now"), "tier": "page_fast"}, (20, 30, 70), (1, 1, 1)),
+            Series({"__name__": names.UNKNOWN, "reason": "stuck"}, (20,), (1,)),
+        ),
+    )
+
+    assert [("page_fast: now", [(10, 30), (60, 70)])] == _timeline(past)
 
 
 def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> None:

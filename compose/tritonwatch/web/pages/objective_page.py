@@ -272,10 +272,10 @@ def _page(site: Site, request: Request) -> Response:
 def _timeline(states: Past) -> list[tuple[str, list[tuple[float, float]]]]:
     """Return when each named part of each tier was true, and when its alert fired."""
     rows: dict[str, list[tuple[float, float]]] = {}
-    for series in sorted(
-        states.all_named(names.burn_part("")[:-5]), key=lambda one: sorted(one.labels.items())
-    ):
-        part = series.labels["__name__"].removeprefix("slo:burn_").removesuffix(":bool")
+    for series in states.series:
+        part = names.part_of_burn(series.labels.get("__name__", ""))
+        if part is None:
+            continue
         rows[f"{series.labels.get(names.TIER, '')}: {part}"] = list(states.axis.stretches(series))
     for series in states.all_named(names.ALERTS):
         label = f"{series.labels.get(names.TIER) or series.labels.get('alertname', '')}: fires"
