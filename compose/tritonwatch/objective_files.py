@@ -47,29 +47,35 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 def not_loaded(
     objectives: Iterable[Objective],
     rows: Sequence[GroupStatus],
-    args: argparse.Namespace,
+    folder: Path | None,
+    prometheus: str,
     access: Sequence[str],
+    *,
+    chosen: Sequence[str] = (),
+    model: str | None = None,
+    at: float | None = None,
 ) -> str:
     """Return what Prometheus has not loaded of the files and the commands that load it; empty when all is loaded.
 
-    `rows` are the status of everything that Prometheus records, `access` the options that reach it.
+    `rows` are the status of everything that Prometheus (of that address) records, `access` the options that reach
+    it. Only the `chosen` objectives (empty: all) and groups of the model are compared; `at` is as for `status`.
     """
-    wanted = {one.name: one for one in objectives if not args.objective or one.name in args.objective}
+    wanted = {one.name: one for one in objectives if not chosen or one.name in chosen}
     recorded = {row.slo for row in rows}
     missing = [name for name in wanted if name not in recorded]
-    edited = _edited(wanted, [row for row in rows if args.model in (None, row.model)])
+    edited = _edited(wanted, [row for row in rows if model in (None, row.model)])
     if recorded and not missing and not edited:
         return ""
-    when = "" if args.at is None else " (nothing was recorded at the time of --at)"
-    place = f"Prometheus at {args.prometheus}"
+    when = "" if at is None else " (nothing was recorded at the time of --at)"
+    place = f"Prometheus at {prometheus}"
     lines = []
     if missing or not recorded:
         noun = "objective" if len(missing) == 1 else "objectives"
         which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
         lines.append(f"{which} are {'not ' if missing else ''}loaded in {place}{when}")
     if edited:
-        lines += [f"{place} still uses other values than the files in {args.objectives}:", *edited]
-    files = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
+        lines += [f"{place} still uses other values than the files in {folder}:", *edited]
+    files = ["--objectives", str(folder or "DIR"), "--out", "generated"]
     lines += [
         f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *files, *access])}",
         f"  only to write them: {shlex.join(['tritonwatch', 'generate', *files])}",

@@ -94,10 +94,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
     objectives = objective_files.load(args.objectives)
-    args.objective, args.model, args.at = [], None, None
+    reached = access.options(args)
 
     def not_loaded(rows: Sequence[GroupStatus]) -> str:
-        return objective_files.not_loaded(objectives, rows, args, access.options(args)) if objectives else ""
+        if not objectives:
+            return ""
+        return objective_files.not_loaded(objectives, rows, args.objectives, args.prometheus, reached)
 
     return Sources(
         Reader(prometheus, args.scrape_interval),
