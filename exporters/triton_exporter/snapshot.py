@@ -134,7 +134,6 @@ class ModelStatistics:
     model: str
     version: str
     last_inference_seconds: float = 0.0
-    inferences: int = 0
     executions: int = 0
     success: int = 0
     fail: int = 0
@@ -157,7 +156,6 @@ class Snapshot:
     live: bool = False
     ready: bool = False
     triton_version: str = ""
-    extensions: tuple[str, ...] = ()
     index: tuple[IndexEntry, ...] | None = None
     statistics: tuple[ModelStatistics, ...] | None = None
     configs: Mapping[ModelVersion, ModelConfig] = field(default_factory=dict)

@@ -91,19 +91,18 @@ def parse_config(body: bytes) -> ModelConfig:
     )
 
 
-def parse_server(body: bytes) -> tuple[str, tuple[str, ...]]:
-    """Version and extensions of the server. Raises AnswerError if it is not a Triton."""
+def parse_server(body: bytes) -> str:
+    """Return the version of the server. Raises AnswerError if it is not a Triton."""
     answer = _json(body)
     if not isinstance(answer, dict):
         raise AnswerError("the server metadata is not an object")
     extensions = answer.get("extensions")
-    names = (
-        tuple(name for name in extensions if isinstance(name, str)) if isinstance(extensions, list) else ()
-    )
     # `tritonserver --id` changes the name, and other servers of this protocol have none of these extensions.
-    if (name := _text(answer, "name")) != "triton" and "model_configuration" not in names:
+    if (name := _text(answer, "name")) != "triton" and not (
+        isinstance(extensions, list) and "model_configuration" in extensions
+    ):
         raise AnswerError(f"the server is named {name[:40]!r}")
-    return _text(answer, "version"), names
+    return _text(answer, "version")
 
 
 def error_text(body: bytes) -> str:
@@ -122,7 +121,6 @@ def _statistics(one: dict[str, Any]) -> ModelStatistics:
         model=_text(one, "name"),
         version=_text(one, "version"),
         last_inference_seconds=_whole(one, "last_inference") / 1000,
-        inferences=_whole(one, "inference_count"),
         executions=_whole(one, "execution_count"),
         success=_whole(_object(totals, "success"), "count"),
         fail=_whole(fail, "count"),

@@ -61,7 +61,6 @@ class ApiPoller:
     _configs_first: bool = field(default=True, init=False)
     _silent: bool = field(default=False, init=False)  # a question of this poll got no answer
     _version: str = field(default="", init=False)
-    _extensions: tuple[str, ...] = field(default=(), init=False)
 
     def poll(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
@@ -103,7 +102,6 @@ class ApiPoller:
             live=live,
             ready=ready,
             triton_version=self._version,
-            extensions=self._extensions,
             index=index,
             statistics=statistics,
             configs=dict(self._configs),
@@ -133,7 +131,7 @@ class ApiPoller:
         try:
             answer = self.client.get("/v2")
             if answer.status == 200:
-                self._version, self._extensions = parse_server(answer.body)
+                self._version = parse_server(answer.body)
                 return "", ""
             reason, text = _other_server(answer), f"GET /v2 answers HTTP {answer.status}"
         except FetchError as error:
