@@ -17,7 +17,7 @@ from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.verdict.estimate import group_name, no_page_because, uncertainties
+from triton_slo.verdict.estimate import group_name, group_place, no_page_because, uncertainties
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
@@ -132,8 +132,7 @@ def causes(row: GroupStatus) -> str:
 
 def place(row: GroupStatus) -> str:
     """Return the model and the other labels of the group (a cluster, a tenant)."""
-    others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
-    return " ".join([row.model, *others]).strip() or "-"
+    return group_place(row) or "-"
 
 
 def budget(row: GroupStatus) -> str:

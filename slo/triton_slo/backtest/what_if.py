@@ -19,7 +19,7 @@ from triton_slo.fields import Choice
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan, chosen
-from triton_slo.verdict.estimate import group_name, uncertainties
+from triton_slo.verdict.estimate import group_name, uncertainties, version_name
 from triton_slo.verdict.group_status import GroupStatus, points
 
 _POINTS = 120
@@ -220,4 +220,4 @@ def _judged(row: GroupStatus, plan: Plan) -> GroupStatus:
 
 
 def _name(group: GroupOutcome) -> str:
-    return " ".join(part for part in (group.model, group.version and f"version {group.version}") if part)
+    return version_name(group.model, group.version)

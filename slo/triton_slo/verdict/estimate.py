@@ -13,6 +13,7 @@ from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.names import GROUPING
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.group_status import GroupStatus, either_way, points
 
@@ -136,8 +137,18 @@ class Grouped(Protocol):
 
 def group_name(row: Grouped) -> str:
     """Return the model, the other labels of the group (a cluster, a tenant) and the version."""
-    others = [f"{key}={value}" for key, value in row.group.items() if key not in ("model", "version")]
-    return " ".join([row.model, *others, row.version and f"version {row.version}"]).strip()
+    return version_name(group_place(row), row.version)
+
+
+def group_place(row: Grouped) -> str:
+    """Return the same without the version."""
+    others = [f"{key}={value}" for key, value in row.group.items() if key not in GROUPING]
+    return " ".join(part for part in (row.model, *others) if part)
+
+
+def version_name(model: str, version: str) -> str:
+    """Return a model and its version; either may be empty."""
+    return " ".join(part for part in (model, version and f"version {version}") if part)
 
 
 def _blur(row: GroupStatus) -> str:

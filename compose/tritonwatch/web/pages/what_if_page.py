@@ -21,6 +21,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.problem import Problem
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.windows import Clock
+from triton_slo.verdict.estimate import version_name
 from tritonwatch.web.detail import what_if_form
 from tritonwatch.web.detail.drawing import WIDTH, TimeAxis, lines
 from tritonwatch.web.detail.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
@@ -213,7 +214,7 @@ def _policy_line(outcome: PolicyOutcome, axis: TimeAxis) -> PolicyLine:
 
 def _of(episode: Episode) -> str:
     _, model, version = episode.key
-    return " ".join(part for part in (model, version and f"version {version}") if part) or "all models"
+    return version_name(model, version) or "all models"
 
 
 def _episodes(outcome: PolicyOutcome) -> Iterator[tuple[Episode, str]]:
