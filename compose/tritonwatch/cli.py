@@ -29,6 +29,8 @@ VERBS: dict[str, str] = {
     "web": "serve web pages about error budgets, what burned them, and their alerts",
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay history and list the alerts that would have fired",
+    "correct": "take past time out of the error budgets, and undo it",
+    "replay": "give new objectives the history from before their rules were loaded",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
     "mcp": "answer the questions of assistants through the Model Context Protocol",
     "incidents": "list the incidents of a bridge, show one, or sum up a week",

@@ -66,6 +66,8 @@ EDGE = "edge"
 """Label of the wall clock: now, month (where needed), start, end."""
 PERIOD_EVENTS = "slo:period_events:sum"
 """Events since the current calendar period began (label `event`: error or total)."""
+PERIOD_EVENTS_COUNTED = "slo:period_events:counted"
+"""The same with the corrections of the period, of which its SLI and its budget are made."""
 CURRENT_BURN_RATE = "slo:current_burn_rate:ratio"
 PERIOD_BURN_RATE = "slo:period_burn_rate:ratio"
 PERIOD_BUDGET_REMAINING = "slo:period_error_budget_remaining:ratio"
@@ -164,6 +166,17 @@ def sli_events_base(window: str) -> str:
 
 SLI_EVENTS_SINCE = "slo:sli_events:since_timestamp_seconds"
 """Unix time at which a group's sum began."""
+
+
+SLI_EVENTS_CORRECTION = "slo:sli_events:correction"
+"""Events of a tile of past time (labels `event` and `correction`), which are added to those of the period: below 0
+where time does not count, above 0 for history of before the first evaluation. Only `tritonwatch correct` and
+`replay` write it, with what follows; no rule records it."""
+CORRECTION_FROM = "slo:sli_correction:from_timestamp_seconds"
+"""Unix time that the start of a group's sum must not be after, and the start of a calendar period neither, or else
+the correction does not count: the events it takes away are not in the sum."""
+CORRECTION = "correction"
+"""Label: which correction, as `tritonwatch correct list` names it."""
 
 
 TRAFFIC = (

@@ -58,3 +58,11 @@ def vmalert() -> Path:
     if not found:
         pytest.skip("vmalert is not here; `make tools-next` fetches it where apt can")
     return found[0]
+
+
+def victoria_metrics() -> Path:
+    """The VictoriaMetrics server; skips the test where it could not be fetched."""
+    found = versions_of("victoria-metrics")
+    if not found:
+        pytest.skip("victoria-metrics is not here; `make tools-next` fetches it where apt can")
+    return found[0]

@@ -66,10 +66,10 @@ def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float, reco
         gone = f"time() - {seen} >= {number(step)} unless {on(labels)} {retired} >= {on(labels)} {seen}"
         known = f"sum {by(labels)} ({total}) unless {on(labels)} ({gone})"
         return [Events(f"sum {by(labels)} ({error})", known)]
-    return [_source_events(plan, plan.measure(variant), step) for variant in plan.variants]
+    return [source_events(plan, plan.measure(variant), step) for variant in plan.variants]
 
 
-def _source_events(plan: Plan, measure: Measure, step: float) -> Events:
+def source_events(plan: Plan, measure: Measure, step: float) -> Events:
     """Return PromQL for events per second over a step, from the source series."""
     scrape = plan.clock.scrape_seconds
     span = max(step, scrape)

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from triton_exporter.duration import DAY, parse_seconds
+from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
 from triton_slo.objective.model import CalendarWindow
 from triton_slo.promql import indent, number
 from triton_slo.rules.periods import clock
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.running_sum import corrections
 
 _NOW_SECONDS = "time()"
 _NOW, _MONTH, _START, _END = "now", "month", "start", "end"
@@ -58,8 +59,10 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
     yield _rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
     yield _rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
     yield _rule(plan, names.PERIOD_EVENTS, _events(plan, window))
+    yield _rule(plan, names.PERIOD_EVENTS_COUNTED, _counted(plan))
     error, total = (
-        f"{names.PERIOD_EVENTS}{plan.own.equal(names.EVENT, event)}" for event in (names.ERROR, names.TOTAL)
+        f"{names.PERIOD_EVENTS_COUNTED}{plan.own.equal(names.EVENT, event)}"
+        for event in (names.ERROR, names.TOTAL)
     )
     yield _rule(plan, names.sli_error(window.nominal), f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)")
 
@@ -164,6 +167,13 @@ def _events(plan: Plan, window: CalendarWindow) -> str:
     shortest = f"{names.sli_events(_BEGINNING[-1])}{plan.own}"
     found.append(f"({shortest} * on () group_left () (time() - {start}))")
     return "\nor\n".join(found)
+
+
+def _counted(plan: Plan) -> str:
+    """The sum that is carried on has no corrections in it. A day more: clocks make some months longer."""
+    sums = f"{names.PERIOD_EVENTS}{plan.own}"
+    corrected = corrections(plan, plan.own, duration_text(plan.period_seconds + DAY), _start(plan))
+    return f"clamp_min(\n  {sums}\n  + (\n{indent(corrected, 4)}\n    or\n    0 * {sums}\n  ),\n  0\n)"
 
 
 def _back(plan: Plan, nominal: str) -> str:

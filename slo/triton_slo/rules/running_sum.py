@@ -111,7 +111,10 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
-    """Events per second over a window: the sum of now less that of when the window began."""
+    """Events per second over a window: the sum of now less that of when the window began.
+
+    The objective's own period also has its corrections; what alerts read over shorter windows has none.
+    """
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
     young = f"(0 * {now} and {_on(plan)} ({_young(plan, span.seconds)}))"
@@ -123,7 +126,25 @@ def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
     if _has_base_rule(plan, span):
         began.append(f"{names.sli_events_base(span.nominal)}{own}")
     first = indent("\nor\n".join(began), 4)
-    return f"clamp_min(\n  {now}\n  - (\n{first}\n  ),\n  0\n) / {number(span.seconds)}"
+    events = f"{now}\n- (\n{first}\n)"
+    if span is plan.period:
+        events += f"\n+ (\n{indent(corrections(plan, own, span.text, _since(plan)))}\n  or\n  0 * {now}\n)"
+    return f"clamp_min(\n{indent(events)},\n  0\n) / {number(span.seconds)}"
+
+
+def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
+    """Events by which corrections change a period: of each that starts where, or after, its events are counted.
+
+    A sum that began again after a pause does not contain the events of before it: nothing is to be taken from it.
+    """
+    of_group, each = plan.objective.group_by, (*plan.objective.group_by, names.CORRECTION)
+    counted_from = f"last_over_time({names.CORRECTION_FROM}{plan.own}[{window}])"
+    matching = of_group if since == _since(plan) else ()
+    return (
+        f"sum without ({names.CORRECTION}) (\n"
+        f"  sum_over_time({names.SLI_EVENTS_CORRECTION}{own}[{window}])\n"
+        f"  and {on(each)} ({counted_from} >= {on(matching)} group_left () {since})\n)"
+    )
 
 
 def _has_base_rule(plan: Plan, span: RecordedWindow) -> bool:

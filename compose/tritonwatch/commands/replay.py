@@ -1,0 +1,100 @@
+"""`tritonwatch replay`: give new objectives the history of before their rules were loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from triton_exporter.options import adder
+from triton_slo.artifact import Options
+from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
+from triton_slo.correction.replayed_history import replayed
+from triton_slo.objective.exclusion import Span
+from triton_slo.rules.plan import Plan
+from tritonwatch import access, files
+from tritonwatch.arguments import add_objective_filter, interval, scale, selector
+from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.commands.correct import print_plan
+from tritonwatch.correcting import making
+from tritonwatch.objective_files import load
+from tritonwatch.parser import did_you_mean
+
+EXAMPLE = "tritonwatch replay plan --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the parts of the verb and their arguments."""
+    parts = parser.add_subparsers(dest="part", metavar="plan | apply", required=True)
+    plan = parts.add_parser("plan", help="show the budgets before and after; writes nothing")
+    _add_shared(plan)
+    apply = parts.add_parser("apply", help="show the budgets before and after, and write the history")
+    _add_shared(apply)
+    making.add_signature(apply)
+    making.add_trail(apply)
+    making.add_place(apply, required=True)
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    add = adder(parser.add_argument)
+    add(
+        "--objectives DIR",
+        "folder of objectives (default: those that come with tritonwatch)",
+        Path,
+        default=files.objectives(),
+    )
+    add_objective_filter(parser)
+    add("--selector MATCHERS", "the PromQL matchers that the rules were generated with", selector, default="")
+    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add("--time-scale F", "the factor that the rules were generated with (default: 1)", scale, default=1.0)
+    add("--json", "write JSON instead of a table")
+    access.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it: 0 done, 1 not possible or not complete, 2 wrong usage."""
+    now = time.time()
+    if args.part == "plan":
+        found = _worked_out(args, now, now)
+        print_plan(found, _span(found, now), args.json)
+        return 0
+    signed, reached = making.signature(args), access.from_arguments(args, os.environ)
+    into = making.writer(args, reached)
+    found = _worked_out(args, now, into.newest(now))
+    if not found:
+        raise CommandError("there is no history to add: nothing was written")
+    span = _span(found, now)
+    print_plan(found, span, args.json)
+    made = making.make("history", found, span, signed, args.trail, into)
+    words = f"history {made.id}: {made.samples} samples written; {into.next_step()}"
+    print(words, file=sys.stderr if args.json else sys.stdout)
+    return 0
+
+
+def _worked_out(args: argparse.Namespace, now: float, writable_to: float) -> tuple[GroupCorrection, ...]:
+    objectives = {one.name: one for one in load(args.objectives)}
+    chosen = args.objective or list(objectives)
+    if unknown := [name for name in chosen if name not in objectives]:
+        raise UsageError(
+            f"no objective {unknown[0]} in {args.objectives}{did_you_mean(unknown[0], objectives)}"
+        )
+    options = Options(
+        time_scale=args.time_scale, scrape_interval_seconds=args.scrape_interval, selector=args.selector
+    )
+    with access.connect(args) as prometheus:
+        try:
+            return tuple(
+                one
+                for name in dict.fromkeys(chosen)
+                for one in replayed(prometheus, Plan(objectives[name], options), now, writable_to)
+            )
+        except CorrectionError as error:
+            raise CommandError(error) from error
+
+
+def _span(found: tuple[GroupCorrection, ...], now: float) -> Span:
+    if not found:
+        return now, now
+    return min(one.tiles[0].end for one in found), max(one.tiles[-1].end for one in found)

@@ -1,0 +1,204 @@
+"""Get samples of the past into a server: blocks for Prometheus, its import API for VictoriaMetrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import requests
+
+from triton_slo import names
+from triton_slo.correction.samples import samples_of
+from triton_slo.prometheus import Access, innermost, plain_session
+from tritonwatch.command_error import CommandError, UsageError
+
+_HEAD_SECONDS = 3 * 3600.0
+"""Prometheus holds what is newer in memory: a block of that time would hide samples of its log after a restart."""
+_BLOCKS_SECONDS = 600
+_LINES = 20_000
+"""Samples of one request."""
+_VISIBLE_SECONDS = 30.0
+"""Until samples that VictoriaMetrics has taken are found."""
+
+
+class Writer(Protocol):
+    """Where samples go. Methods raise CommandError."""
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """What the trail stores, to find the same place again."""
+
+    def newest(self, now: float) -> float:
+        """Return until when the past can be written."""
+
+    def check(self) -> None:
+        """Make sure that samples can be written, and write none."""
+
+    def write(self, file: Path, text: str, identity: str) -> None:
+        """Write the samples of a file that are not there yet."""
+
+    def next_step(self) -> str:
+        """Return what must happen until the budgets have changed."""
+
+
+class Blocks:
+    """Blocks that promtool makes in a folder: the data directory of a Prometheus, or one to copy from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """The folder."""
+        return {"blocks": str(self._folder.resolve())}
+
+    def newest(self, now: float) -> float:
+        """Return until when Prometheus does not hold its samples in memory any more."""
+        return now - _HEAD_SECONDS
+
+    def check(self) -> None:
+        """Raise UsageError without promtool, or where the folder is none that can be written."""
+        if shutil.which("promtool") is None:
+            raise UsageError("promtool is not installed; it comes with Prometheus and makes the blocks")
+        if not self._folder.is_dir():
+            raise UsageError(f"--blocks {self._folder}: no such folder")
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise UsageError(f"--blocks {self._folder}: not writable; run it as the user of Prometheus")
+
+    def write(self, file: Path, text: str, identity: str) -> None:
+        """Make the blocks; those of an earlier attempt hold the same samples, of which Prometheus reads one."""
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(self._folder)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_BLOCKS_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CommandError(f"promtool could not be run: {error}") from error
+        if done.returncode != 0:
+            raise CommandError(f"promtool made no blocks: {(done.stderr + done.stdout).strip()[-500:]}")
+
+    def next_step(self) -> str:
+        """Return when the blocks are read."""
+        if (self._folder / "wal").is_dir():
+            return "Prometheus loads the blocks within a minute; budgets change at the next evaluation"
+        return f"move the folders in {self._folder} into the data directory of Prometheus"
+
+
+class VictoriaMetrics:
+    """The import API of VictoriaMetrics."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._url = access.url.rstrip("/")
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """The address."""
+        return {"import": self._url}
+
+    def newest(self, now: float) -> float:
+        """Return now: all of the past can be written."""
+        return now
+
+    def check(self) -> None:
+        """Raise CommandError unless there is a VictoriaMetrics that exports."""
+        self._present("tritonwatch-check")
+
+    def write(self, file: Path, text: str, identity: str) -> None:
+        """Import what is not there yet: VictoriaMetrics would count a sample twice that it has twice."""
+        wanted = list(samples_of(text))
+        missing = self._missing(wanted, identity)
+        for first in range(0, len(missing), _LINES):
+            lines = missing[first : first + _LINES]
+            body = "".join(f"{series} {value!r} {round(1000 * at)}\n" for series, value, at in lines)
+            self._ask("POST", "/api/v1/import/prometheus", body=body.encode())
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while self._missing(wanted, identity):
+            if time.monotonic() > deadline:
+                raise CommandError(
+                    f"{self._url} does not show all samples that it took; resume {identity} later"
+                )
+            time.sleep(0.2)
+        # Results of the past are cached: they would not have the new samples.
+        self._ask("GET", "/internal/resetRollupResultCache", required=False)
+
+    def next_step(self) -> str:
+        """Return when rules read the samples."""
+        return "budgets change at the next evaluation of the rules"
+
+    def _missing(
+        self, wanted: list[tuple[str, float, float]], identity: str
+    ) -> list[tuple[str, float, float]]:
+        present = self._present(identity)
+        # A model may be named like a sample: series are compared as a whole, by their labels.
+        return [
+            one for one in wanted if round(1000 * one[2]) not in present.get(labels_of(one[0]), frozenset())
+        ]
+
+    def _present(self, identity: str) -> Mapping[frozenset[tuple[str, str]], set[int]]:
+        self._ask("GET", "/internal/force_flush", required=False)
+        found: dict[frozenset[tuple[str, str]], set[int]] = defaultdict(set)
+        match = f'{{{names.CORRECTION}="{identity}"}}'
+        answer = self._ask("GET", "/api/v1/export", params={"match[]": match, "start": "0"})
+        try:
+            for line in answer.splitlines():
+                row = json.loads(line)
+                found[frozenset(row["metric"].items())].update(row["timestamps"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommandError(f"{self._url} does not answer as VictoriaMetrics does") from error
+        return found
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        required: bool = True,
+    ) -> bytes:
+        with plain_session(self._access) as session:
+            try:
+                answer = session.request(
+                    method,
+                    f"{self._url}{path}",
+                    params=params,
+                    data=body or None,
+                    timeout=self._access.timeout_seconds,
+                    allow_redirects=False,
+                )
+            except requests.RequestException as error:
+                raise CommandError(
+                    f"VictoriaMetrics at {self._url} is not reachable: {innermost(error)}"
+                ) from error
+        if required and not 200 <= answer.status_code < 300:
+            reason = " ".join(answer.text.split())[:300]
+            raise CommandError(f"{self._url}{path} answers HTTP {answer.status_code}: {reason}")
+        return answer.content
+
+
+def labels_of(series: str) -> frozenset[tuple[str, str]]:
+    """Return the labels of a series as this program writes it, its name among them."""
+    name, _, inside = series.partition("{")
+    return frozenset([("__name__", name), *_pairs(inside.removesuffix("}"))])
+
+
+def _pairs(inside: str) -> Iterator[tuple[str, str]]:
+    position = 0
+    while position < len(inside):
+        equals = inside.index('="', position)
+        value, at = [], equals + 2
+        while inside[at] != '"':
+            if inside[at] == "\\":
+                at += 1
+                value.append("\n" if inside[at] == "n" else inside[at])
+            else:
+                value.append(inside[at])
+            at += 1
+        yield inside[position:equals], "".join(value)
+        position = at + 2

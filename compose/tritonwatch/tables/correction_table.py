@@ -1,0 +1,47 @@
+"""Corrections as tables for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from triton_slo.burn.amounts import budget_left
+from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
+from tritonwatch.tables.fitted import Column, Fitted
+from tritonwatch.tables.status_table import ratio
+
+_ROWS: tuple[Column[GroupCorrection], ...] = (
+    Column("objective", lambda one: one.slo, 0, False),
+    Column("model", lambda one: _group(one), 0, False),
+    Column("failures", lambda one: f"{one.error:+,.0f}", 3),
+    Column("events", lambda one: f"{one.total:+,.0f}", 4),
+    Column("SLI before", lambda one: _sli(one.before), 2),
+    Column("SLI after", lambda one: _sli(one.after), 2),
+    Column("budget left before", lambda one: _left(one.before), 1),
+    Column("budget left after", lambda one: _left(one.after), 0),
+)
+
+
+def table(corrections: Sequence[GroupCorrection], title: str) -> Fitted[GroupCorrection]:
+    """Draw what a correction changes, the groups with the largest change first."""
+    rows = sorted(corrections, key=lambda one: -abs((one.after.left or 0.0) - (one.before.left or 0.0)))
+    return Fitted(title, _ROWS, rows, lambda _: "")
+
+
+def moment_text(at: float) -> str:
+    """Return a Unix time as the verbs read it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _group(one: GroupCorrection) -> str:
+    group = one.group
+    named = [group.pop("model", ""), group.pop("version", "")]
+    return " ".join([*named, *(f"{name}={value}" for name, value in group.items())]).strip() or "-"
+
+
+def _sli(budget: PeriodBudget) -> str:
+    return "no events" if budget.sli is None else ratio(budget.sli)
+
+
+def _left(budget: PeriodBudget) -> str:
+    return "no events" if budget.left is None else budget_left(budget.left)

@@ -1,0 +1,75 @@
+"""Work out a correction that takes a stretch of past time out of the budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from triton_slo import names
+from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Tile
+from triton_slo.correction.recorded_events import (
+    Floats,
+    Growth,
+    RecordedGroup,
+    Ruler,
+    growths,
+    recorded_groups,
+)
+from triton_slo.objective.exclusion import Span
+from triton_slo.prometheus import Prometheus
+from triton_slo.promql import Matchers, number
+
+
+def excluding(
+    prometheus: Prometheus, chosen: Matchers, span: Span, now: float, ruler: Ruler
+) -> tuple[GroupCorrection, ...]:
+    """Return what takes the events of a stretch out of the budgets of groups; only of groups that had any.
+
+    `chosen` are matchers of the groups on their recorded labels. Raises PrometheusError, and CorrectionError where
+    there are no such groups, where their period does not reach back so far, or where it is corrected already.
+    """
+    groups = recorded_groups(prometheus, chosen, now, ruler)
+    if not groups:
+        raise CorrectionError("the rules of no such objective and model are loaded; see tritonwatch status")
+    reached = [one for one in groups if one.reaches_to < span[1]]
+    if not reached:
+        raise CorrectionError("no period that is counted now reaches back so far: no budget would change")
+    _refuse_second(prometheus, chosen, span)
+    grown = growths(prometheus, chosen, reached, span, now, ruler)
+    found = (_correction(one, grown[one.labels], span, ruler) for one in reached)
+    return tuple(one for one in found if one is not None)
+
+
+def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
+    """Raise CorrectionError where a correction took events of the stretch away that was not undone."""
+    # Not the whole stretch: Prometheus 2 counts a sample at the very start of a range, the end of a stretch before.
+    reach = f"[{number(round(1000 * (span[1] - span[0])) - 1)}ms]"
+    written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, names.TOTAL)}{reach}"
+    net = f"sum without ({names.CORRECTION}) (sum_over_time({written})) < 0"
+    of = f"count by ({names.CORRECTION}) (min_over_time({written}) < 0)"
+    if prometheus.instant(net, span[1]):
+        ids = ", ".join(sorted(one.labels[names.CORRECTION] for one in prometheus.instant(of, span[1])))
+        raise CorrectionError(
+            f"a part of this time is corrected already, by {ids}; undo that correction first"
+        )
+
+
+def _correction(group: RecordedGroup, growth: Growth, span: Span, ruler: Ruler) -> GroupCorrection | None:
+    start = max(span[0], group.reaches_to)
+    tiles = tuple(_tiles(growth, ruler.edges((start, span[1]))))
+    if not tiles:
+        return None
+    counted_from = max(start, group.since)
+    if not group.calendar and span[1] <= group.since - ruler.hour:
+        counted_from = ALWAYS  # the events are not in the sum, but in what a replay has added
+    if group.calendar:
+        counted_from = start
+    return GroupCorrection(group.labels, counted_from, tiles, group.budget, group.budget.changed(tiles))
+
+
+def _tiles(growth: Growth, edges: Floats) -> Iterator[Tile]:
+    error, total = growth.at(edges)
+    for end, failed, every in zip(edges[1:], np.diff(error), np.diff(total), strict=True):
+        if every > 0:
+            yield Tile(float(end), -min(float(failed), float(every)), -float(every))

@@ -1,0 +1,252 @@
+"""Reads what the rules recorded of groups: their budget now, and how their events grew over past time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_slo import names
+from triton_slo.backtest.fetch import stretches
+from triton_slo.correction.group_correction import CorrectionError, Labels, PeriodBudget
+from triton_slo.objective.exclusion import Span
+from triton_slo.objective.model import TILE
+from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.promql import Matchers
+
+Floats = npt.NDArray[np.float64]
+_REACH_TILES = 72
+"""Six hours: how long a pause of the rules may be at an end of a stretch, so that its events can be shared out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruler:
+    """Lengths of time as the rules have them: a time scale multiplies all but calendar periods."""
+
+    scale: float = 1.0
+
+    @property
+    def tile(self) -> float:
+        """Seconds of the tiles that corrections are written in."""
+        return float(max(1, round(parse_seconds(TILE) * self.scale)))
+
+    @property
+    def hour(self) -> float:
+        """Seconds of events that a sum begins with."""
+        return 3600 * self.scale
+
+    def edges(self, span: Span) -> Floats:
+        """Return both ends of a stretch, and the whole tiles between."""
+        start, end = span
+        first, last = np.floor(start / self.tile) + 1, np.ceil(end / self.tile)
+        return np.array([start, *(self.tile * np.arange(first, last)), end])
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedGroup:
+    """One group as its rules record it now.
+
+    `labels` are those of its sum, which runs since `since`; `reaches_to` is where its period begins: what happened
+    before does not count. `calendar`: the period begins again with the calendar.
+    """
+
+    labels: Labels
+    since: float
+    reaches_to: float
+    calendar: bool
+    budget: PeriodBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A group's cumulated errors and events at rising times; between two of them they grow evenly."""
+
+    times: Floats
+    error: Floats
+    total: Floats
+
+    def at(self, edges: Floats) -> tuple[Floats, Floats]:
+        """Return errors and events at these times, never falling."""
+        error, total = (np.interp(edges, self.times, values) for values in (self.error, self.total))
+        return np.maximum.accumulate(error), np.maximum.accumulate(total)
+
+
+def recorded_groups(
+    prometheus: Prometheus, chosen: Matchers, now: float, ruler: Ruler
+) -> tuple[RecordedGroup, ...]:
+    """Return the groups whose rules are loaded, in the order of their labels. Raises PrometheusError."""
+    of_objective = chosen.within([names.SLO, names.INDICATOR]).also(names.OURS)
+    infos = {one.labels[names.SLO]: one for one in prometheus.instant(f"{names.INFO}{of_objective}", now)}
+    starts, days = (
+        {one.labels[names.SLO]: one.value for one in prometheus.instant(f"{name}{of_objective}", now)}
+        for name in (names.PERIOD_START, names.PERIOD_DAYS)
+    )
+    chosen = chosen.also(names.OURS)
+    targets = {
+        _key(one.labels): one.value for one in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
+    }
+    events: dict[Labels, dict[str, float]] = defaultdict(dict)
+    for sample in _period_events(prometheus, chosen, infos.values(), now, ruler):
+        events[_key(sample.labels)][sample.labels[names.EVENT]] = sample.value
+    found = []
+    for sample in prometheus.instant(f"{names.SLI_EVENTS_SINCE}{chosen}", now):
+        key, slo = _key(sample.labels), sample.labels[names.SLO]
+        bare = tuple(pair for pair in key if pair[0] in (names.SLO, names.INDICATOR))
+        target = targets.get(key, targets.get(bare))
+        if slo not in infos or target is None or events[key].keys() != {names.ERROR, names.TOTAL}:
+            continue
+        start = starts.get(slo)
+        reaches_to, passed = now - _window_seconds(infos[slo], ruler), 1.0
+        if start is not None:
+            reaches_to, passed = start, min(1.0, (now - start) / max(1.0, days[slo] * DAY))
+        budget = PeriodBudget(events[key][names.ERROR], events[key][names.TOTAL], target, passed)
+        found.append(RecordedGroup(key, sample.value, reaches_to, start is not None, budget))
+    return tuple(sorted(found, key=lambda one: one.labels))
+
+
+def growths(
+    prometheus: Prometheus,
+    chosen: Matchers,
+    groups: Sequence[RecordedGroup],
+    span: Span,
+    now: float,
+    ruler: Ruler,
+) -> dict[Labels, Growth]:
+    """Return how the events of groups grew around a stretch of time, as their sums and their history have it.
+
+    Raises PrometheusError; CorrectionError where the rules recorded nothing at one end of it.
+    """
+    grid = _grid(span, now, ruler)
+    points: dict[Labels, _Points] = defaultdict(_Points)
+    for event in (names.ERROR, names.TOTAL):
+        sums = f"{names.SLI_EVENTS_SUM}{chosen.also(names.OURS).equal(names.EVENT, event)}"
+        for first, last in stretches(*grid, ruler.tile):
+            for series in prometheus.range(sums, first, last, ruler.tile):
+                points[_key(series.labels)].put(event, zip(series.times, series.values, strict=True))
+        for edge in span:
+            for sample in prometheus.instant(sums, edge):
+                points[_key(sample.labels)].put(event, [(edge, sample.value)])
+    earlier = [one.since - ruler.hour for one in groups]
+    if earlier and span[0] < max(earlier):
+        _add_history(prometheus, chosen, points, span, max(earlier), ruler)
+    return {one.labels: _growth(one, points[one.labels], span, ruler) for one in groups}
+
+
+@dataclass(slots=True)
+class _Points:
+    sums: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
+    history: dict[str, dict[float, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def put(self, event: str, points: Iterable[tuple[float, float]]) -> None:
+        self.sums[event].update(points)
+
+
+def _add_history(
+    prometheus: Prometheus,
+    chosen: Matchers,
+    points: dict[Labels, _Points],
+    span: Span,
+    until: float,
+    ruler: Ruler,
+) -> None:
+    """Read the events of before the sums began, which a replay has written."""
+    tile = ruler.tile
+    first, last = np.floor(span[0] / tile) * tile, np.ceil(until / tile) * tile
+    for event in (names.ERROR, names.TOTAL):
+        written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, event)}"
+        query = f"sum without ({names.CORRECTION}) (sum_over_time({written}[{duration_text(tile)}]))"
+        for low, high in stretches(float(first), float(last), tile):
+            for series in prometheus.range(query, low, high, tile):
+                into = points[_key(series.labels)].history[event]
+                into.update(zip(series.times, series.values, strict=True))
+
+
+def _growth(group: RecordedGroup, points: _Points, span: Span, ruler: Ruler) -> Growth:
+    """Join history and sum: the sum begins with the events of the hour before."""
+    began = group.since - ruler.hour
+    times = sorted(
+        at for at in points.sums[names.TOTAL].keys() & points.sums[names.ERROR].keys() if at >= group.since
+    )
+    start, end = max(span[0], group.reaches_to), span[1]
+    if end > began and not (
+        times and times[-1] >= end and (times[0] <= max(start, group.since + ruler.tile))
+    ):
+        raise CorrectionError(
+            f"the rules of {_words(group)} recorded nothing around one end of the stretch; "
+            "choose ends at which they ran"
+        )
+    columns = {
+        event: _cumulated(
+            [(at, value) for at, value in points.history[event].items() if at <= began],
+            began,
+            [(at, points.sums[event][at]) for at in times],
+            ruler.tile,
+        )
+        for event in (names.ERROR, names.TOTAL)
+    }
+    at, total = columns[names.TOTAL]
+    own, error = columns[names.ERROR]
+    return Growth(at, np.interp(at, own, error), total)
+
+
+def _cumulated(
+    history: list[tuple[float, float]], began: float, sums: list[tuple[float, float]], tile: float
+) -> tuple[Floats, Floats]:
+    times, values = [began], [0.0]
+    for at, events in sorted(history, reverse=True):
+        # Tiles that follow one another share their edge; where one is missing, nothing happened.
+        if at < times[-1]:
+            times.append(at)
+            values.append(values[-1])
+        times.append(at - tile)
+        values.append(values[-1] - events)
+    times, values = times[::-1], values[::-1]
+    return np.array([*times, *(at for at, _ in sums)]), np.array([*values, *(value for _, value in sums)])
+
+
+def _grid(span: Span, now: float, ruler: Ruler) -> Span:
+    tile, reach = ruler.tile, _REACH_TILES * ruler.tile
+    first = np.floor((span[0] - reach) / tile) * tile
+    return float(first), float(min(np.ceil((span[1] + reach) / tile) * tile, np.floor(now / tile) * tile))
+
+
+def _period_events(
+    prometheus: Prometheus, chosen: Matchers, infos: Collection[Sample], now: float, ruler: Ruler
+) -> Iterator[Sample]:
+    """Yield the events of each group's period."""
+    yield from prometheus.instant(f"{names.PERIOD_EVENTS_COUNTED}{chosen}", now)
+    for window in sorted({one.labels.get("window", "") for one in infos}):
+        if (seconds := _rolling_seconds(window)) is None:
+            continue
+        slos = [one.labels[names.SLO] for one in infos if one.labels.get("window") == window]
+        rates = prometheus.instant(f"{names.sli_events(window)}{chosen}", now)
+        for sample in rates:
+            if sample.labels[names.SLO] in slos:
+                yield Sample(sample.labels, sample.value * seconds * ruler.scale, sample.at)
+
+
+def _window_seconds(info: Sample, ruler: Ruler) -> float:
+    return (_rolling_seconds(info.labels.get("window", "")) or 0.0) * ruler.scale
+
+
+def _rolling_seconds(window: str) -> float | None:
+    try:
+        return parse_seconds(window)
+    except ValueError:  # a calendar window: `month, Europe/Berlin`
+        return None
+
+
+def _key(labels: Mapping[str, str]) -> Labels:
+    left_out = ("__name__", names.EVENT, names.CORRECTION)
+    return tuple(sorted((name, value) for name, value in labels.items() if name not in left_out))
+
+
+def _words(group: RecordedGroup) -> str:
+    values = dict(group.labels)
+    return " ".join(
+        (values.pop(names.SLO), *(value for name, value in values.items() if name != names.INDICATOR))
+    )

@@ -1,0 +1,117 @@
+"""Work out the history of an objective from before its rules were loaded, from the series that they read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+from triton_slo import names
+from triton_slo.backtest.excluded_time import excluded_spans
+from triton_slo.backtest.fetch import source_events, stretches
+from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Labels, Tile
+from triton_slo.correction.recorded_events import RecordedGroup, Ruler, recorded_groups
+from triton_slo.objective.exclusion import Span
+from triton_slo.prometheus import Prometheus
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.running_sum import rungs
+
+_Events = Mapping[float, tuple[float, float]]
+
+
+def replayed(
+    prometheus: Prometheus, plan: Plan, now: float, writable_to: float
+) -> tuple[GroupCorrection, ...]:
+    """Return what gives the groups of an objective their history: the events before their sums began.
+
+    Nothing after Unix time `writable_to` can be written. Raises PrometheusError, and CorrectionError where the
+    rules are not loaded, began too lately, or have that history already.
+    """
+    ruler = Ruler(plan.options.time_scale)
+    slo = plan.objective.name
+    groups = recorded_groups(prometheus, plan.own, now, ruler)
+    if not groups:
+        raise CorrectionError(
+            f"the rules of objective {slo} are not loaded; load them first: history is added to what they record"
+        )
+    began = {one.labels: _began(plan, one) for one in groups}
+    latest = max(began.values())
+    if latest > writable_to:
+        wait = latest - writable_to
+        raise CorrectionError(
+            f"the rules of objective {slo} were loaded too lately: try again in {wait / 60:.0f} minutes"
+        )
+    start = min(one.reaches_to for one in groups)
+    if latest <= start:
+        return ()
+    _refuse_second(prometheus, plan, now)
+    events = _events(prometheus, plan, groups, start, latest, ruler.tile)
+    excluded = excluded_spans(plan.objective.exclusions, start, latest, prometheus)
+    found = (_history(one, began[one.labels], events[one.labels], excluded, ruler) for one in groups)
+    return tuple(one for one in found if one is not None)
+
+
+def _began(plan: Plan, group: RecordedGroup) -> float:
+    """Return what a group's sum reaches back to: it begins with all that its longest window of counters shows."""
+    return group.since - plan.spans[rungs(plan)[0]].seconds
+
+
+def _refuse_second(prometheus: Prometheus, plan: Plan, now: float) -> None:
+    written = f"{names.SLI_EVENTS_CORRECTION}{plan.own.equal(names.EVENT, names.TOTAL)}"
+    days = round(plan.period_seconds)
+    if prometheus.instant(f"sum without ({names.CORRECTION}) (sum_over_time({written}[{days}s])) > 0", now):
+        raise CorrectionError(
+            f"objective {plan.objective.name} has its history already; see tritonwatch correct list"
+        )
+
+
+def _events(
+    prometheus: Prometheus,
+    plan: Plan,
+    groups: tuple[RecordedGroup, ...],
+    start: float,
+    end: float,
+    tile: float,
+) -> Mapping[Labels, _Events]:
+    """Return errors and events of each group's tiles by their end."""
+    labels = (*plan.objective.group_by, *plan.fixed_labels)
+    wanted = {tuple((name, dict(one.labels).get(name, "")) for name in labels): one.labels for one in groups}
+    counts: dict[Labels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    # One scrape more, so that every increase is in a tile, as in the windows that sums are made of.
+    reach = tile + plan.clock.scrape_seconds
+    first, last = np.floor(start / tile) * tile + tile, np.floor(end / tile) * tile
+    for variant in plan.variants:
+        events = source_events(plan, plan.measure(variant), reach)
+        for event, expression in ((names.ERROR, events.error), (names.TOTAL, events.total)):
+            for low, high in stretches(float(first), float(last), tile):
+                for series in prometheus.range(expression, low, high, tile):
+                    found = {**plan.fixed_labels, **series.labels}
+                    group = wanted.get(tuple((name, found.get(name, "")) for name in labels))
+                    for at, value in zip(series.times, series.values, strict=True):
+                        if group is not None and value == value:  # not NaN
+                            counts[group][at][event] = value * tile
+    return {
+        group: {
+            at: (min(both.get(names.ERROR, 0.0), both[names.TOTAL]), both[names.TOTAL])
+            for at, both in sorted(tiles.items())
+            if both.get(names.TOTAL, 0.0) > 0
+        }
+        for group, tiles in ((one.labels, counts[one.labels]) for one in groups)
+    }
+
+
+def _history(
+    group: RecordedGroup, began: float, events: _Events, excluded: list[Span], ruler: Ruler
+) -> GroupCorrection | None:
+    tiles = tuple(
+        Tile(at, error, total)
+        for at, (error, total) in events.items()
+        if group.reaches_to <= at - ruler.tile
+        and at <= began
+        and not any(low < at and at - ruler.tile < high for low, high in excluded)
+    )
+    if not tiles:
+        return None
+    counted_from = group.reaches_to if group.calendar else ALWAYS
+    return GroupCorrection(group.labels, counted_from, tiles, group.budget, group.budget.changed(tiles))

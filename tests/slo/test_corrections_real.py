@@ -1,0 +1,176 @@
+"""Corrections on real servers: budgets before and after are what truly happened, and undo brings the first back."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.history import openmetrics, serve
+from support.recorded_fleet import TARGET, RecordedFleet, rules
+from support.tools import prometheuses, promtools
+from support.victoria import storing
+from support.waiting import eventually
+from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
+from tritonwatch.correcting import making
+from tritonwatch.correcting.writers import VictoriaMetrics
+
+pytestmark = pytest.mark.real
+
+Budgets = dict[str, tuple[float, float, float]]
+"""Model -> failures and requests in the period, and budget left."""
+
+
+def budgets(url: str) -> Budgets:
+    """What the rules have recorded lately."""
+    found: dict[str, dict[str, float]] = {}
+    with Prometheus(Access(url)) as prometheus:
+        for name in (names.sli_events("7d"), names.PERIOD_BUDGET_REMAINING):
+            for sample in prometheus.instant(f"{name} and timestamp({name}) > time() - 4"):
+                kind = sample.labels.get(names.EVENT, "left")
+                found.setdefault(sample.labels["model"], {})[kind] = sample.value
+    week = 7 * 86_400
+    return {
+        model: (one["error"] * week, one["total"] * week, one["left"])
+        for model, one in found.items()
+        if len(one) == 3
+    }
+
+
+def settled(url: str) -> Budgets:
+    """Budgets of both models, once the rules have been evaluated some times from now on."""
+    begun = time.time()
+    with Prometheus(Access(url)) as prometheus:
+        evaluated = f"min(timestamp({names.PERIOD_BUDGET_REMAINING})) > {begun + 3}"
+        eventually(lambda: prometheus.instant(evaluated), "the rules were not evaluated")
+    return eventually(lambda: found if len(found := budgets(url)) == 2 else None, "no budgets")
+
+
+def expect(fleet: RecordedFleet, found: Budgets, *, without_test: bool) -> None:
+    """The recorded period is the truth, give or take the minutes at its edges."""
+    for model, (failed, every, left) in found.items():
+        true_failed, true_every = fleet.truth(model, without_test=without_test and model == "tested")
+        assert pytest.approx(true_every, rel=1e-3) == every, model
+        assert pytest.approx(true_failed, rel=5e-3) == failed, model
+        assert pytest.approx(1 - true_failed / true_every / (1 - TARGET), abs=0.005) == left, model
+
+
+def correct(*words: str, code: int = 0) -> None:
+    assert code == main(["correct", *words])
+
+
+@pytest.fixture
+def killing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A promtool that works, and then kills the program that called it."""
+
+    def kill() -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        script = folder / "promtool"
+        script.write_text(f'#!/bin/sh\n"{promtools()[0]}" "$@"\nkill -9 $PPID\n')
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    return kill
+
+
+@pytest.mark.parametrize("server", prometheuses(), ids=str)
+def test_a_correction_on_prometheus(
+    server: Path, tmp_path: Path, killing: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before: the truth. Corrected, though killed after its blocks: the truth without the test. Undone: as before."""
+    fleet = RecordedFleet()
+    trail, data = tmp_path / "trail", tmp_path / "data"
+    stretch = ["--from", str(fleet.stretch[0]), "--to", str(fleet.stretch[1]), "--model", "tested"]
+    written = ["--trail", str(trail), "--blocks", str(data)]
+    signed = ["--reason", "load test", "--author", "anna"]
+    with serve(openmetrics(fleet.series()), tmp_path, rules={"r.yml": rules()}, server=server) as url:
+        before = settled(url)
+        expect(fleet, before, without_test=False)
+        correct("plan", *stretch, "--json", "--prometheus", url)
+        [planned] = json.loads(capsys.readouterr().out)["groups"]
+        with pytest.MonkeyPatch.context() as patch:
+            killing()
+            command = [sys.executable, "-m", "tritonwatch", "correct", "apply"]
+            killed = subprocess.run([*command, *stretch, *signed, *written, "--prometheus", url])
+            patch.undo()
+        assert -9 == killed.returncode
+        (tmp_path / "bin" / "promtool").unlink()
+        correct("list", "--trail", str(trail), "--json")
+        [entry] = map(json.loads, capsys.readouterr().out.splitlines())
+        assert "incomplete" == entry["state"]
+        correct("resume", entry["id"], "--trail", str(trail))
+    with serve("", tmp_path, rules={"r.yml": rules()}, server=server) as url:
+        after = settled(url)
+        expect(fleet, after, without_test=True)
+        assert pytest.approx(planned["after"]["left"], abs=0.005) == after["tested"][2]
+        correct("plan", *stretch, "--prometheus", url, code=1)
+        assert "corrected already" in capsys.readouterr().err
+        correct("undo", entry["id"], *signed, "--trail", str(trail))
+    with serve("", tmp_path, rules={"r.yml": rules()}, server=server) as url:
+        expect(fleet, settled(url), without_test=False)
+        with Prometheus(Access(url)) as prometheus:
+            net = f"sum without (correction) (sum_over_time({names.SLI_EVENTS_CORRECTION}[7d]))"
+            assert {0.0} == {sample.value for sample in prometheus.instant(net)}
+
+
+def evaluated(url: str, at: float) -> Budgets:
+    """What the rules of the period would record."""
+    [expression] = [
+        rule["expr"]
+        for group in yaml.safe_load(rules("vmalert"))["groups"]
+        for rule in group["rules"]
+        if rule.get("record") == names.sli_events("7d")
+    ]
+    found: dict[str, dict[str, float]] = {}
+    with Prometheus(Access(url)) as prometheus:
+        for sample in prometheus.instant(expression, at):
+            found.setdefault(sample.labels["model"], {})[sample.labels[names.EVENT]] = sample.value * 7 * 86_400
+    return {
+        model: (one["error"], one["total"], 1 - one["error"] / one["total"] / (1 - TARGET))
+        for model, one in found.items()
+    }
+
+
+class Interrupted(VictoriaMetrics):
+    """Imports half of the samples and is gone."""
+
+    def write(self, file: Path, text: str, identity: str) -> None:
+        lines = text.splitlines()[:-1]
+        super().write(file, "\n".join(lines[::2]), identity)
+        raise KeyboardInterrupt
+
+
+def test_a_correction_on_victoria_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same by the import API, by the rule's expression: what was imported twice would count twice."""
+    fleet = RecordedFleet(recorded=True)
+    trail = ["--trail", str(tmp_path / "trail")]
+    stretch = ["--from", str(fleet.stretch[0]), "--to", str(fleet.stretch[1]), "--model", "tested"]
+    signed = ["--reason", "load test", "--author", "anna"]
+    with storing(openmetrics(fleet.series()), tmp_path) as url:
+        expect(fleet, evaluated(url, fleet.end), without_test=False)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(making, "VictoriaMetrics", Interrupted)
+            correct("apply", *stretch, *signed, *trail, "--import", url, "--prometheus", url)
+        capsys.readouterr()
+        correct("list", *trail, "--json")
+        [entry] = map(json.loads, capsys.readouterr().out.splitlines())
+        assert "incomplete" == entry["state"]
+        correct("resume", entry["id"], *trail)
+        expect(fleet, evaluated(url, fleet.end), without_test=True)
+        correct("undo", entry["id"], *signed, *trail)
+        expect(fleet, evaluated(url, fleet.end), without_test=False)
+        correct("list", *trail)
+        assert "undone" in capsys.readouterr().out

@@ -1,0 +1,45 @@
+"""A real VictoriaMetrics over a history that the test wrote."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from support.tools import victoria_metrics
+from support.waiting import eventually
+from tritonwatch.local.triton import free_ports
+
+
+def imported(text: str) -> str:
+    """OpenMetrics text as the import API reads it, whose times are milliseconds."""
+    rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return "".join(f"{sample} {round(1000 * float(at))}\n" for sample, at in rows)
+
+
+@contextmanager
+def storing(text: str, directory: Path) -> Iterator[str]:
+    """Import OpenMetrics text; yields the address."""
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        victoria_metrics(),
+        f"-storageDataPath={directory / 'victoria'}",
+        "-retentionPeriod=1y",
+        f"-httpListenAddr=127.0.0.1:{port}",
+    ]
+    with (directory / "victoria.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            eventually(lambda: requests.get(f"{url}/health", timeout=2).ok, "VictoriaMetrics did not start")
+            body = imported(text).encode()
+            requests.post(f"{url}/api/v1/import/prometheus", data=body, timeout=60).raise_for_status()
+            requests.get(f"{url}/internal/force_flush", timeout=20).raise_for_status()
+            yield url
+            assert process.poll() is None, (directory / "victoria.log").read_text()[-2000:]
+        finally:
+            process.terminate()
+            process.wait(20)
