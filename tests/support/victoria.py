@@ -26,7 +26,7 @@ def storing(text: str, directory: Path) -> Iterator[str]:
     [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [
-        victoria_metrics(),
+        str(victoria_metrics()),
         f"-storageDataPath={directory / 'victoria'}",
         "-retentionPeriod=1y",
         f"-httpListenAddr=127.0.0.1:{port}",

@@ -14,11 +14,12 @@ from triton_slo.correction.recorded_events import (
     RecordedGroup,
     Ruler,
     growths,
+    open_range,
     recorded_groups,
 )
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import Matchers, number
+from triton_slo.promql import Matchers
 
 
 def excluding(
@@ -43,8 +44,7 @@ def excluding(
 
 def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
     """Raise CorrectionError where a correction took events of the stretch away that was not undone."""
-    # Not the whole stretch: Prometheus 2 counts a sample at the very start of a range, the end of a stretch before.
-    reach = f"[{number(round(1000 * (span[1] - span[0])) - 1)}ms]"
+    reach = f"[{open_range(span[1] - span[0])}]"
     written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, names.TOTAL)}{reach}"
     net = f"sum without ({names.CORRECTION}) (sum_over_time({written})) < 0"
     of = f"count by ({names.CORRECTION}) (min_over_time({written}) < 0)"

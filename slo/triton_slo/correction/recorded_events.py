@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.backtest.fetch import stretches
 from triton_slo.correction.group_correction import CorrectionError, Labels, PeriodBudget
@@ -73,6 +73,11 @@ class Growth:
         """Return errors and events at these times, never falling."""
         error, total = (np.interp(edges, self.times, values) for values in (self.error, self.total))
         return np.maximum.accumulate(error), np.maximum.accumulate(total)
+
+
+def open_range(seconds: float) -> str:
+    """Return a range without its very start: in Prometheus 2 it is in, and with it the end of the tile before."""
+    return f"{round(1000 * seconds) - 1}ms"
 
 
 def recorded_groups(
@@ -158,7 +163,7 @@ def _add_history(
     first, last = np.floor(span[0] / tile) * tile, np.ceil(until / tile) * tile
     for event in (names.ERROR, names.TOTAL):
         written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, event)}"
-        query = f"sum without ({names.CORRECTION}) (sum_over_time({written}[{duration_text(tile)}]))"
+        query = f"sum without ({names.CORRECTION}) (sum_over_time({written}[{open_range(tile)}]))"
         for low, high in stretches(float(first), float(last), tile):
             for series in prometheus.range(query, low, high, tile):
                 into = points[_key(series.labels)].history[event]
