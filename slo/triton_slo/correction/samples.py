@@ -32,10 +32,10 @@ def _lines(one: GroupCorrection, identity: str) -> Iterator[str]:
     for event in (names.ERROR, names.TOTAL):
         series = _series(names.SLI_EVENTS_CORRECTION, one.labels, identity, ((names.EVENT, event),))
         for tile in one.tiles:
-            yield f"{series} {tile.error if event == names.ERROR else tile.total!r} {tile.end:.3f}"
+            yield f"{series} {float(tile.error if event == names.ERROR else tile.total)!r} {tile.end:.3f}"
     # The last tile is the last that leaves the period: nothing asks for the start after that.
     series = _series(names.CORRECTION_FROM, one.labels, identity)
-    yield f"{series} {one.counted_from!r} {one.tiles[-1].end:.3f}"
+    yield f"{series} {float(one.counted_from)!r} {one.tiles[-1].end:.3f}"
 
 
 def _reversed(text: str, identity: str, undo: str) -> Iterator[str]:
