@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from triton_slo.burn.amounts import budget_left
+from triton_slo.burn.amounts import budget_left, ratio
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
 from tritonwatch.tables.fitted import Column, Fitted
-from tritonwatch.tables.status_table import ratio
 
 _ROWS: tuple[Column[GroupCorrection], ...] = (
     Column("objective", lambda one: one.slo, 0, False),
