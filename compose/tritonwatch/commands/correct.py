@@ -40,7 +40,7 @@ _PIPE_WIDTH = 160
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the parts of the verb and their arguments."""
     parts = parser.add_subparsers(
-        dest="part", metavar="plan | apply | list | undo ID | resume ID", required=True
+        dest="part", metavar="plan | apply | list | undo NAME | resume NAME", required=True
     )
     plan = parts.add_parser("plan", help="show the budgets before and after a correction; writes nothing")
     _add_stretch(plan)
