@@ -18,7 +18,13 @@ from tritonwatch.parser import Parser
 
 NOBODY = "http://127.0.0.1:1"
 SECRET = "xoxb-s3cret"
+_STRETCH = ["--from", "2026-05-01T09:30Z", "--to", "2026-05-01T10:15Z"]
+_WRITTEN = ["--reason", "load test", "--author", "anna", "--blocks", "slo", "--trail", "/nowhere"]
 GIVEN = {
+    "correct plan": _STRETCH,
+    "correct apply": [*_STRETCH, *_WRITTEN],
+    "replay plan": ["--objectives", "slo/objectives"],
+    "replay apply": ["--objectives", "slo/objectives", *_WRITTEN],
     "backtest": ["--objectives", "slo/objectives"],
     "check": ["slo/objectives"],
     "dashboards": ["write", "--per-model", "--out", "/nowhere"],
@@ -49,9 +55,14 @@ PARSERS = dict(parsers())
 ASKING = [
     words
     for words, parser in PARSERS.items()
-    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge", "web", "mcp")
+    if "--prometheus" in parser._option_string_actions
+    and words not in ("init", "bridge", "web", "mcp", "correct undo", "correct resume")
 ]
-"""Verbs that ask their Prometheus first: `init` asks Triton before, `bridge` and `web` when something is asked."""
+"""Verbs that ask their Prometheus first: `init` asks Triton before, `undo` the audit trail, servers when asked."""
+
+
+def given(words: str) -> list[str]:
+    return GIVEN.get(words, GIVEN.get(words.split()[0], []))
 
 
 def printed(*words: str) -> tuple[int, str]:
@@ -105,7 +116,7 @@ def test_a_secret_in_the_place_of_something_else_is_not_repeated(words: str) -> 
 @pytest.mark.parametrize("words", ASKING)
 def test_a_prometheus_that_does_not_answer_has_one_exit_code(words: str) -> None:
     """1 in every verb: it ran, and did not succeed."""
-    more = GIVEN.get(words.split()[0], [])
+    more = given(words)
     code, written = printed(*words.split(), *more, "--prometheus", NOBODY)
 
     assert "not reachable" in written
@@ -159,7 +170,7 @@ def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: 
 @pytest.mark.parametrize("words", ASKING)
 def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
     """As `--triton localhost:8000` is; every verb asks the same address."""
-    code, text = printed(*words.split(), *GIVEN.get(words.split()[0], []), "--prometheus", "127.0.0.1:1")
+    code, text = printed(*words.split(), *given(words), "--prometheus", "127.0.0.1:1")
 
     assert 1 == code
     assert "http://127.0.0.1:1" in text

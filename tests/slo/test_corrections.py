@@ -14,7 +14,7 @@ from support.tools import promtools
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
-from triton_slo.correction.recorded_events import Growth, Ruler
+from triton_slo.correction.recorded_growth import Growth, Ruler
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

@@ -138,6 +138,11 @@ MAINTENANCE = (unix("2025-09-10T02:00"), unix("2025-09-10T08:00"))
 PAUSE = (unix("2025-09-14"), unix("2025-09-16T12:00"))
 SILENT = (unix("2025-09-21"), unix("2025-09-21T10:00"))
 SOURCE = (names.SLI_SOURCE, {names.SOURCE: "decomposed"}, (FIRST, LAST), 1.0)
+LOAD_TEST = (unix("2025-09-18T10:00"), unix("2025-09-18T10:10"))
+CORRECTED = tuple(
+    (names.SLI_EVENTS_CORRECTION, {names.EVENT: event, names.CORRECTION: "1"}, LOAD_TEST, value)
+    for event, value in ((names.ERROR, -3.0), (names.TOTAL, -100.0))
+)
 MADE = (
     MadeObjective(
         "answers",
@@ -173,6 +178,7 @@ MADE = (
         "",
         (MadeGroup("good", 0.0005, 12, more=[(names.UNKNOWN, {names.REASON: "vanished"}, SILENT, 1.0)]),),
     ),
+    MadeObjective("corrected", "batch", (MadeGroup("good", 0.0005, 15, more=CORRECTED),)),
     MadeObjective(
         "guessed",
         "",
@@ -219,13 +225,23 @@ def test_events_are_those_that_happened(objectives: Mapping[str, Any]) -> None:
     """Of a whole month, of a month on another clock, of a model that came and of one that went."""
     span = {"calendar": (unix("2025-09-01", "America/Havana"), unix("2025-10-01", "America/Havana"))}
     for made in MADE:
-        if made.slo in ("paused", "short", "ended"):
+        if made.slo in ("paused", "short", "ended", "corrected"):
             continue
         found = groups(objectives[made.slo])
         for group in made.groups:
             truth = group.truth(span.get(made.slo, (START, END)))
 
             assert truth == (found[group.model]["failed_events"], found[group.model]["events"]), group.model
+
+
+@pytest.mark.real
+def test_corrected_events_do_not_count(objectives: Mapping[str, Any]) -> None:
+    """Two tiles of a load test were taken out."""
+    (made,) = [one for one in MADE if one.slo == "corrected"]
+    error, total = made.groups[0].truth((START, END))
+    found = groups(objectives["corrected"])["good"]
+
+    assert (error - 6, total - 200) == (found["failed_events"], found["events"])
 
 
 @pytest.mark.real

@@ -18,7 +18,7 @@ from triton_slo import names
 from triton_slo.burn.amounts import budget_left
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.recorded_events import Ruler
+from triton_slo.correction.recorded_growth import Ruler
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Access

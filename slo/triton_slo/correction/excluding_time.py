@@ -8,10 +8,10 @@ import numpy as np
 
 from triton_slo import names
 from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Tile
-from triton_slo.correction.recorded_events import (
+from triton_slo.correction.recorded_growth import (
+    CorrectableGroup,
     Floats,
     Growth,
-    RecordedGroup,
     Ruler,
     growths,
     open_range,
@@ -55,7 +55,7 @@ def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None
         )
 
 
-def _correction(group: RecordedGroup, growth: Growth, span: Span, ruler: Ruler) -> GroupCorrection | None:
+def _correction(group: CorrectableGroup, growth: Growth, span: Span, ruler: Ruler) -> GroupCorrection | None:
     start = max(span[0], group.reaches_to)
     tiles = tuple(_tiles(growth, ruler.edges((start, span[1]))))
     if not tiles:

@@ -11,11 +11,11 @@ from triton_slo import names
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import source_events, stretches
 from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Labels, Tile
-from triton_slo.correction.recorded_events import RecordedGroup, Ruler, recorded_groups
+from triton_slo.correction.recorded_growth import CorrectableGroup, Ruler, recorded_groups
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.running_sum import rungs
+from triton_slo.rules.running_sum import carry_windows
 
 _Events = Mapping[float, tuple[float, float]]
 
@@ -52,9 +52,9 @@ def replayed(
     return tuple(one for one in found if one is not None)
 
 
-def _began(plan: Plan, group: RecordedGroup) -> float:
+def _began(plan: Plan, group: CorrectableGroup) -> float:
     """Return what a group's sum reaches back to: it begins with all that its longest window of counters shows."""
-    return group.since - plan.spans[rungs(plan)[0]].seconds
+    return group.since - plan.spans[carry_windows(plan)[0]].seconds
 
 
 def _refuse_second(prometheus: Prometheus, plan: Plan, now: float) -> None:
@@ -69,7 +69,7 @@ def _refuse_second(prometheus: Prometheus, plan: Plan, now: float) -> None:
 def _events(
     prometheus: Prometheus,
     plan: Plan,
-    groups: tuple[RecordedGroup, ...],
+    groups: tuple[CorrectableGroup, ...],
     start: float,
     end: float,
     tile: float,
@@ -102,7 +102,7 @@ def _events(
 
 
 def _history(
-    group: RecordedGroup, began: float, events: _Events, excluded: list[Span], ruler: Ruler
+    group: CorrectableGroup, began: float, events: _Events, excluded: list[Span], ruler: Ruler
 ) -> GroupCorrection | None:
     tiles = tuple(
         Tile(at, error, total)

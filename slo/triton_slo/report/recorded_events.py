@@ -1,4 +1,4 @@
-"""Recorded events of objectives over a period, with time without records, unknown time and excluded time.
+"""Recorded events of objectives over a period, corrected, with time without records, unknown and excluded time.
 
 Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
 more than a day, and ends when a group has been gone for longer than the objective's window: so it is read every few
@@ -153,6 +153,9 @@ def _read(
     hourly = f"[{length}s:1h]"
     sources = prometheus.instant(f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})", period.end)
     errors = prometheus.instant(f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})", period.end)
+    # Without the very start, at which the tile before ends: in Prometheus 2 a range has both its ends.
+    written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{1000 * length - 1}ms]"
+    changes = prometheus.instant(f"sum without ({names.CORRECTION}) (sum_over_time({written}))", period.end)
     for info, zone in members:
         labels, fixed = info.labels, set(info.fixed)
         slo = labels.get(names.SLO, "")
@@ -173,6 +176,7 @@ def _read(
         for one in mine(sources):
             served[_group(one)].add(one.labels.get(names.SOURCE, ""))
         stated = {_group(one): one.value for one in mine(errors)}
+        corrected = {(_group(one), one.labels.get(names.EVENT)): one.value for one in mine(changes)}
         yield RecordedObjective(
             slo,
             labels.get(names.INDICATOR, ""),
@@ -189,6 +193,8 @@ def _read(
             tuple(
                 replace(
                     found,
+                    error=max(0.0, found.error + corrected.get((group, names.ERROR), 0.0)),
+                    total=max(0.0, found.total + corrected.get((group, names.TOTAL), 0.0)),
                     unknown_seconds=unknown[group],
                     sources=tuple(sorted(served[group] - {""})),
                     estimate_error=stated.get(group),

@@ -47,7 +47,7 @@ class Ruler:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedGroup:
+class CorrectableGroup:
     """One group as its rules record it now.
 
     `labels` are those of its sum, which runs since `since`; `reaches_to` is where its period begins: what happened
@@ -82,7 +82,7 @@ def open_range(seconds: float) -> str:
 
 def recorded_groups(
     prometheus: Prometheus, chosen: Matchers, now: float, ruler: Ruler
-) -> tuple[RecordedGroup, ...]:
+) -> tuple[CorrectableGroup, ...]:
     """Return the groups whose rules are loaded, in the order of their labels. Raises PrometheusError."""
     of_objective = chosen.within([names.SLO, names.INDICATOR]).also(names.OURS)
     infos = {one.labels[names.SLO]: one for one in prometheus.instant(f"{names.INFO}{of_objective}", now)}
@@ -109,14 +109,14 @@ def recorded_groups(
         if start is not None:
             reaches_to, passed = start, min(1.0, (now - start) / max(1.0, days[slo] * DAY))
         budget = PeriodBudget(events[key][names.ERROR], events[key][names.TOTAL], target, passed)
-        found.append(RecordedGroup(key, sample.value, reaches_to, start is not None, budget))
+        found.append(CorrectableGroup(key, sample.value, reaches_to, start is not None, budget))
     return tuple(sorted(found, key=lambda one: one.labels))
 
 
 def growths(
     prometheus: Prometheus,
     chosen: Matchers,
-    groups: Sequence[RecordedGroup],
+    groups: Sequence[CorrectableGroup],
     span: Span,
     now: float,
     ruler: Ruler,
@@ -170,7 +170,7 @@ def _add_history(
                 into.update(zip(series.times, series.values, strict=True))
 
 
-def _growth(group: RecordedGroup, points: _Points, span: Span, ruler: Ruler) -> Growth:
+def _growth(group: CorrectableGroup, points: _Points, span: Span, ruler: Ruler) -> Growth:
     """Join history and sum: the sum begins with the events of the hour before."""
     began = group.since - ruler.hour
     times = sorted(
@@ -250,7 +250,7 @@ def _key(labels: Mapping[str, str]) -> Labels:
     return tuple(sorted((name, value) for name, value in labels.items() if name not in left_out))
 
 
-def _words(group: RecordedGroup) -> str:
+def _words(group: CorrectableGroup) -> str:
     values = dict(group.labels)
     return " ".join(
         (values.pop(names.SLO), *(value for name, value in values.items() if name != names.INDICATOR))
