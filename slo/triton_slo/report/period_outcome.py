@@ -134,20 +134,8 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectionEntry:
-    """A correction of recorded events whose time is in the period; it is already part of the numbers."""
-
-    slo: str
-    start: float
-    end: float
-    reason: str
-    author: str
-    made_at: float
-
-
-@dataclass(frozen=True, slots=True)
 class PeriodReport:
-    """What is known of a period; `at` is when it was made, and None of incidents and corrections is: not asked."""
+    """What is known of a period; `at` is when it was made, and None of incidents is: not asked."""
 
     reported: ReportedPeriod
     timezone: str
@@ -155,7 +143,6 @@ class PeriodReport:
     objectives: tuple[ObjectiveOutcome, ...]
     incidents: tuple[Incident, ...] | None = None
     incidents_known_from: float = 0.0
-    corrections: tuple[CorrectionEntry, ...] | None = None
     warnings: tuple[str, ...] = ()
 
     @property

@@ -30,7 +30,6 @@ def document(report: PeriodReport) -> dict[str, Any]:
         ],
         "incidents": None if report.incidents is None else [one.document for one in report.incidents],
         "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
-        "corrections": None if report.corrections is None else [asdict(one) for one in report.corrections],
         "warnings": list(report.warnings),
     }
 

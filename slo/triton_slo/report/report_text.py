@@ -69,8 +69,6 @@ def _sections(report: PeriodReport) -> Iterator[Section]:
                 level=3,
             )
     yield _incidents(report)
-    if report.corrections is not None:
-        yield _corrections(report)
 
 
 def _summary(report: PeriodReport) -> Section:
@@ -147,27 +145,6 @@ def _incidents(report: PeriodReport) -> Section:
                 one.title,
             )
             for one in report.incidents
-        ),
-    )
-
-
-def _corrections(report: PeriodReport) -> Section:
-    made = report.corrections or ()
-    zone = report.timezone
-    return Section(
-        "Corrections",
-        ("The numbers above contain these corrections.",) if made else ("None in this period.",),
-        ("Objective", "From", "To", "Reason", "Author", "Made") if made else (),
-        tuple(
-            (
-                one.slo,
-                moment_text(one.start, zone),
-                moment_text(one.end, zone),
-                one.reason,
-                one.author,
-                moment_text(one.made_at, zone),
-            )
-            for one in made
         ),
     )
 
