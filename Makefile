@@ -27,10 +27,11 @@ $(STAMP): pyproject.toml constraints.txt
 tools: ## Find Prometheus and Alertmanager, or install them
 	@sh compose/install-tools.sh
 
-tools-next: $(STAMP) ## Fetch newer Prometheus, Alertmanager and vmalert, nginx and an older Triton for the tests, without installing them
+tools-next: $(STAMP) ## Fetch what more tests need: newer Prometheus, Alertmanager and vmalert, nginx, an older Triton; installs Chromium
 	@sh tests/support/fetch-next-tools.sh .cache/next || true
 	@[ -x .cache/nginx/usr/sbin/nginx ] || { mkdir -p .cache/nginx && cd .cache && apt-get -qq download nginx && dpkg -x nginx_*.deb nginx && rm -f nginx_*.deb; } || echo "no nginx here: its test is skipped"
 	@[ -d .cache/old-triton/pytriton ] || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .cache/old-triton nvidia-pytriton==0.5.0 || true
+	@sh tests/support/install-chromium.sh
 
 demo: setup ## Watch a real Triton: ARGS=--once ends after the last step
 	$(BIN)/tritonwatch demo $(ARGS)
