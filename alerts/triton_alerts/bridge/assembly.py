@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -77,6 +78,81 @@ def claimed(data: Path) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What chores and senders share."""
+
+    args: argparse.Namespace
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    channel_for: Callable[[str], str]
+    transport: Transport
+    audit: Audit
+    store: Store
+    instruments: Instruments
+    alertmanagers: Alertmanagers
+    escalation: Escalation
+    sources: dict[str, enrich.Source]
+
+    @property
+    def buttons(self) -> bool:
+        return isinstance(self.transport, SlackApi) and self.args.slack_app_token_file is not None
+
+    def chores(self) -> Iterator[Chore]:
+        """Yield the work that is due from time to time."""
+        yield HeartbeatWatch(self.store, self.args.heartbeat_timeout, self.wake)
+        if self.escalation.after_seconds > 0:
+            yield Escalator(self.store, self.escalation, self.channel_for, self.wake, self.audit.escalated)
+        failures = self.instruments.enrichment_failures
+        if self.alertmanagers.each:
+            failed = failures.labels("alertmanager").inc
+            yield Reconciler(self.store, self.alertmanagers, self.wake, failed)
+        if self.sources:
+            addresses = dict.fromkeys(self.sources, self.args.prometheus)
+            addresses["exporter"] = ", ".join(self.args.exporter)
+            yield enrich.Enricher(
+                self.store, self.sources, lambda name: failures.labels(name).inc(), self.wake, addresses
+            )
+        if isinstance(self.transport, SlackApi):
+            if self.args.prometheus:
+                prometheus = _prometheus(self.args)
+                yield Charts(self.store, prometheus, self.transport.upload, self.instruments.count)
+            if self.buttons:
+                yield self._socket(self.transport)
+
+    def _socket(self, slack: SlackApi) -> Socket:
+        actions = Actions(
+            self.store,
+            self.audit,
+            self.alertmanagers,
+            self.clock,
+            self.wake,
+            lambda action, outcome: self.instruments.actions.labels(action, outcome).inc(),
+            frozenset(self.args.button_user),
+            settings.button_channels(self.args),
+        )
+        token = Secret(self.args.slack_app_token_file)
+        socket = Socket(token, self.args.slack_url, actions.do, slack.respond)
+        self.instruments.show_socket(socket.connected)
+        return socket
+
+    def senders(self) -> Iterator[Worker]:
+        """Yield the workers that deliver: to each channel, to each pager, and the weekly summary."""
+        evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
+        options = DeliveryOptions(Style(self.buttons, self.args.grafana), self.escalation, evidence_seconds)
+        store, clock, count = self.store, self.clock, self.instruments.count
+        for channel in sorted(settings.channels(self.args)):
+            yield DeliveryWorker(channel, store, self.transport, options, clock, random.Random(), count)  # noqa: S311
+        for pager in _pagers(self.args):
+            yield PagerWorker(pager, store, clock, random.Random(), evidence_seconds, count)  # noqa: S311
+        if self.args.weekly_summary:
+            # A webhook writes to its own channel only.
+            where = self.args.weekly_summary if self.transport.threads else self.channel_for("critical")
+            budgets = partial(_budgets, self.args)
+            week = (where, self.args.hours, store, self.transport, budgets, clock)
+            yield WeeklySummary(*week, random.Random(), count)  # noqa: S311
+
+
 def assemble(
     args: argparse.Namespace, address: tuple[str, int], data: Path, clock: Callable[[], float]
 ) -> Service:
@@ -90,77 +166,39 @@ def assemble(
         channel_for = partial(_same, channel_for("critical"))
     audit = Audit(data / AUDIT_FILE)
     store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
-    instruments = Instruments(store, clock)
     services: list[Service] = []
 
     def wake() -> None:
         for service in services:
             service.wake()
 
-    alertmanagers = Alertmanagers(
-        tuple(Alertmanager(_access(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager), store
+    parts = _Parts(
+        args=args,
+        clock=clock,
+        wake=wake,
+        channel_for=channel_for,
+        transport=transport,
+        audit=audit,
+        store=store,
+        instruments=Instruments(store, clock),
+        alertmanagers=Alertmanagers(
+            tuple(Alertmanager(_access(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager), store
+        ),
+        escalation=Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention)),
+        sources=evidence_sources(args, clock),
     )
-    escalation = Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention))
-    chores: list[Chore] = [HeartbeatWatch(store, args.heartbeat_timeout, wake)]
-    if escalation.after_seconds > 0:
-        chores.append(Escalator(store, escalation, channel_for, wake, audit.escalated))
-    if alertmanagers.each:
-        failed = instruments.enrichment_failures.labels("alertmanager").inc
-        chores.append(Reconciler(store, alertmanagers, wake, failed))
-    sources = evidence_sources(args, clock)
-    if sources:
-        addresses = dict.fromkeys(sources, args.prometheus) | {"exporter": ", ".join(args.exporter)}
-        counted = instruments.enrichment_failures
-        chores.append(
-            enrich.Enricher(store, sources, lambda name: counted.labels(name).inc(), wake, addresses)
-        )
-    buttons = isinstance(transport, SlackApi) and args.slack_app_token_file is not None
-    if isinstance(transport, SlackApi):
-        if args.prometheus:
-            chores.append(Charts(store, _prometheus(args), transport.upload, instruments.count))
-        if buttons:
-            actions = Actions(
-                store,
-                audit,
-                alertmanagers,
-                clock,
-                wake,
-                lambda action, outcome: instruments.actions.labels(action, outcome).inc(),
-                frozenset(args.button_user),
-                settings.button_channels(args),
-            )
-            token = Secret(args.slack_app_token_file)
-            socket = Socket(token, args.slack_url, actions.do, transport.respond)
-            instruments.show_socket(socket.connected)
-            chores.append(socket)
-    options = DeliveryOptions(
-        Style(buttons, args.grafana), escalation, enrich.BUDGET_SECONDS + TICK_SECONDS if sources else 0.0
-    )
-    workers = [
-        DeliveryWorker(channel, store, transport, options, clock, random.Random(), instruments.count)  # noqa: S311
-        for channel in sorted(settings.channels(args))
-    ]
-    senders: list[Worker] = [*workers]
-    senders += [
-        PagerWorker(pager, store, clock, random.Random(), options.evidence_seconds, instruments.count)  # noqa: S311
-        for pager in _pagers(args)
-    ]
-    if args.weekly_summary:
-        # A webhook writes to its own channel only.
-        where = args.weekly_summary if transport.threads else channel_for("critical")
-        week = (where, args.hours, store, transport, partial(_budgets, args), clock)
-        senders.append(WeeklySummary(*week, random.Random(), instruments.count))  # noqa: S311
+    chores, senders = list(parts.chores()), list(parts.senders())
     token_file = Secret(args.token_file) if args.token_file is not None else None
     webhook = Webhook(
         store,
-        instruments,
+        parts.instruments,
         clock,
         wake,
         token=token_file,
         ready=lambda: _not_ready(store),
     )
     server = listen(address, webhook, settings.server_certificates(args))
-    services.append(Service(store, server, senders, clock, chores, alertmanagers.listed))
+    services.append(Service(store, server, senders, clock, chores, parts.alertmanagers.listed))
     return services[0]
 
 
