@@ -84,6 +84,10 @@ class _Info:
     recorded: frozenset[int]
 
     @property
+    def slo(self) -> str:
+        return self.labels.get(names.SLO, "")
+
+    @property
     def fixed(self) -> Labels:
         """Labels of all series of the objective besides its name: a selector's, a tenant's."""
         own = _ABOUT | _OF_GROUP
@@ -141,66 +145,94 @@ def _read(
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    points = _points(period, (pause for found in pauses.values() for pause in found))
     sums = _Sums()
-    for at in points:
+    for at in _points(period, (pause for spans in pauses.values() for pause in spans)):
         sums.add(at, prometheus.instant(str(matchers.also(f'__name__=~"{"|".join(_READ)}"')), at))
-    length = round(period.end - period.start)
-    times = {
-        name: prometheus.instant(_steps(name, matchers, length), period.end)
-        for name in (names.UNKNOWN, names.SLI_EXCLUDED)
-    }
-    hourly = f"[{length}s:1h]"
-    sources = prometheus.instant(f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})", period.end)
-    errors = prometheus.instant(f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})", period.end)
-    # Without the very start, at which the tile before ends: in Prometheus 2 a range has both its ends.
-    written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{1000 * length - 1}ms]"
-    changes = prometheus.instant(f"sum without ({names.CORRECTION}) (sum_over_time({written}))", period.end)
+    records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
-        labels, fixed = info.labels, set(info.fixed)
-        slo = labels.get(names.SLO, "")
-
-        def mine(
-            samples: Iterable[Sample], slo: str = slo, fixed: set[tuple[str, str]] = fixed
-        ) -> list[Sample]:
-            return [
-                one
-                for one in samples
-                if one.labels.get(names.SLO) == slo and fixed <= set(one.labels.items())
-            ]
-
-        unknown, served = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
-        for one in mine(times[names.UNKNOWN]):
-            # Two reasons may hold at once: the longer one is what is surely unknown.
-            unknown[_group(one)] = max(unknown[_group(one)], one.value * STEP_SECONDS)
-        for one in mine(sources):
-            served[_group(one)].add(one.labels.get(names.SOURCE, ""))
-        stated = {_group(one): one.value for one in mine(errors)}
-        corrected = {(_group(one), one.labels.get(names.EVENT)): one.value for one in mine(changes)}
+        own = records.of(info)
         yield RecordedObjective(
-            slo,
-            labels.get(names.INDICATOR, ""),
-            labels.get(names.OWNER, ""),
-            labels.get("description", ""),
-            labels.get("window", ""),
-            zone,
-            period,
-            pauses[info],
-            {
-                one.labels.get(names.REASON, ""): one.value * STEP_SECONDS
-                for one in mine(times[names.SLI_EXCLUDED])
-            },
-            tuple(
-                replace(
-                    found,
-                    error=max(0.0, found.error + corrected.get((group, names.ERROR), 0.0)),
-                    total=max(0.0, found.total + corrected.get((group, names.TOTAL), 0.0)),
-                    unknown_seconds=unknown[group],
-                    sources=tuple(sorted(served[group] - {""})),
-                    estimate_error=stated.get(group),
+            slo=info.slo,
+            indicator=info.labels.get(names.INDICATOR, ""),
+            owner=info.labels.get(names.OWNER, ""),
+            description=info.labels.get("description", ""),
+            window=info.labels.get("window", ""),
+            timezone=zone,
+            period=period,
+            pauses=pauses[info],
+            excluded=own.excluded_seconds(),
+            groups=own.completed(sums.of(info.slo, set(info.fixed), period, pauses[info])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Samples beside the running sums, over a period: of many objectives, or of one."""
+
+    unknown: Sequence[Sample]
+    excluded: Sequence[Sample]
+    sources: Sequence[Sample]
+    estimate_errors: Sequence[Sample]
+    corrections: Sequence[Sample]
+
+    @classmethod
+    def queried(cls, prometheus: Prometheus, period: Period, matchers: Matchers) -> _Records:
+        """Query them for all objectives that the matchers choose. Raises PrometheusError."""
+        length = round(period.end - period.start)
+        hourly = f"[{length}s:1h]"
+        # Without the very start, at which the tile before ends: in Prometheus 2 a range has both its ends.
+        written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{1000 * length - 1}ms]"
+        queries = (
+            _steps(names.UNKNOWN, matchers, length),
+            _steps(names.SLI_EXCLUDED, matchers, length),
+            f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
+            f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
+            f"sum without ({names.CORRECTION}) (sum_over_time({written}))",
+        )
+        return cls(*(prometheus.instant(query, period.end) for query in queries))
+
+    def of(self, info: _Info) -> _Records:
+        """Return those of one objective."""
+        fixed = {(names.SLO, info.slo), *info.fixed}
+        return _Records(
+            *(
+                [sample for sample in samples if fixed <= set(sample.labels.items())]
+                for samples in (
+                    self.unknown,
+                    self.excluded,
+                    self.sources,
+                    self.estimate_errors,
+                    self.corrections,
                 )
-                for group, found in sums.of(slo, fixed, period, pauses[info])
-            ),
+            )
+        )
+
+    def excluded_seconds(self) -> dict[str, float]:
+        """Return the excluded time by reason."""
+        return {sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS for sample in self.excluded}
+
+    def completed(self, groups: Iterable[tuple[Labels, RecordedGroup]]) -> tuple[RecordedGroup, ...]:
+        """Return an objective's groups, corrected, with their unknown time, sources and error of estimates."""
+        unknown, sources = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
+        for sample in self.unknown:
+            # Two reasons may hold at once: the longer one is what is surely unknown.
+            unknown[_group(sample)] = max(unknown[_group(sample)], sample.value * STEP_SECONDS)
+        for sample in self.sources:
+            sources[_group(sample)].add(sample.labels.get(names.SOURCE, ""))
+        errors = {_group(sample): sample.value for sample in self.estimate_errors}
+        corrected = {
+            (_group(sample), sample.labels.get(names.EVENT)): sample.value for sample in self.corrections
+        }
+        return tuple(
+            replace(
+                counted,
+                error=max(0.0, counted.error + corrected.get((group, names.ERROR), 0.0)),
+                total=max(0.0, counted.total + corrected.get((group, names.TOTAL), 0.0)),
+                unknown_seconds=unknown[group],
+                sources=tuple(sorted(sources[group] - {""})),
+                estimate_error=errors.get(group),
+            )
+            for group, counted in groups
         )
 
 
