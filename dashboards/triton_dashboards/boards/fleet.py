@@ -13,6 +13,7 @@ from triton_dashboards.values import (
     Dashboard,
     Display,
     Key,
+    Link,
     Panel,
     Query,
     Row,
@@ -96,35 +97,10 @@ def dashboard(options: Options) -> Dashboard:
 
 
 def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
-    firing = f'ALERTS{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
     to_servers = (shared.to(shared.SERVER, "Servers and exporters", "cluster", "job"),)
     to_objectives = (shared.to(shared.SLO, "Objectives", "model"),)
     return (
-        Stat(
-            "Servers down",
-            "Servers that do not answer, and exporters that Prometheus cannot reach.",
-            or_zero(fleet.down(), f"max({fleet.servers('up')})"),
-            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
-        ),
-        Stat(
-            "Not ready",
-            "Model versions, counted on each server, that should serve and do not.",
-            or_zero(fleet.not_ready(), fleet.alive()),
-            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
-            reads=state.MODEL_NOT_READY_SINCE,
-        ),
-        Stat(
-            "Alerts firing",
-            "Critical and warning alerts of this stack, over all models. Metric: `ALERTS`.",
-            or_zero(f"count({firing})", fleet.alive()),
-            Display(
-                thresholds=(Threshold("green"), Threshold("orange", 1)),
-                decimals=0,
-                no_value="No exporter",
-                links=(shared.to(shared.ON_CALL, "On call"),),
-            ),
-            reads=(),
-        ),
+        *_broken(fleet, to_servers),
         Stat(
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
@@ -156,6 +132,37 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             fleet.model.queue_share(),
             replace(reading.queue_share(fleet.tuning), links=to_objectives),
             reads=model_traffic("queue_seconds"),
+        ),
+    )
+
+
+def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
+    firing = f'ALERTS{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
+    return (
+        Stat(
+            "Servers down",
+            "Servers that do not answer, and exporters that Prometheus cannot reach.",
+            or_zero(fleet.down(), f"max({fleet.servers('up')})"),
+            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
+        ),
+        Stat(
+            "Not ready",
+            "Model versions, counted on each server, that should serve and do not.",
+            or_zero(fleet.not_ready(), fleet.alive()),
+            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
+            reads=state.MODEL_NOT_READY_SINCE,
+        ),
+        Stat(
+            "Alerts firing",
+            "Critical and warning alerts of this stack, over all models. Metric: `ALERTS`.",
+            or_zero(f"count({firing})", fleet.alive()),
+            Display(
+                thresholds=(Threshold("green"), Threshold("orange", 1)),
+                decimals=0,
+                no_value="No exporter",
+                links=(shared.to(shared.ON_CALL, "On call"),),
+            ),
+            reads=(),
         ),
     )
 

@@ -99,12 +99,17 @@ def dashboard(options: Options) -> Dashboard:
 
 
 def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
-    present = f"max({gpus.chosen(gpu.INFO)})"
-    age = signals.GPU_DATA_AGE.tuned(gpus.tuning)
-    hardware = gpus.chosen(gpu.XID_ERRORS, _HARDWARE)
-    uncorrected = gpus.chosen(gpu.ECC_ERRORS, 'type="uncorrected"')
-    slowed = gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)
+    return (*_broken_gpus(gpus), *_highest_loads(gpus))
+
+
+def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
     faults = reading.FAULTS.when_empty(_ABSENT)
+    slowed = f"count(max {_BY_GPU} ({gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)}) == 1)"
+
+    def errors(title: str, about: str, metric: Metric, matcher: str) -> Stat:
+        increase = f"sum(increase({gpus.chosen(metric, matcher)}[$__range]))"
+        return Stat(title, about, [Query(increase, instant=True)], faults, sparkline=False)
+
     return (
         Stat(
             "GPUs seen",
@@ -112,22 +117,17 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
             reading.COUNT.when_empty(_NO_GPU),
         ),
-        *(
-            Stat(
-                title,
-                lead,
-                [Query(f"sum(increase({errors}[$__range]))", instant=True)],
-                faults,
-                sparkline=False,
-            )
-            for title, lead, errors in (
-                ("Hardware XIDs", "Errors in the time range that need a reset or a new card.", hardware),
-                (
-                    "Memory errors",
-                    "Memory errors in the time range that could not be corrected.",
-                    uncorrected,
-                ),
-            )
+        errors(
+            "Hardware XIDs",
+            "Errors in the time range that need a reset or a new card.",
+            gpu.XID_ERRORS,
+            _HARDWARE,
+        ),
+        errors(
+            "Memory errors",
+            "Memory errors in the time range that could not be corrected.",
+            gpu.ECC_ERRORS,
+            'type="uncorrected"',
         ),
         Stat(
             "Remaps failed",
@@ -138,10 +138,16 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
         Stat(
             "Slowed by heat",
             "GPUs whose clocks are held down by heat or by the power supply now.",
-            or_zero(f"count(max {_BY_GPU} ({slowed}) == 1)", present),
+            or_zero(slowed, f"max({gpus.chosen(gpu.INFO)})"),
             replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
             reads=gpu.THROTTLE_REASON,
         ),
+    )
+
+
+def _highest_loads(gpus: _Gpus) -> tuple[Panel, ...]:
+    age = signals.GPU_DATA_AGE.tuned(gpus.tuning)
+    return (
         Stat(
             "Fullest memory",
             "The highest share of memory in use on one GPU.",
