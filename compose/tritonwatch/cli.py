@@ -68,34 +68,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="example: tritonwatch demo --once",
     )
     parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
-    verb: Verb | None = None
-    chosen_parser = parser
     if chosen and chosen not in VERBS:
         message = f"no command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
         print(f"tritonwatch: {message} (see tritonwatch --help)", file=sys.stderr)
         return 2
-    for name, summary in VERBS.items():
-        if name == chosen:
-            try:
-                verb = _load(name)
-            except ModuleNotFoundError as error:
-                print(
-                    f"tritonwatch {name}: the package {error.name!r} is not installed; "
-                    "try: pip install 'tritonwatch[all]'",
-                    file=sys.stderr,
-                )
-                return 2
-            chosen_parser = subparsers.add_parser(
-                name,
-                help=summary,
-                description=f"{summary[0].upper()}{summary[1:]}.",
-                epilog=f"example: {verb.EXAMPLE}",
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
-            verb.configure(chosen_parser)
-        else:
-            subparsers.add_parser(name, help=summary)
+    try:
+        verb = _load(chosen) if chosen else None
+    except ModuleNotFoundError as error:
+        print(
+            f"tritonwatch {chosen}: the package {error.name!r} is not installed; "
+            "try: pip install 'tritonwatch[all]'",
+            file=sys.stderr,
+        )
+        return 2
+    chosen_parser = _add_verbs(parser, chosen, verb)
     try:
         chosen_parser.refuse_unknown(argv)
         args, unknown = parser.parse_known_args(argv)
@@ -113,6 +99,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines = f"tritonwatch {chosen}: {message}".split("\n")
             print("\n".join(map(printable, lines)), file=sys.stderr)
         return error.code
+
+
+def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
+    """Return the parser of the chosen verb, or `parser` itself without one; of the others, it lists the names."""
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB")
+    for name, summary in VERBS.items():
+        if name != chosen or verb is None:
+            subparsers.add_parser(name, help=summary)
+            continue
+        parser = subparsers.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"example: {verb.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.configure(parser)
+    return parser
 
 
 def installed_version() -> str:

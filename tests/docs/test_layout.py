@@ -56,6 +56,20 @@ def test_a_class_name_occurs_once_in_a_package(package: Path) -> None:
     assert [] == [name for name, count in names.items() if count > 1]
 
 
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_function_has_at_most_60_lines(package: Path) -> None:
+    """A function fits on a screen."""
+    long = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": lines
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or 0) - node.lineno + 1) > 60
+    }
+
+    assert {} == long
+
+
 def test_one_module_queries_prometheus() -> None:
     """Timeouts, credentials, TLS and error messages of queries are written once, over the library's public part."""
     query = re.compile(r"prometheus_api_client|api/v1/query|_connect\._")

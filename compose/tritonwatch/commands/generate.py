@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -79,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
+    _add_receivers(add)
+    add_runbook_url(add)
+    add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
+
+
+def _add_receivers(add: Callable[..., None]) -> None:
+    """Declare where Alertmanager sends notifications, and when; `add` is from `adder`."""
     add(
         "--webhook-url URL",
         f"address of the bridge, to which Alertmanager sends its notifications (default: {_DEFAULTS.webhook_url})",
@@ -118,8 +125,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         checked(ticket_hours),
         default="",
     )
-    add_runbook_url(add)
-    add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
 
 
 def _target(text: str) -> tuple[str, str]:
