@@ -348,7 +348,7 @@ def test_handing_back_starts_the_escalation_again(place: Place) -> None:
         place.clock.now += after
         escalate(place.clock())
         place.send()
-        calls.append(sum("<!subteam^S0ONCALL>" in m.shown for m in place.workspace.roots()))
+        calls.append(sum("<!subteam^S0ONCALL>" in m.shown_over_time[0] for m in place.workspace.roots()))
         if press:
             place.press(press, number=str(after))
 

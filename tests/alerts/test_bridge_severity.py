@@ -68,8 +68,8 @@ class Bridge:
         Escalator(self.store, HOW, self.channels.__getitem__, lambda: None)(self.clock())
         self.send()
 
-    def acknowledge(self) -> None:
-        self.actions.do(Press(f"{self.clock()}", "acknowledge", "", self.incident.name, "U0ANA"))
+    def press(self, action: str) -> None:
+        self.actions.do(Press(f"{self.clock()}", action, "", self.incident.name, "U0ANA"))
         self.send()
 
     @property
@@ -123,7 +123,7 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
 def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
     """The escalation starts with the page, not with the ticket that was there for hours."""
     bridge.take_in("ticket")
-    bridge.acknowledge()
+    bridge.press("acknowledge")
     bridge.wait(7200)
     bridge.take_in("ticket", "page")
     escalated = []
@@ -140,7 +140,7 @@ def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bri
     """A page that flaps inside an acknowledged incident pages nobody again."""
     bridge.take_in("ticket")
     bridge.take_in("ticket", "page")
-    bridge.acknowledge()
+    bridge.press("acknowledge")
     seen = len(bridge.in_channel(PAGES))
     bridge.take_in("ticket", ended=("page",))
     bridge.take_in("ticket", "page-2")
@@ -162,10 +162,43 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
     assert all("Recovered" in bridge.workspace.thread(root)[-1].text for root in roots)
 
 
+def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge: Bridge) -> None:
+    """Its readers may see no other message: who comes late must not look for a page that has ended."""
+    bridge.take_in("ticket", "page")
+    bridge.wait(901)
+    (escalation,) = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
+    shown = [escalation.text]
+    bridge.take_in("ticket", ended=("page",))
+    shown.append(escalation.text)
+    bridge.take_in("ticket", "page-2")
+    shown.append(escalation.text)
+    bridge.take_in(ended=("ticket", "page-2"))
+    shown.append(escalation.text)
+
+    assert [True, False, False, False] == [HOW.mention in text for text in shown]
+    assert [False, True, False, False] == ["continues as a ticket" in text for text in shown]
+    assert ["🔴", "🟠", "🔴", "🟢"] == [text.splitlines()[1][0] for text in shown]
+    assert all("|thread>" in text for text in shown)
+
+
+def test_each_escalation_of_an_incident_shows_its_end(bridge: Bridge) -> None:
+    """An acknowledgement was withdrawn and help was called again: the first call must not stay red."""
+    bridge.take_in("page")
+    bridge.wait(901)
+    bridge.press("acknowledge")
+    bridge.press("release")
+    bridge.wait(901)
+    escalations = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
+    bridge.take_in(ended=("page",))
+
+    assert 2 == len(escalations)
+    assert ["🟢", "🟢"] == [one.text.splitlines()[1][0] for one in escalations]
+
+
 def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:
     """Nobody needs to be called; if it fires again, the incident is raised."""
     bridge.take_in("ticket")
-    bridge.acknowledge()
+    bridge.press("acknowledge")
     bridge.take_in("ticket", ended=("page",))
     before = bridge.incident.acknowledged
     bridge.clock.now += 60

@@ -169,8 +169,8 @@ def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, n
             transport.post(sent.channel, message.reply(resolved, events), f"{name}-r", sent.ts)
             transport.edit(sent.channel, sent.ts, message.root(resolved, message.Style(), now))
     if transport.threads and channel == (args.escalate_to or settings.channel_for(args)("critical")):
-        escalation = message.escalation(opened, "", args.escalate_after, "", now)
-        transport.post(channel, escalation, f"{name}-e")
+        escalated = opened.model_copy(update={"escalated_at": now})
+        transport.post(channel, message.escalation(escalated, "", args.escalate_after, "", now), f"{name}-e")
     if channel == args.weekly_summary:
         end = datetime.fromtimestamp(now, args.hours.zone)
         transport.post(channel, summarize([], end, args.hours, []).message(), f"{name}-w")

@@ -172,15 +172,27 @@ def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
-    """Call for help while nobody has acknowledged it. `mention` is Slack markup from the configuration."""
+    """Call for help while nobody has acknowledged a page; show what became of it when that has changed.
+
+    `mention` is Slack markup from the configuration.
+    """
     where = f" ({link(permalink, 'thread')})" if permalink else ""
-    call, fires = (f"{mention} ", "firing since") if incident.open else ("", "fired")
-    body = (
-        f"{call}*Nobody has acknowledged this for {duration(after)}*{where}\n"
-        f"{prose(headline(incident), 500)}\n"
-        f"{fires} {slack_time(incident.since)}, incident `{incident.name}`"
-    )
-    return Message(body, (section(body.strip()),))
+    is_page = incident.open and incident.severity == "critical"
+    calls = is_page and incident.acknowledged is None and incident.escalated_at is not None
+    fires = "firing since" if incident.open else "fired"
+    lines = [
+        f"{mention} *Nobody has acknowledged" if calls else "*Nobody had acknowledged",
+        f" this for {duration(after)}*{where}\n",
+        f"{prose(headline(incident), 500)}\n",
+        f"{fires} {slack_time(incident.since)}, incident `{incident.name}`",
+    ]
+    body = "".join(lines).strip()
+    if incident.open and not is_page:
+        state = "as a ticket" if incident.severity == "warning" else WORD[incident.severity]
+        body += f"\nThe page has ended; the incident continues {state}"
+    elif incident.acknowledged is not None:
+        body += f"\n{next(_acknowledged(incident))}"
+    return Message(body, (section(body),))
 
 
 def _summary(member: Member) -> str:

@@ -141,7 +141,7 @@ def _post(one: Delivery, waiting: Sequence[Delivery]) -> Op:
         ended = [each for each in waiting if each.digest == one.digest and each.closed_at is not None]
         chosen = tuple(each for each in ended if _only_digested(each))[:DIGEST_LINES]
         return Op("digest", _name(), chosen, one.digest, waiting=len(chosen))
-    if one.role == "escalation":
+    if one.is_escalation:
         return Op("escalation", _name(), (one,))
     return Op("reply", _name(), (one,), one.root_ts) if one.root_ts else Op("root", _name(), (one,))
 
@@ -164,12 +164,10 @@ def _only_digested(one: Delivery) -> bool:
 
 
 def _wants_post(one: Delivery) -> bool:
-    return not one.root_ts if one.role == "escalation" else one.posted_seq < one.last_seq
+    return not one.root_ts if one.is_escalation else one.posted_seq < one.last_seq
 
 
 def _wants_edit(one: Delivery) -> bool:
-    if one.role == "escalation" and one.closed_at is None:
-        return False  # it is edited once, when the incident ends
     return bool(one.root_ts) and one.shown_version < one.version and not one.inflight
 
 
@@ -188,7 +186,7 @@ def _awaits_evidence(
 
 def _decided_at(one: Delivery) -> float:
     """When the incident opened, became more urgent or ended: a message about that is worth waiting for evidence."""
-    if one.role == "escalation" or (one.root_ts and one.closed_at is None and one.raised_at is None):
+    if one.is_escalation or (one.root_ts and one.closed_at is None and one.raised_at is None):
         return 0.0
     return max(one.opened_at, one.raised_at or 0.0, one.closed_at or 0.0)
 
@@ -199,7 +197,7 @@ def _turn(one: Delivery) -> tuple[int, int, bool, float]:
         turn = 0
     elif one.severity == 0 and one.raised_at is not None:
         turn = 1
-    elif one.role == "escalation":
+    elif one.is_escalation:
         turn = 2
     else:
         turn = 5 if _only_digested(one) and one.closed_at is not None else 3 if _is_decisive(one) else 4

@@ -168,11 +168,7 @@ class DeliveryWorker:
         one = op.first
         self.edit_at = now + EDIT_SPACING_SECONDS
         incident = self._incident(one)
-        body = (
-            self._escalation(op, incident, now)
-            if one.role == "escalation"
-            else self._root(one, incident, now)
-        )
+        body = self._escalation(op, incident, now) if one.is_escalation else self._root(one, incident, now)
         self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
         self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")

@@ -47,6 +47,10 @@ class Delivery:
     raised_at: float | None
     """When the incident became more urgent, where this channel was not sent that yet."""
 
+    @property
+    def is_escalation(self) -> bool:
+        return self.role.startswith("escalation")
+
 
 _SELECT = """
 SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
@@ -101,11 +105,17 @@ class Outbox:
 
     def add(self, number: int, channel: str, role: str = "main", pending_since: float | None = None) -> None:
         """Send an incident to a channel too; an escalation to the same channel is a new message each time."""
-        self.database.run(
-            "INSERT INTO deliveries (incident, channel, role, pending_since) VALUES (?, ?, ?, ?) ON CONFLICT "
-            "DO UPDATE SET root_ts = '', pending_since = excluded.pending_since WHERE role = 'escalation'",
-            *(number, channel, role, pending_since),
-        )
+        with self.database.transaction():
+            # The message of an earlier escalation is still edited.
+            self.database.run(
+                "UPDATE deliveries SET role = 'escalation ' || id "
+                "WHERE incident = ? AND channel = ? AND role = ? AND role = 'escalation' AND root_ts != ''",
+                *(number, channel, role),
+            )
+            self.database.run(
+                "INSERT OR IGNORE INTO deliveries (incident, channel, role, pending_since) VALUES (?, ?, ?, ?)",
+                *(number, channel, role, pending_since),
+            )
 
     def queue(self, number: int, events: Sequence[Event]) -> None:
         """Queue what happened to an incident, for a second channel too where it became more urgent."""
@@ -123,10 +133,8 @@ class Outbox:
         """Deliveries of a channel that have something to send, oldest first."""
         rows = self.database.rows(
             f"{_SELECT} WHERE d.channel = ? AND (d.inflight != '' "
-            "OR (d.role = 'escalation' AND (d.root_ts = '' "
-            "OR (i.closed_at IS NOT NULL AND d.shown_version < i.version))) "
-            "OR (d.role = 'main' AND (d.posted_seq < i.last_seq "
-            "OR (d.root_ts != '' AND d.shown_version < i.version)))) ORDER BY d.id",
+            "OR CASE d.role WHEN 'main' THEN d.posted_seq < i.last_seq ELSE d.root_ts = '' END "
+            "OR (d.root_ts != '' AND d.shown_version < i.version)) ORDER BY d.id",
             channel,
         )
         return [Delivery(*row) for row in rows]
