@@ -24,6 +24,7 @@ from support.browser import LOOKS, browsing, looking
 from support.history import END
 from support.loopback import served
 from support.tools import ROOT
+from support.web_fleet import text_of
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
@@ -149,17 +150,12 @@ def _shown(site: str, path: str, **parameters: object) -> str:
     return response.text
 
 
-def _words(page: str) -> str:
-    """The text of a page, in a line."""
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
-
-
 @pytest.mark.real
 def test_a_model_has_its_states_and_its_loads(site: str) -> None:
     """A load with its duration, a failed one with its reason, and the states as a picture with words."""
     page = _shown(site, "/model", model="ranker", last="6h")
 
-    text = _words(page)
+    text = text_of(page)
     # The states are read every 90 seconds.
     loaded = re.search(r"2025-10-09 06:1(\d):\d\d UTC version 1 on triton-0:9400 loaded 34\.5 s", text)
     assert loaded is not None
@@ -180,7 +176,7 @@ def test_a_model_has_the_state_that_status_has(
 
     page = _shown(site, "/model", model="ranker")
     assert [row["state"] for row in rows] == re.findall(r'<tr data-state="([^"]*)"', page)
-    text = _words(page)
+    text = text_of(page)
     assert "Requests per second 12 " in text
     assert "Failed 25.00 %" in text
     assert "compute infer 25 ms 62.5 %" in text
@@ -246,7 +242,7 @@ def test_every_page_over_time_reads_the_same_parameter(
     """`last` is the length of time, an empty one is the usual one, and any other is refused with the choices."""
     refused = _answered(site, path, last="3y", **group)
 
-    assert f"last: '3y' is not one of {choices}" in _words(refused.text)
+    assert f"last: '3y' is not one of {choices}" in text_of(refused.text)
     assert 400 == refused.status_code
     usual = _shown(site, path, last="", **group)
     assert usual != _shown(site, path, last="1d" if path != "/objective" else "1h", **group)
@@ -266,11 +262,11 @@ def test_incidents_are_those_of_the_bridge(
     for one in printed:
         assert f"/incident?id={one['incident']}" in html.unescape(page)
     assert 3 == page.count("<tr>") - 1
-    assert "firing for 30 min" in _words(page)
-    assert "bert" not in _words(_shown(site, "/incidents", last="7d"))
+    assert "firing for 30 min" in text_of(page)
+    assert "bert" not in text_of(_shown(site, "/incidents", last="7d"))
     assert 1 == _shown(site, "/incidents", last="30d", kind="ticket").count("<tr>") - 1
     assert 1 == _shown(site, "/incidents", last="30d", state="firing").count("<tr>") - 1
-    one = _words(_shown(site, "/incident", id=printed[1]["incident"]))
+    one = text_of(_shown(site, "/incident", id=printed[1]["incident"]))
     assert "lasted 10 min" in one
     assert "acknowledged by nobody" in one
     assert before == (bridge / DATABASE_FILE).read_bytes()
@@ -287,7 +283,7 @@ def test_a_bridge_that_cannot_be_read_is_a_banner(prometheus: str, tmp_path: Pat
         (tmp_path, "cannot be read"),
     ):
         with _pages(prometheus, folder) as url:
-            assert words in _words(_shown(url, "/incidents"))
+            assert words in text_of(_shown(url, "/incidents"))
 
 
 @pytest.mark.real
@@ -308,10 +304,10 @@ def test_a_bridge_on_another_machine_is_read_at_its_address(
             assert 3 == there.count("<tr>") - 1
         token.write_text("wrong")
         with _pages(prometheus, address) as remote:
-            assert "refuses the token (HTTP 401)" in _words(_shown(remote, "/incidents"))
+            assert "refuses the token (HTTP 401)" in text_of(_shown(remote, "/incidents"))
     store.close()
     with _pages(prometheus, address) as remote:
-        assert "is not reachable" in _words(_shown(remote, "/incidents"))
+        assert "is not reachable" in text_of(_shown(remote, "/incidents"))
 
 
 def test_incidents_that_were_read_stay_under_a_banner() -> None:
@@ -360,13 +356,13 @@ def test_what_if_shows_the_budget_the_alerts_and_the_doubts(site: str) -> None:
     """At half a second a fifth failed for an hour of twelve: 1.7 budgets of 1 %, and pages of all policies."""
     page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", models="ranker")
 
-    text = _words(page)
+    text = text_of(page)
     assert "1 group from 2025-10-08 21:0" in text
     assert "1 would have spent its budget." in text
     assert re.search(r"ranker version 1 99\.00% 500ms 7,\d\d\d of 43\d,\d\d\d 1\.6\dx spent", text)
     assert re.search(r"tritonwatch 1 \d sloth 1 \d pyrra [12] \d", text)
     assert "there is data of 12h, and the window has 30d" in text
-    assert "100.0%" in _words(_shown(site, "/what-if", base="latency", history="1d", models="ranker"))
+    assert "100.0%" in text_of(_shown(site, "/what-if", base="latency", history="1d", models="ranker"))
 
 
 @pytest.mark.real
@@ -378,7 +374,7 @@ def test_thresholds_to_choose_are_bounds_of_the_buckets(site: str) -> None:
     assert ["500ms", "1s", "2s"] == re.findall(r'<option value="([^"]*)"', thresholds[0])
 
     between = _answered(site, "/what-if", base="latency", history="1d", threshold="700ms").text
-    assert "Prometheus has no series" in _words(between)
+    assert "Prometheus has no series" in text_of(between)
 
 
 @pytest.mark.real
@@ -405,7 +401,7 @@ def test_the_objective_is_one_that_check_accepts(
     """The text of the page is a file: `check` finds no mistake, and it is the objective that was asked for."""
     page = _shown(site, "/what-if", history="1d", **changes)
     text = re.search(r'<code id="yaml">(.*?)</code>', page, re.S)
-    assert text is not None, _words(page)
+    assert text is not None, text_of(page)
     file = tmp_path / "objective.yaml"
     file.write_text(html.unescape(text[1]))
 
@@ -423,7 +419,7 @@ def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
     """The form stays as it was typed, and no result of another objective stands below it."""
     page = _shown(site, "/what-if", base="latency", history="1d", target="101", window="8 days")
 
-    text = _words(page)
+    text = text_of(page)
     assert "a target must be between 0% and 100%" in text
     assert "window" in text.split("a target must be")[1]
     assert 'value="101"' in page
@@ -449,7 +445,7 @@ def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, 
 def test_without_prometheus_nothing_is_claimed(path: str) -> None:
     """A banner, and no sentence that takes what could not be read for what is not there."""
     with _pages("http://127.0.0.1:9") as url:
-        text = _words(requests.get(f"{url}{path}", timeout=20).text)
+        text = text_of(requests.get(f"{url}{path}", timeout=20).text)
 
     assert "is not reachable" in text
     assert "Nothing has been read yet" in text
@@ -479,7 +475,7 @@ def test_a_link_to_what_if_chooses_one_model(model: str) -> None:
 @pytest.mark.real
 def test_an_objective_that_is_not_known_is_named(site: str) -> None:
     """A link from an objective of other files does not show another objective in silence."""
-    page = _words(_shown(site, "/what-if", base="other", history="1d"))
+    page = text_of(_shown(site, "/what-if", base="other", history="1d"))
 
     assert "There is no objective other here" in page
 

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+import requests
 from numpy.typing import NDArray
+from playwright.sync_api import Browser
 
-from support import history
+from support import history, web_fleet
 from support.bridge_simulation import body_of
+from support.browser import LOOKS, browsing, looking
 from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
 from tritonwatch.cli import main
 from tritonwatch.commands import report
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.sources import Sources
 
 STEP = 300
 AGE = 7
@@ -41,6 +49,8 @@ def unix(text: str, zone: str = "UTC") -> float:
 FIRST = unix("2025-08-29")
 LAST = unix("2025-10-03")
 START, END = unix("2025-09-01"), unix("2025-10-01")
+PICTURES = os.environ.get("TRITONWATCH_PICTURES")
+"""A folder to which pictures of the page are written, if it is set."""
 TIMES = np.arange(FIRST, LAST + 1, STEP)
 
 
@@ -490,3 +500,149 @@ def test_the_page_names_every_field(objectives: Mapping[str, Any]) -> None:
     fields = {field for one in objectives.values() for field in (*one, *one["groups"][0])}
 
     assert [] == sorted(field for field in fields if f"`{field}`" not in PAGE)
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bridge")
+    recorded_by_a_bridge(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(prometheus: str, bridge: Path) -> Iterator[str]:
+    with (
+        Prometheus(Access(prometheus)) as client,
+        web_fleet.served(Sources(Reader(client, 15.0), bridge_data=bridge)) as url,
+    ):
+        yield url
+
+
+def shown(site: str, path: str = "/report", code: int = 200, **parameters: str) -> str:
+    response = requests.get(site + path, params=parameters, timeout=20)
+
+    assert code == response.status_code, response.text
+    return response.text
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("owner", ["", "ads"])
+def test_the_page_and_its_files_are_the_report(
+    site: str, prometheus: str, bridge: Path, owner: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Page, Markdown and JSON have the sections, rows and values of `tritonwatch report`; only its time differs."""
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--bridge-data", str(bridge)]
+    chosen = {"period": "2025-09", "owner": owner}
+    words += ["--owner", owner] if owner else []
+    assert 0 == main([*words, "--format", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert 0 == main(words)
+    printed = capsys.readouterr().out
+
+    from_page = json.loads(shown(site, "/api/report", **chosen))
+    ignored = {"at": 0, "incidents_known_from": 0}
+    assert document | ignored == from_page | ignored
+    without_time = "made |The bridge no longer"
+    lines = [
+        [line for line in text.splitlines() if not any(one in line for one in without_time.split("|"))]
+        for text in (printed, shown(site, "/report.md", **chosen))
+    ]
+    assert lines[0] == lines[1]
+    markup = shown(site, **chosen)
+    page = web_fleet.text_of(markup)
+    for heading in ("Summary", "Objectives of ads", "Groups that missed their target", "Incidents"):
+        assert heading in page
+    assert "maintained ✓ met 99.9" in page
+    assert bool(owner) == ('href="/?slo=calendar"' not in markup)
+    for text in ("3 ✓ met", "1 ✖ missed") if not owner else ("1 ✓ met", "0 ✖ missed"):
+        assert text in page
+
+
+@pytest.mark.real
+def test_further_viewers_of_a_report_cost_prometheus_nothing(prometheus: str) -> None:
+    """Another owner and another form send no query; the first costs a dozen, and more for pauses and time zones."""
+    with Prometheus(Access(prometheus)) as client, web_fleet.served(Sources(Reader(client, 15.0))) as url:
+        counts = []
+        for path, owner in (("/report", ""), ("/report", "ads"), ("/report.md", ""), ("/api/report", "")):
+            before = web_fleet.queries(prometheus)
+            shown(url, path, period="2025-09", owner=owner)
+            counts.append(web_fleet.queries(prometheus) - before)
+
+    assert 0 < counts[0] <= 25
+    assert [0, 0, 0] == counts[1:]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("parameters", "code", "words"),
+    [
+        ({"period": "september"}, 400, "'september' is not a period"),
+        ({"period": "2999-01"}, 400, "it has not begun"),
+        ({"timezone": "Mars/Base"}, 400, "timezone"),
+        ({"period": "2025-09", "owner": "asd"}, 404, "did you mean ads?"),
+        ({"period": "2025-05"}, 404, "no record of any objective in 2025-05"),
+    ],
+)
+def test_a_report_that_there_is_not_has_a_reason(
+    site: str, parameters: dict[str, str], code: int, words: str
+) -> None:
+    """In the address: a wrong period, time zone or owner, and a month without records."""
+    assert words in web_fleet.text_of(shown(site, code=code, **parameters))
+    assert words in web_fleet.text_of(shown(site, "/api/report", code=code, **parameters))
+
+
+def test_without_prometheus_a_report_claims_nothing() -> None:
+    """A banner, and neither a table nor a sentence that nothing was recorded."""
+    with (
+        Prometheus(Access("http://127.0.0.1:9")) as client,
+        web_fleet.served(Sources(Reader(client, 15.0))) as url,
+    ):
+        text = web_fleet.text_of(shown(url))
+        assert "is not reachable" in shown(url, "/api/report", code=503)
+
+    assert "Nothing has been read yet" in text
+    assert "Summary" not in text
+    assert "no record" not in text
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, or the test is skipped."""
+    with browsing() as found:
+        yield found
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("look", LOOKS)
+def test_everybody_can_read_the_report(browser: Browser, site: str, look: str) -> None:
+    """axe-core finds nothing serious, nothing is wider than the window, and a hostile name is text."""
+    with looking(browser, look) as seen:
+        page = seen.open(f"{site}/report?period=2025-09")
+        if PICTURES:
+            page.screenshot(path=Path(PICTURES) / f"web-report-{look}.png")
+
+        assert [] == seen.complaints
+        assert [] == seen.barriers()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.real
+def test_the_report_is_chosen_and_printed_without_javascript(browser: Browser, site: str) -> None:
+    """The form has months, quarters and owners; on paper there are the tables, and nothing to click."""
+    with looking(browser, java_script_enabled=False) as seen:
+        page = seen.open(f"{site}/report?{urlencode({'period': '2025-09', 'at': '2025-11-02T00:00Z'})}")
+        page.get_by_label("Owner").select_option("search")
+        page.get_by_label("Period").select_option("2025-Q3")
+        page.get_by_role("button", name="Show").click()
+
+        assert "Objectives of 2025-Q3" == page.locator("h1").inner_text()
+        assert ["calendar", "answers"] == page.locator(
+            "h2:has-text('search') + table tbody th"
+        ).all_inner_texts()[::-1]
+        page.emulate_media(media="print")
+        assert [False, False, False] == [
+            page.locator(one).first.is_visible() for one in ("form", "header nav", ".downloads")
+        ]
+        assert page.locator("table").first.is_visible()
+        if PICTURES:
+            page.screenshot(path=Path(PICTURES) / "web-report-print.png")

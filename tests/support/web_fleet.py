@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import socket
 import threading
@@ -150,6 +151,11 @@ def queries(prometheus: str) -> int:
         r'^prometheus_http_requests_total\{.*?handler="/api/v1/query(?:_range)?"\} (\S+)$', text, re.M
     )
     return sum(int(float(one)) for one in counted)
+
+
+def text_of(page: str) -> str:
+    """The text of a page, in a line."""
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
 
 
 @contextmanager

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
 from triton_exporter.options import adder
 from triton_slo.objective.zone import known
-from triton_slo.report import markup, report_json, report_text
+from triton_slo.report import report_json
 from triton_slo.report.period_outcome import PeriodReport
-from triton_slo.report.reported_period import FORMS, ReportedPeriod, parse_period
+from triton_slo.report.reported_period import FORMS
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import parsed, path
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.review.reporting import period_report
+from tritonwatch.review.reporting import begun_period, period_report, written
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = (
@@ -69,7 +68,10 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 
 def _made(args: argparse.Namespace) -> PeriodReport:
     now = time.time()
-    reported = begun_period(args.period, now, args.timezone)
+    try:
+        reported = begun_period(args.period, now, args.timezone)
+    except ValueError as error:
+        raise UsageError(f"--period: {error}") from error
     objectives = objective_files.load(args.objectives)
     with access.connect(args) as prometheus:
         return period_report(
@@ -81,23 +83,3 @@ def _made(args: argparse.Namespace) -> PeriodReport:
             owners=args.owner,
             bridge_data=args.bridge_data,
         )
-
-
-def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
-    """Return the period with a name. Raises UsageError on any other, and before it begins."""
-    try:
-        reported = parse_period(text, now, timezone)
-        start = reported.in_zone(timezone).start
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"--period: {error}") from error
-    if start >= now:
-        raise UsageError(f"--period {text}: it has not begun")
-    return reported
-
-
-def written(report: PeriodReport, form: str) -> str:
-    """Return the report as Markdown, HTML or JSON."""
-    if form == "json":
-        return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
-    write = markup.html if form == "html" else markup.markdown
-    return write(report_text.title(report), report_text.sections(report))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
@@ -11,9 +13,10 @@ from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
+from triton_slo.report import markup, report_json, report_text
 from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, outcome
 from triton_slo.report.recorded_events import recorded_objectives
-from triton_slo.report.reported_period import ReportedPeriod
+from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
 from tritonwatch.review.bridge_data import recorded_incidents
@@ -31,27 +34,75 @@ def period_report(
 ) -> PeriodReport:
     """Return the report of a period, of all owners or of some.
 
-    Objectives of files of which nothing was recorded are unknown. Raises PrometheusError, and CommandError where
-    nothing at all was recorded or the bridge's folder cannot be read.
+    Raises PrometheusError, and CommandError where nothing was recorded or the bridge's folder cannot be read.
     """
-    outcomes = list(_outcomes(prometheus, reported, now, timezone, objectives))
-    if not outcomes:
-        raise CommandError(
-            f"Prometheus has no record of any objective in {reported.name}: were the rules loaded then, and does "
-            "it keep samples for so long (--storage.tsdb.retention.time)?"
-        )
-    known = {one.owner for one in outcomes}
-    for owner in owners:
-        if owner not in known:
-            raise CommandError(f"no objective here has the owner {owner!r}{did_you_mean(owner, known)}")
-    chosen = tuple(one for one in outcomes if not owners or one.owner in owners)
-    report = PeriodReport(reported, timezone, now, chosen, warnings=tuple(prometheus.warnings))
+    whole = recorded_report(prometheus, reported, now, timezone, objectives)
+    report = of_owners(replace(whole, warnings=tuple(prometheus.warnings)), owners)
     if bridge_data is None:
         return report
-    incidents = _incidents(recorded_incidents(bridge_data, "--bridge-data"), report, owners)
-    return PeriodReport(
-        reported, timezone, now, chosen, tuple(incidents), now - KEEP_SECONDS, warnings=report.warnings
-    )
+    return with_incidents(report, recorded_incidents(bridge_data, "--bridge-data"), owners)
+
+
+def recorded_report(
+    prometheus: Prometheus,
+    reported: ReportedPeriod,
+    now: float,
+    timezone: str = "UTC",
+    objectives: Sequence[Objective] = (),
+) -> PeriodReport:
+    """Return the report of all owners, without incidents.
+
+    Objectives of files of which nothing was recorded are unknown. Raises PrometheusError.
+    """
+    outcomes = _outcomes(prometheus, reported, now, timezone, objectives)
+    return PeriodReport(reported, timezone, now, tuple(outcomes))
+
+
+def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
+    """Return the report with the objectives of these owners, without any: of all.
+
+    Raises CommandError where nothing was recorded, and on an owner that no objective has.
+    """
+    if not report.objectives:
+        raise CommandError(
+            f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then, and "
+            "does it keep samples for so long (--storage.tsdb.retention.time)?"
+        )
+    for owner in owners:
+        if owner not in report.owners:
+            raise CommandError(
+                f"no objective here has the owner {owner!r}{did_you_mean(owner, report.owners)}"
+            )
+    chosen = tuple(one for one in report.objectives if not owners or one.owner in owners)
+    return replace(report, objectives=chosen)
+
+
+def with_incidents(
+    report: PeriodReport, recorded: Iterable[RecordedIncident], owners: Sequence[str] = ()
+) -> PeriodReport:
+    """Return the report with those of a bridge's incidents that belong to it."""
+    incidents = tuple(_incidents(recorded, report, owners))
+    return replace(report, incidents=incidents, incidents_known_from=report.at - KEEP_SECONDS)
+
+
+def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
+    """Return the period with a name. Raises ValueError on any other, and before it begins."""
+    try:
+        reported = parse_period(text, now, timezone)
+        start = reported.in_zone(timezone).start
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+    if start >= now:
+        raise ValueError(f"{text}: it has not begun")
+    return reported
+
+
+def written(report: PeriodReport, form: str) -> str:
+    """Return the report as Markdown, HTML or JSON."""
+    if form == "json":
+        return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
+    write = markup.html if form == "html" else markup.markdown
+    return write(report_text.title(report), report_text.sections(report))
 
 
 def _outcomes(

@@ -16,7 +16,14 @@ from starlette.types import ASGIApp
 
 from triton_exporter.http.web_config import WebConfig
 from triton_exporter.printable import printable
-from tritonwatch.web.pages import incidents_page, model_page, objective_page, overview, what_if_page
+from tritonwatch.web.pages import (
+    incidents_page,
+    model_page,
+    objective_page,
+    overview,
+    report_page,
+    what_if_page,
+)
 from tritonwatch.web.security import Protected
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
@@ -33,7 +40,7 @@ class Page(Protocol):
         """Return the routes of the page, its JSON endpoints among them."""
 
 
-PAGES: tuple[Page, ...] = (overview, objective_page, model_page, incidents_page, what_if_page)
+PAGES: tuple[Page, ...] = (overview, objective_page, model_page, incidents_page, report_page, what_if_page)
 
 
 def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:

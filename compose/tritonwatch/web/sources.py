@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.review.bridge_client import BridgeAddress
-from tritonwatch.web.reading import Reader
+from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
+from tritonwatch.web.bridge_reading import BridgeReader
+from tritonwatch.web.reading import Answer, Reader
+
+BRIDGE_OPTION = "--bridge-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,15 @@ class Sources:
     not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
+
+    def incidents(self) -> Answer[list[RecordedIncident]]:
+        """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""
+        return Answer([], None) if self._bridge is None else self._bridge.incidents()
+
+    @cached_property
+    def _bridge(self) -> BridgeReader | None:
+        found = self.bridge_data
+        return None if found is None else BridgeReader(lambda: incidents_of(found, BRIDGE_OPTION))
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

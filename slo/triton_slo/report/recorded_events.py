@@ -146,8 +146,13 @@ def _read(
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
     sums = _Sums()
-    for at in _points(period, (pause for spans in pauses.values() for pause in spans)):
-        sums.add(at, prometheus.instant(str(matchers.also(f'__name__=~"{"|".join(_READ)}"')), at))
+    query = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
+    for series in prometheus.range(query, period.start, period.end, _EVERY_SECONDS):
+        for at, value in zip(series.times, series.values, strict=True):
+            sums.add(at, series.labels, value)
+    for at in _edges(period, (pause for spans in pauses.values() for pause in spans)):
+        for sample in prometheus.instant(query, at):
+            sums.add(at, sample.labels, sample.value)
     records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
         own = records.of(info)
@@ -216,12 +221,13 @@ class _Records:
         unknown, sources = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
         for sample in self.unknown:
             # Two reasons may hold at once: the longer one is what is surely unknown.
-            unknown[_group(sample)] = max(unknown[_group(sample)], sample.value * STEP_SECONDS)
+            unknown[_group(sample.labels)] = max(unknown[_group(sample.labels)], sample.value * STEP_SECONDS)
         for sample in self.sources:
-            sources[_group(sample)].add(sample.labels.get(names.SOURCE, ""))
-        errors = {_group(sample): sample.value for sample in self.estimate_errors}
+            sources[_group(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
+        errors = {_group(sample.labels): sample.value for sample in self.estimate_errors}
         corrected = {
-            (_group(sample), sample.labels.get(names.EVENT)): sample.value for sample in self.corrections
+            (_group(sample.labels), sample.labels.get(names.EVENT)): sample.value
+            for sample in self.corrections
         }
         return tuple(
             replace(
@@ -251,34 +257,29 @@ def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
         yield Period(before, period.end)
 
 
-def _points(period: Period, pauses: Iterable[Period]) -> list[float]:
-    """Return when the sums are read: every few days, and before and after every long pause."""
-    count = max(1, math.ceil((period.end - period.start) / _EVERY_SECONDS))
-    length = (period.end - period.start) / count
+def _edges(period: Period, pauses: Iterable[Period]) -> list[float]:
+    """Return when the sums are read besides every few days: at the end, and before and after every long pause."""
     edges = {
         at
         for pause in pauses
         if pause.end - pause.start >= _LONG_PAUSE_SECONDS or pause.start == period.start
         for at in (pause.start, pause.end)
     }
-    return sorted({period.end, *(period.start + round(length * one) for one in range(count)), *edges})
+    return sorted({period.end, *edges})
 
 
 @dataclass
 class _Sums:
     """Running sums, when they began, and targets, at several moments."""
 
-    at: list[float] = field(default_factory=list)
     values: dict[tuple[str, Labels], dict[float, dict[str, float]]] = field(default_factory=dict)
 
-    def add(self, at: float, samples: Iterable[Sample]) -> None:
-        """Take what was recorded at a moment, later than those before."""
-        self.at.append(at)
-        for one in samples:
-            if not math.isnan(one.value):
-                key = (one.labels.get(names.SLO, ""), _group(one))
-                name = one.labels.get(names.EVENT) or one.labels["__name__"]
-                self.values.setdefault(key, {}).setdefault(at, {})[name] = one.value
+    def add(self, at: float, labels: Mapping[str, str], value: float) -> None:
+        """Take what a series had at a moment."""
+        if not math.isnan(value):
+            key = (labels.get(names.SLO, ""), _group(labels))
+            name = labels.get(names.EVENT) or labels["__name__"]
+            self.values.setdefault(key, {}).setdefault(at, {})[name] = value
 
     def of(
         self, slo: str, fixed: set[tuple[str, str]], period: Period, pauses: Sequence[Period]
@@ -326,5 +327,5 @@ def _in_pause(at: float, pauses: Sequence[Period]) -> bool:
     return any(pause.start <= at < pause.end for pause in pauses)
 
 
-def _group(sample: Sample) -> Labels:
-    return tuple(sorted((key, value) for key, value in sample.labels.items() if key not in _OF_GROUP))
+def _group(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted((key, value) for key, value in labels.items() if key not in _OF_GROUP))

@@ -121,7 +121,7 @@ def _group_row(report: PeriodReport, objective: ObjectiveOutcome, one: JudgedGro
 def _incidents(report: PeriodReport) -> Section:
     heading = "Incidents"
     if report.incidents is None:
-        return Section(heading, ("Not known: no folder of a bridge was given (--bridge-data).",))
+        return Section(heading, ("Not known: no incidents of a bridge were read (--bridge-data).",))
     sentences = []
     start = report.reported.in_zone(report.timezone).start
     if report.incidents_known_from > start:

@@ -17,15 +17,13 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import duration, safe_url
 from triton_exporter.duration import parse_seconds
-from tritonwatch.review.bridge_client import incidents_of
 from tritonwatch.web import urls
-from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.site import Site, asked_choice, asked_time
+from tritonwatch.web.sources import BRIDGE_OPTION
 
 MENU = ("Incidents", "/incidents")
-OPTION = "--bridge-data"
 LENGTHS = ("1d", "7d", "30d")
 """Lengths of time that the list can show; a bridge keeps ended incidents for 30 days."""
 _LENGTH = "7d"
@@ -72,17 +70,14 @@ class IncidentChoice:
 def routes(site: Site) -> Sequence[Route]:
     """Return the list and one incident, each also as JSON, as `tritonwatch incidents --json` writes it."""
 
-    bridge = site.sources.bridge_data
-    reader = None if bridge is None else BridgeReader(lambda: incidents_of(bridge, OPTION))
-
     def page(request: Request) -> Response:
-        return _list(site, reader, request)
+        return _list(site, request)
 
     def one(request: Request) -> Response:
-        return _one(site, reader, request)
+        return _one(site, request)
 
     def as_json(request: Request) -> Response:
-        found = _recorded(reader)
+        found = site.sources.incidents()
         if found.problem:
             return JSONResponse({"error": found.problem}, 503)
         return JSONResponse([listing.as_json(one) for one in found.value])
@@ -90,18 +85,14 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route(MENU[1], page), Route("/incident", one), Route("/api/incidents", as_json)]
 
 
-def _recorded(reader: BridgeReader | None) -> Answer[list[RecordedIncident]]:
-    return Answer([], None) if reader is None else reader.incidents()
-
-
-def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response:
+def _list(site: Site, request: Request) -> Response:
     chosen = IncidentChoice(
         asked_choice(request, urls.LAST, LENGTHS, _LENGTH),
         asked_choice(request, "kind", KINDS, "all"),
         asked_choice(request, "state", STATES, "all"),
         request.query_params.get("q", "").strip()[:200],
     )
-    answer = _recorded(reader)
+    answer = site.sources.incidents()
     at = asked_time(request)
     now = site.sources.reader.now if at is None else at
     start = now - parse_seconds(chosen.last)
@@ -123,8 +114,8 @@ def _list(site: Site, reader: BridgeReader | None, request: Request) -> Response
         "more": max(0, len(found) - _MOST),
         "during": len(during),
         "firing": sum(one.incident.open for one in during),
-        "without_bridge": reader is None,
-        "option": OPTION,
+        "without_bridge": site.sources.bridge_data is None,
+        "option": BRIDGE_OPTION,
         "lane": 14,
     }
     return site.page(request, "incidents.html", context, *_shown(answer))
@@ -163,9 +154,9 @@ def _searched(one: RecordedIncident) -> str:
     return " ".join((one.incident.name, listing.title(one), *_models(one), *alerts)).casefold()
 
 
-def _one(site: Site, reader: BridgeReader | None, request: Request) -> Response:
+def _one(site: Site, request: Request) -> Response:
     wanted = request.query_params.get("id", "")
-    answer = _recorded(reader)
+    answer = site.sources.incidents()
     found = [one for one in answer.value if wanted and one.incident.name == wanted]
     if not found:
         if answer.problem:

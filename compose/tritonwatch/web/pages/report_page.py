@@ -1,0 +1,184 @@
+"""Report: which objectives were met in a month or quarter, on a page that prints well, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_slo.objective.zone import known
+from triton_slo.prometheus import Prometheus
+from triton_slo.report import report_text
+from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
+from triton_slo.report.report_text import Section
+from triton_slo.report.reported_period import ReportedPeriod, parse_period
+from tritonwatch.command_error import CommandError
+from tritonwatch.review.reporting import begun_period, of_owners, recorded_report, with_incidents, written
+from tritonwatch.web import urls
+from tritonwatch.web.reading import Answer, Reader
+from tritonwatch.web.site import Site, asked_time
+
+MENU = ("Report", "/report")
+CACHE_SECONDS = 600.0
+"""A period is read for all viewers and owners once in so long: it takes more queries than other pages."""
+_REPORTS = 16
+_PERIOD, _ZONE = "last-month", "UTC"
+_MONTHS, _QUARTERS = 13, 5
+COLOURS: Mapping[str, str] = {"met": "ok", "missed": "exhausted", "unknown": "unknown", "no events": "idle"}
+"""Result -> the state that has its colour and its symbol."""
+_NUMBERS = frozenset({"SLI", "Events", "Failed", "Target", "Budget spent", "Objectives", "Met", "Missed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReportChoice:
+    """What the address chooses; `at` as it is written there."""
+
+    reported: ReportedPeriod
+    owner: str
+    timezone: str
+    at: str
+
+    def address(self, path: str) -> str:
+        """Return the address of the same report in another form."""
+        zone = "" if self.timezone == _ZONE else self.timezone
+        chosen = {"period": self.reported.name, "owner": self.owner, "timezone": zone, urls.TIME: self.at}
+        return urls.address(path, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: its text, and how the page shows it."""
+
+    heading: str
+    text: str
+    state: str = ""
+    url: str = ""
+
+    @property
+    def number(self) -> bool:
+        return self.heading in _NUMBERS
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the page, and the report as `tritonwatch report` writes it."""
+    reader = site.sources.reader.sibling(CACHE_SECONDS, _REPORTS)
+
+    def page(request: Request) -> Response:
+        return _page(site, reader, request)
+
+    def as_markdown(request: Request) -> Response:
+        return _file(site, reader, request, "markdown")
+
+    def as_json(request: Request) -> Response:
+        return _file(site, reader, request, "json")
+
+    return [Route(MENU[1], page), Route("/report.md", as_markdown), Route("/api/report", as_json)]
+
+
+def _page(site: Site, reader: Reader, request: Request) -> Response:
+    chosen, now = _chosen(site, request)
+    answer, incidents = _recorded(site, reader, chosen, now), site.sources.incidents()
+    context: dict[str, object] = {
+        "chosen": chosen,
+        "months": tuple(_periods(now, chosen.timezone, "month")),
+        "quarters": tuple(_periods(now, chosen.timezone, "quarter")),
+        "owners": [one for one in answer.value.owners if one],
+        "title": report_text.title(answer.value),
+        "refused": "",
+        "tally": (),
+        "sections": (),
+        "colours": COLOURS,
+    }
+    if answer.read_at is not None:
+        try:
+            report = _narrowed(answer.value, incidents, chosen)
+        except CommandError as error:
+            context["refused"] = str(error)
+        else:
+            context["tally"] = tuple(tally(report.objectives).items())
+            context["sections"] = [(one, _rows(one, chosen.at)) for one in report_text.sections(report)]
+    response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
+    response.status_code = 404 if context["refused"] else 200
+    return response
+
+
+def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
+    chosen, now = _chosen(site, request)
+    answer, incidents = _recorded(site, reader, chosen, now), site.sources.incidents()
+    if answer.read_at is None:
+        return JSONResponse({"error": answer.problem}, 503)
+    try:
+        report = _narrowed(answer.value, incidents, chosen)
+    except CommandError as error:
+        return JSONResponse({"error": str(error)}, 404)
+    problems = (one for one in (answer.problem, incidents.problem) if one)
+    text = written(replace(report, warnings=(*answer.warnings, *problems)), form)
+    if form == "json":
+        return Response(text, media_type="application/json")
+    headers = {"Content-Disposition": f'attachment; filename="report-{chosen.reported.name}.md"'}
+    return Response(text, media_type="text/markdown", headers=headers)
+
+
+def _chosen(site: Site, request: Request) -> tuple[ReportChoice, float]:
+    """Return what the address chooses, and the time of the report."""
+    asked = asked_time(request)
+    now = site.sources.reader.now if asked is None else asked
+    given = {name: request.query_params.get(name, "").strip() for name in ("period", "owner", "timezone")}
+    zone = given["timezone"] or _ZONE
+    try:
+        known(zone)
+    except ValueError as error:
+        raise HTTPException(400, f"timezone: {error}") from error
+    try:
+        reported = begun_period(given["period"] or _PERIOD, now, zone)
+    except ValueError as error:
+        raise HTTPException(400, f"period: {error}") from error
+    return ReportChoice(reported, given["owner"], zone, request.query_params.get(urls.TIME, "")), now
+
+
+def _recorded(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> Answer[PeriodReport]:
+    def read(prometheus: Prometheus) -> PeriodReport:
+        return recorded_report(prometheus, chosen.reported, now, chosen.timezone, site.sources.objectives)
+
+    empty = PeriodReport(chosen.reported, chosen.timezone, now, ())
+    return reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty)
+
+
+def _narrowed(
+    report: PeriodReport, incidents: Answer[list[RecordedIncident]], chosen: ReportChoice
+) -> PeriodReport:
+    """Return what the address chooses of a report. Raises CommandError where that is nothing."""
+    owners = (chosen.owner,) if chosen.owner else ()
+    report = of_owners(report, owners)
+    return report if incidents.read_at is None else with_incidents(report, incidents.value, owners)
+
+
+def _periods(now: float, timezone: str, kind: str) -> Iterator[str]:
+    """Yield the names of the last months or quarters, the newest first."""
+    newest = parse_period(f"this-{kind}", now, timezone)
+    months, length = (_MONTHS, 12) if kind == "month" else (_QUARTERS, 4)
+    for back in range(months):
+        number = newest.year * length + newest.number - 1 - back
+        yield ReportedPeriod(newest.kind, number // length, number % length + 1).name
+
+
+def _rows(section: Section, at: str) -> list[list[Cell]]:
+    return [
+        [_cell(column, text, at) for column, text in zip(section.columns, row, strict=True)]
+        for row in section.rows
+    ]
+
+
+def _cell(column: str, text: str, at: str) -> Cell:
+    if column == "Result":
+        return Cell(column, text, COLOURS[next(one for one in RESULTS if text.startswith(one))])
+    if column == "Objective":
+        return Cell(column, text, url=urls.address("/", {"slo": text, urls.TIME: at}))
+    if column == "Incident":
+        return Cell(column, text, url=urls.address("/incident", {"id": text, urls.TIME: at}))
+    return Cell(column, text)
