@@ -100,8 +100,10 @@ def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator
 
 def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named: str = "") -> Problem:
     caveat = CAVEATS[source]
-    reason = f"{objective.name}: {caveat.word}{named}: {caveat.meaning}"
-    return Problem(reading.place(objective.name, "indicator"), reason, caveat.settled_by)
+    reason = f"{objective.name}: {caveat.word}{named}"
+    return Problem(
+        reading.place(objective.name, "indicator"), reason, caveat.settled_by, meaning=caveat.meaning
+    )
 
 
 def _sources(objective: Objective) -> frozenset[str]:

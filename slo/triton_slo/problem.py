@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from triton_exporter.printable import without_secrets
@@ -33,8 +33,24 @@ class Problem:
     place: str
     reason: str
     fix: str = ""
+    meaning: str = ""
+    """Explanation of the reason, where several problems share it."""
 
     def __str__(self) -> str:
+        meaning = f": {self.meaning}" if self.meaning else ""
+        return self.short() + meaning + (f" (fix: {self.fix})" if self.fix else "")
+
+    def short(self) -> str:
+        """Return the place and the reason."""
         # A token given instead of the file that holds it is part of the place.
-        place = without_secrets(self.place)
-        return f"{place}: {self.reason}" + (f" (fix: {self.fix})" if self.fix else "")
+        return f"{without_secrets(self.place)}: {self.reason}"
+
+
+def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
+    """Yield a line for each problem; a meaning that an earlier line has is not repeated, nor is its fix."""
+    explained: set[tuple[str, str]] = set()
+    for one in problems:
+        explanation = one.meaning, one.fix
+        yield f"{one.short()} (explained above)" if explanation in explained else str(one)
+        if one.meaning:
+            explained.add(explanation)

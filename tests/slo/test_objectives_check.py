@@ -188,6 +188,27 @@ def test_failures_that_nothing_sees_are_noted(
     )
 
 
+def test_what_several_notes_share_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every objective is named with its line; the explanation and the fix follow the first; JSON has them all."""
+    file = tmp_path / "o.yaml"
+    file.write_text(
+        "".join(f"---\nname: {name}\ntarget: 99%\nindicator: errors\nmodels: [{name}]\n" for name in "abc")
+    )
+
+    assert 0 == main(["check", str(file)])
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"note: {file}:4: a: failures may be hidden: Triton counts a request")
+    assert "(fix: add an objective that sees such failures" in first
+    assert [
+        f"note: {file}:{line}: {name}: failures may be hidden (explained above)"
+        for line, name in ((9, "b"), (14, "c"))
+    ] == others
+    assert 0 == main(["check", "--json", str(file)])
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert 3 == len(notes)
+    assert 1 == len({(one["meaning"], one["fix"]) for one in notes})
+
+
 def test_rejections_that_no_trace_shows_are_noted() -> None:
     """A queue with a limit and without traces is named by model, for each objective that counts rejections."""
     objectives = [

@@ -137,7 +137,8 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     main(["check", str(tmp_path), "--prometheus", full_queues.url, "--scrape-interval", "1"])
     check = capsys.readouterr().err
     for slo in ("queue", "all-errors"):
-        assert f"{slo}: rejections may be hidden of unseen: Triton counts no request" in check
+        assert f"{slo}: rejections may be hidden of unseen" in check
+    assert 1 == check.count("Triton counts no request that it rejects")
     assert 0 == main(["status", *words])
     assert "rejections may be hidden" in capsys.readouterr().out
     assert 0 == main(["status", *words, "--json"])

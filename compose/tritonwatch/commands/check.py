@@ -21,7 +21,7 @@ from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
-from triton_slo.problem import Problem, by_line, count
+from triton_slo.problem import Problem, by_line, count, explained_once
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, group_name, uncertainties
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
         return 1 if problems else 0
     for problem in problems:
         print(problem, file=sys.stderr)
-    for hint in hints:
-        print(printable(f"note: {hint}"), file=sys.stderr)
+    for line in explained_once(hints):
+        print(printable(f"note: {line}"), file=sys.stderr)
     objectives = count(len(reading.objectives), "objective")
     and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
     if tuned:
@@ -159,4 +159,5 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
                 "check again when there were some, for the error",
             )
         for whose, meaning, settled in uncertainties(blurred, group_name):
-            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: {whose}: {meaning}", settled)
+            place = reading.place(one.name, "indicator")
+            yield Problem(place, f"{one.name}: {whose}", settled, meaning=meaning)
