@@ -10,9 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from hypothesis import given
 
+from support.chart_values import chart_values
 from support.helm import CHART, RENDERED, Objects, digest, helm, objects, rendering, template
+from support.kubernetes_schemas import validate
 from support.kustomize import kustomized
+from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main
 
@@ -56,6 +60,13 @@ def test_helm_renders_the_objects_that_kustomize_renders(operator: str) -> None:
     assert _by_kustomize(OVERLAYS[operator]) == objects(template(f"--set=operator={operator}"))
 
 
+def test_helm_renders_the_web_page_that_kustomize_renders() -> None:
+    """With `web.enabled` the chart adds the objects of the folder `web`, its network policy among them."""
+    by_default, with_page = objects(template()), objects(template("--set=web.enabled=true"))
+
+    assert objects(kustomized("web")) == {key: one for key, one in with_page.items() if key not in by_default}
+
+
 def test_rules_and_dashboards_are_stored_once() -> None:
     """The chart's files are those of compose/kubernetes, through links that Helm follows."""
     for name in ("rules", "dashboards"):
@@ -92,6 +103,16 @@ def test_the_schema_accepts_the_default_values_and_names_each() -> None:
         {"objectives": {"latency": "name: latency"}},
         {"rules": {"files": {"slo": []}}},
         {"prometheusUrl": "prometheus:9090"},
+        {"prometheusUrl": "http://prometheus :9090"},
+        {"release": "my release"},
+        {"monitoringNamespace": "Monitoring"},
+        {"sidecar": {"triton": ""}},
+        {"sidecar": {"injection": {"podLabels": {"a b": "c"}}}},
+        {"bridge": {"existingSecret": "My_Secret"}},
+        {"bridge": {"persistence": {"size": "0Gi"}}},
+        {"web": {"namespaces": ["Ingress"]}},
+        {"objectives": {"..yaml": "name: latency"}},
+        {"rules": {"files": {"SLO": {"groups": []}}}},
     ],
     ids=str,
 )
@@ -130,7 +151,7 @@ def test_the_bridge_follows_its_values() -> None:
     assert {"claimName": "bridge-data"} == volumes["data"]["persistentVolumeClaim"]
     assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in found
     assert [{"name": "registry"}] == pod["imagePullSecrets"]
-    assert 2 == text.count("kubernetes.io/metadata.name: observe")
+    assert 2 == text.count('kubernetes.io/metadata.name: "observe"')
 
 
 def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
@@ -177,6 +198,36 @@ def test_generated_values_give_the_rules_of_my_objectives(tmp_path: Path) -> Non
         "data"
     ]
     assert shipped == found
+
+
+@examples(10, thorough=300)
+@given(values=chart_values())
+def test_every_value_that_the_schema_accepts_renders_valid_objects(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    """A name such as `123` or `true` stays a string, and options reach the programs as they were written."""
+    # As JSON: PyYAML leaves `1e3` without quotes, which Go reads as a number.
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    rendered = objects(template(f"--values={tmp_path / 'values.json'}"))
+    for (kind, _), document in rendered.items():
+        if not kind.startswith("MutatingAdmissionPolicy"):
+            validate(document)
+
+    for part in ("bridge", "web"):
+        deployment = rendered.get(("Deployment", f"tritonwatch-{part}"))
+        given_values = _values()[part] | values.get(part, {})
+        assert given_values["enabled"] is (deployment is not None)
+        if deployment:
+            container = _container(deployment, part)
+            options = given_values["extraArgs"]
+            assert given_values["image"] == container["image"]
+            assert options == container["args"][len(container["args"]) - len(options) :]
+    if ("Deployment", "tritonwatch-bridge") in rendered:
+        channel = (_values()["bridge"] | values.get("bridge", {}))["channel"]
+        assert (
+            f"--channel={channel}"
+            in _container(rendered["Deployment", "tritonwatch-bridge"], "bridge")["args"]
+        )
 
 
 def test_objectives_without_rules_are_refused() -> None:

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import functools
-import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
+from support.kubernetes_schemas import is_core, operators, validate
 from support.kustomize import KUBERNETES, kustomized
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_exporter.catalogue.bridge import BRIDGE_JOB
 from tritonwatch.cli import main
 
-OVERLAYS = ("overlays/prometheus-operator", "overlays/victoria-metrics", "overlays/remote-write", "example")
-CORE = ("v1", "apps/v1", "networking.k8s.io/v1", "autoscaling/v2", "rbac.authorization.k8s.io/v1")
-SCHEMAS = Path(__file__).parent / "schema"
-
-
-def _operators() -> dict[str, jsonschema.Draft7Validator]:
-    """The kinds of the operators, and who judges each; schema/README.md says how they were made."""
-    made = json.loads((SCHEMAS / "operators.json").read_text())
-    definitions = made["definitions"]
-    schemas = {
-        kind: schema | {"definitions": definitions}
-        for kind, schema in definitions["Root"]["properties"].items()
-    }
-    schemas["VMPodScrape"] = yaml.safe_load((SCHEMAS / "vmpodscrape.yaml").read_text())
-    return {kind: jsonschema.Draft7Validator(schema) for kind, schema in schemas.items()}
+OVERLAYS = (
+    "overlays/prometheus-operator",
+    "overlays/victoria-metrics",
+    "overlays/remote-write",
+    "example",
+    "web",
+)
 
 
 def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -54,25 +45,25 @@ def test_core_kinds_keep_the_schemas_of_kubernetes() -> None:
     """Every Deployment, Service, ConfigMap, policy and autoscaler is valid, strictly."""
     kinds = set()
     for _, document in _documents():
-        if document["apiVersion"] in CORE:
+        if is_core(document):
             kinds.add(document["kind"])
-            kubernetes_validate.validate(document, "1.31", strict=True)
+            validate(document)
 
     assert {"Deployment", "Service", "ConfigMap", "NetworkPolicy", "HorizontalPodAutoscaler"} <= kinds
 
 
 def test_the_operators_kinds_keep_their_schemas() -> None:
     """Every monitor, rule, agent and scaled object is what its operator knows, with no key more."""
-    operators, kinds = _operators(), set()
+    kinds = set()
     for path, document in _documents():
-        if document["apiVersion"] in CORE:
+        if is_core(document):
             continue
-        assert document["kind"] in operators, f"{path}: {document['kind']} is checked by nobody"
+        assert document["kind"] in operators(), f"{path}: no schema checks {document['kind']}"
         kinds.add(document["kind"])
-        found = operators[document["kind"]].iter_errors(document)
-        assert [] == [f"{path}: {error.json_path}: {error.message}" for error in found]
+        errors = operators()[document["kind"]].iter_errors(document)
+        assert [] == [f"{path}: {error.json_path}: {error.message}" for error in errors]
 
-    assert set(operators) == kinds
+    assert set(operators()) == kinds
 
 
 @pytest.mark.parametrize(
@@ -95,7 +86,7 @@ def test_a_mistake_in_an_operators_kind_is_found(
         place = place[step]
     place.update(wrong)
 
-    assert not _operators()[kind].is_valid(document)
+    assert not operators()[kind].is_valid(document)
 
 
 def test_a_mistake_in_a_manifest_is_found() -> None:
@@ -104,7 +95,7 @@ def test_a_mistake_in_a_manifest_is_found() -> None:
     deployment["spec"]["replicsa"] = 1
 
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(deployment, "1.31", strict=True)
+        validate(deployment)
 
 
 @pytest.mark.parametrize("folder", ["rules", "dashboards"])
@@ -149,12 +140,9 @@ def test_the_rules_are_those_of_the_rule_files() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_an_overlay_renders_is_valid(overlay: str) -> None:
     """After all patches, every object keeps its schema, is in the namespace, and misses nobody it names."""
-    documents, operators = _rendered(overlay), _operators()
+    documents = _rendered(overlay)
     for document in documents:
-        if document["apiVersion"] in CORE:
-            kubernetes_validate.validate(document, "1.31", strict=True)
-        else:
-            assert operators[document["kind"]].is_valid(document), document["metadata"]["name"]
+        validate(document)
     assert {"triton"} == {one["metadata"].get("namespace") for one in documents}
     accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
     assert [] == [name for name in _values(documents, "serviceAccountName") if name not in accounts]
@@ -171,9 +159,12 @@ def _values(value: object, key: str) -> Iterator[Any]:
 
 
 def _pods() -> list[dict[str, Any]]:
-    """The pods of the example and of the base, as they would run."""
-    both = (*_rendered("example"), *_rendered(OVERLAYS[0]))
-    return [one["spec"]["template"] for one in both if one["kind"] == "Deployment"]
+    """The pods of the example, of the base and of the web page, as they would run."""
+    return [one["spec"]["template"] for one in _running() if one["kind"] == "Deployment"]
+
+
+def _running() -> tuple[dict[str, Any], ...]:
+    return (*_rendered("example"), *_rendered(OVERLAYS[0]), *_rendered("web"))
 
 
 def _selected(selector: dict[str, Any]) -> list[dict[str, Any]]:
@@ -218,7 +209,7 @@ def test_every_monitor_finds_its_pods(overlay: str) -> None:
 def test_the_sidecar_asks_the_dcgm_exporter_of_its_own_node() -> None:
     """The address it is given is the Service's, which hands out no pod of another node."""
     (service,) = _rendered("gpu")
-    kubernetes_validate.validate(service, "1.31", strict=True)
+    validate(service)
     name, namespace = service["metadata"]["name"], service["metadata"]["namespace"]
     (port,) = service["spec"]["ports"]
     arguments = [word for words in _values(_rendered("example"), "args") for word in words]
@@ -229,11 +220,7 @@ def test_the_sidecar_asks_the_dcgm_exporter_of_its_own_node() -> None:
 
 def test_network_policies_guard_the_ports_that_are_served() -> None:
     """Each of our ports is for the monitoring namespace alone; Triton's own are as open as they were."""
-    policies = [
-        one["spec"]
-        for one in (*_rendered("example"), *_rendered(OVERLAYS[0]))
-        if one["kind"] == "NetworkPolicy"
-    ]
+    policies = [one["spec"] for one in _running() if one["kind"] == "NetworkPolicy"]
     guarded = set()
     for policy in policies:
         served = {port for _, port in _container_ports(_selected(policy["podSelector"]))}
@@ -248,7 +235,7 @@ def test_network_policies_guard_the_ports_that_are_served() -> None:
         assert served == open_to_all | some
         assert set() == open_to_all & some
 
-    assert {9096, 9401} == guarded
+    assert {9096, 9097, 9401} == guarded
 
 
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:

@@ -19,7 +19,7 @@ from support.tools import ROOT
 from support.waiting import eventually
 
 _PROJECT = "tritonwatch-test"
-_SERVICES = ("exporter", "prometheus", "alertmanager", "bridge", "triton-demo")
+_SERVICES = ("exporter", "prometheus", "alertmanager", "bridge", "web", "triton-demo")
 _COMPOSE = ROOT / "compose" / "docker-compose.yml"
 
 
@@ -86,6 +86,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "PROMETHEUS_PORT": "19090",
             "ALERTMANAGER_PORT": "19093",
             "GRAFANA_PORT": "13000",
+            "WEB_PORT": "19097",
             **found.versions,
         }
         running = Stack(found, folder, slack, services, settings)
@@ -171,7 +172,19 @@ def _groups(stack: Stack) -> list[dict[str, Any]]:
     return [one for one in found if float(one["interval"]) <= 15]
 
 
-@pytest.mark.parametrize("service", ["exporter", "bridge", "prometheus", "alertmanager"])
+def test_the_web_page_shows_the_objectives_to_those_who_log_in(stack: Stack) -> None:
+    """It names the demo's models, and refuses a request without a password."""
+    address = f"http://127.0.0.1:{stack.settings['WEB_PORT']}/"
+    password = (stack.folder / "secrets" / "stack_password").read_text()
+
+    def page() -> str:
+        return requests.get(address, auth=("tritonwatch", password), timeout=10).text
+
+    assert 401 == requests.get(address, timeout=10).status_code
+    eventually(lambda: "classifier" in page(), page, seconds=120)
+
+
+@pytest.mark.parametrize("service", ["exporter", "bridge", "web", "prometheus", "alertmanager"])
 def test_a_container_can_write_only_where_it_keeps_something(stack: Stack, service: str) -> None:
     """Read-only root, not root, no capability, no new privileges; seen in the running container."""
     script = "touch /written 2>/dev/null; echo $? $(id -u) $(grep -E 'CapEff|NoNewPrivs' /proc/self/status)"

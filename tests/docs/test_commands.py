@@ -105,7 +105,7 @@ def _kubectl(words: tuple[str, ...]) -> None:
     if "-k" in words:
         assert (ROOT / words[words.index("-k") + 1] / "kustomization.yaml").is_file()
     else:
-        assert {"create", "get", "rollout"} & set(words)
+        assert {"create", "get", "port-forward", "rollout"} & set(words)
 
 
 def _helm(words: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 {{- define "tritonwatch.labels" -}}
 app.kubernetes.io/part-of: tritonwatch
 {{- if eq .Values.operator "prometheus" }}
-release: {{ .Values.release }}
+release: {{ .Values.release | quote }}
 {{- end }}
 {{- end }}
 
@@ -18,14 +18,14 @@ release: {{ .Values.release }}
 {{/* The exporter beside Triton, for a pod of a parent chart: include "tritonwatch.sidecar.container" .Subcharts.tritonwatch */}}
 {{- define "tritonwatch.sidecar.container" -}}
 name: tritonwatch-exporter
-image: {{ .Values.sidecar.image }}
+image: {{ .Values.sidecar.image | quote }}
 args:
   - exporter
-  - --triton={{ .Values.sidecar.triton }}
-  - --triton-metrics={{ .Values.sidecar.tritonMetrics }}
+  - {{ printf "--triton=%s" .Values.sidecar.triton | quote }}
+  - {{ printf "--triton-metrics=%s" .Values.sidecar.tritonMetrics | quote }}
   - --gpu=auto
   {{- with .Values.sidecar.dcgmUrl }}
-  - --dcgm-url={{ . }}
+  - {{ printf "--dcgm-url=%s" . | quote }}
   {{- end }}
   - --listen=0.0.0.0:9401
   # The histograms go on after a restart of the container.
