@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -37,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
         required=required and not default,
         default=default,
     )
-    add = adder(parser.add_argument_group("access to Prometheus").add_argument)
+    add_login(parser, "access to Prometheus")
+
+
+def add_login(parser: argparse.ArgumentParser, title: str) -> None:
+    """Declare how to log in at an address that comes from elsewhere."""
+    add = adder(parser.add_argument_group(title).add_argument)
     add(
         "--timeout DURATION",
         f"timeout of a request (default: {_TIMEOUT_SECONDS:g}s)",
@@ -57,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     add("--insecure", "do not verify the server's certificate")
 
 
-def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Read files and environment into an Access. Raises UsageError."""
+def from_arguments(
+    args: argparse.Namespace, environment: Mapping[str, str], url: str | None = None
+) -> Access:
+    """Read files and environment into an Access to Prometheus, or to another checked URL. Raises UsageError."""
     token = _secret(args.token_file, "--token-file", environment.get(TOKEN_VARIABLE, ""))
     password = _secret(args.password_file, "--password-file", environment.get(PASSWORD_VARIABLE, ""))
     if token and args.user:
@@ -67,7 +74,7 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         if (path := getattr(args, name)) and not Path(path).is_file():
             raise UsageError(f"--{name.replace('_', '-')} {path}: no such file")
     return Access(
-        url=checked_url(args.prometheus, "--prometheus"),
+        url=url or checked_url(args.prometheus, "--prometheus"),
         bearer=token,
         user=args.user,
         password=password,
@@ -78,6 +85,11 @@ def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> 
         verify=not args.insecure,
         timeout_seconds=args.timeout,
     )
+
+
+def to_import(args: argparse.Namespace) -> Callable[[str], Access]:
+    """Return how to reach the address of --import, with the credentials of the arguments. It raises UsageError."""
+    return lambda url: from_arguments(args, os.environ, checked_url(url, "--import"))
 
 
 @contextmanager

@@ -55,10 +55,9 @@ PARSERS = dict(parsers())
 ASKING = [
     words
     for words, parser in PARSERS.items()
-    if "--prometheus" in parser._option_string_actions
-    and words not in ("init", "bridge", "web", "mcp", "correct undo", "correct resume")
+    if "--prometheus" in parser._option_string_actions and words not in ("init", "bridge", "web", "mcp")
 ]
-"""Verbs that ask their Prometheus first: `init` asks Triton before, `undo` the audit trail, servers when asked."""
+"""Verbs that ask their Prometheus first: `init` asks Triton before, servers when asked."""
 
 
 def given(words: str) -> list[str]:

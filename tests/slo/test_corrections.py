@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
+from support.loopback import served
 from support.promtool import evaluated, grouped
 from support.recorded_fleet import OBJECTIVE
 from support.tools import promtools
@@ -253,6 +257,57 @@ def test_bad_input_writes_nothing(
     assert main([*APPLY, *place, *words]) in (1, 2)
     assert message in capsys.readouterr().err
     assert ["blocks"] == [path.name for path in tmp_path.rglob("*")]
+
+
+class StoredSamples(http.server.BaseHTTPRequestHandler):
+    """The import API of VictoriaMetrics for one bearer token: exports what was imported."""
+
+    stored: ClassVar[list[str]]
+
+    def answer(self, text: str = "") -> None:
+        self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def do_GET(self) -> None:
+        found = (one.rsplit(" ", 2) for one in self.stored if urlsplit(self.path).path == "/api/v1/export")
+        rows = [{"metric": dict(labels_of(one)), "timestamps": [int(at)]} for one, _, at in found]
+        self.answer("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    def do_POST(self) -> None:
+        self.stored += self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines()
+        self.answer()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_an_import_is_undone_and_resumed_with_its_credentials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The token is that of the address in the trail; without it VictoriaMetrics refuses, and nothing changes."""
+    handler = type("Handler", (StoredSamples,), {"stored": []})
+    (tmp_path / "token").write_text("secret")
+    given = ["--token-file", str(tmp_path / "token")]
+    trail = ["--trail", str(tmp_path / "trail")]
+    signed = ["--reason", "wrong day", "--author", "anna"]
+    with served(http.server.HTTPServer(("127.0.0.1", 0), handler)) as server:
+        place = Kept(fails=True)
+        place.place = {"import": f"http://127.0.0.1:{server.server_address[1]}"}
+        with pytest.raises(CommandError):
+            make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path / "trail", place)
+        assert 1 == main(["correct", "resume", "exclude", *trail])
+        assert "HTTP 401" in capsys.readouterr().err
+        assert 0 == main(["correct", "resume", "exclude", *trail, *given])
+        assert 5 == len(handler.stored)
+        assert 1 == main(["correct", "undo", "exclude", *trail, *signed])
+        assert 0 == main(["correct", "undo", "exclude", *trail, *signed, *given])
+
+    assert 10 == len(handler.stored)
+    assert ["undone", "written"] == [
+        Trail(tmp_path / "trail").state(one) for one in Trail(tmp_path / "trail").entries
+    ]
 
 
 def test_the_list_shows_reason_author_and_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from triton_slo.correction.group_correction import CorrectionError, GroupCorrect
 from triton_slo.correction.recorded_growth import Ruler
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import Access
 from triton_slo.promql import Matchers
 from tritonwatch import access
 from tritonwatch.arguments import add_objective_filter, moment, scale
@@ -58,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         adder(one.add_argument)("id", "name of the correction in the list, or its first characters")
         making.add_trail(one)
         making.add_place(one, required=False)
-        access.add_arguments(one, required=False)
+        access.add_login(one, "access to the address of --import")
     making.add_signature(undo)
 
 
@@ -93,8 +91,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _apply(args: argparse.Namespace) -> int:
     signed, now = making.signature(args), time.time()
-    reached = access.from_arguments(args, os.environ)
-    into = making.writer(args, reached)
+    into = making.writer(args, access.to_import(args))
     if args.end > into.newest(now):
         wait = args.end - into.newest(now)
         raise UsageError(
@@ -189,7 +186,7 @@ def _undo(args: argparse.Namespace) -> int:
     signed = making.signature(args)
     with locked(args.trail) as trail:
         entry = trail.find(args.id)
-        into = making.writer_of(entry, args, _reached(args))
+        into = making.writer_of(entry, args, access.to_import(args))
         made = making.undo(trail, entry, signed, into)
     print(f"{made.id}: {made.samples} samples written; {into.next_step()}")
     return 0
@@ -203,14 +200,10 @@ def _resume(args: argparse.Namespace) -> int:
             entry = undoing
         if trail.is_done(entry):
             raise CommandError(f"{entry.id} is complete; nothing was written")
-        into = making.writer_of(entry, args, _reached(args))
+        into = making.writer_of(entry, args, access.to_import(args))
         making.resume(trail, entry, into)
     print(f"{entry.id}: {entry.samples} samples written; {into.next_step()}")
     return 0
-
-
-def _reached(args: argparse.Namespace) -> Access | None:
-    return access.from_arguments(args, os.environ) if args.prometheus else None
 
 
 def _beside(args: argparse.Namespace) -> TextIO:

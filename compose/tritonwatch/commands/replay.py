@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -60,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
         found = _worked_out(args, now, now)
         print_plan(found, _span(found, now), args.json)
         return 0
-    signed, reached = making.signature(args), access.from_arguments(args, os.environ)
-    into = making.writer(args, reached)
+    signed = making.signature(args)
+    into = making.writer(args, access.to_import(args))
     found = _worked_out(args, now, into.newest(now))
     if not found:
         raise CommandError("there is no history to add: nothing was written")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from triton_exporter.options import adder
@@ -18,6 +18,8 @@ from tritonwatch.correcting.trail import Entry, Kind, Trail, locked, new_id, now
 from tritonwatch.correcting.writers import Blocks, VictoriaMetrics, Writer
 
 TRAIL = "corrections"
+Reach = Callable[[str], Access]
+"""Returns how to reach the address of --import."""
 
 
 def add_trail(parser: argparse.ArgumentParser) -> None:
@@ -50,24 +52,21 @@ def signature(args: argparse.Namespace) -> tuple[str, str]:
     return args.reason.strip(), args.author.strip()
 
 
-def writer(args: argparse.Namespace, reached: Access | None) -> Writer:
-    """Return where the arguments name to write, reached as Prometheus is; checked. Raises CommandError."""
-    found: Writer
-    if args.blocks is not None:
-        found = Blocks(args.blocks)
-    else:
-        url = args.import_url
-        found = VictoriaMetrics(replace(reached, url=url) if reached else Access(url))
+def writer(args: argparse.Namespace, reach: Reach) -> Writer:
+    """Return where the arguments name to write; checked. Raises CommandError."""
+    found: Writer = (
+        Blocks(args.blocks) if args.blocks is not None else VictoriaMetrics(reach(args.import_url))
+    )
     found.check()
     return found
 
 
-def writer_of(entry: Entry, args: argparse.Namespace, reached: Access | None) -> Writer:
+def writer_of(entry: Entry, args: argparse.Namespace, reach: Reach) -> Writer:
     """Return where an entry was written, or where the arguments name instead."""
     if args.blocks is None and args.import_url is None:
         args.blocks = Path(entry.place["blocks"]) if "blocks" in entry.place else None
         args.import_url = entry.place.get("import")
-    return writer(args, reached)
+    return writer(args, reach)
 
 
 def make(
