@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
@@ -216,6 +218,42 @@ def test_a_batch_that_cannot_be_read_is_refused_and_counted(
         assert 200 == post(receiver, b"{}")
 
     assert {result: 1, "accepted": 1} == mailbox.batches()
+
+
+def test_traces_beyond_their_share_of_a_core_are_refused_and_counted() -> None:
+    """Once the share is spent, a batch gets 503, which senders of OTLP may retry, until processor time is saved."""
+    passed, used = [0.0], [0.0]
+    budget = CoreBudget(0.25, most_saved=1.0, clock=lambda: passed[0], cpu_clock=lambda: used[0])
+    mailbox = Mailbox(budget=budget)
+    body = as_json(*request("m", T, 0.25, 1.5))
+    with receiving(mailbox) as receiver:
+        assert 200 == post(receiver, body)
+        with budget.charged():
+            used[0] += 2.0
+        assert 503 == post(receiver, body)
+        passed[0] += 3.9
+        assert 503 == post(receiver, body)
+        passed[0] += 0.2
+        assert 200 == post(receiver, body)
+
+    assert {"accepted": 2, "over_budget": 2} == mailbox.batches()
+
+
+def test_traces_are_charged_where_they_are_decoded_and_where_they_are_used() -> None:
+    """A decoder and a thread that observes, each of which takes a second of processor time."""
+    ticks = count()
+    budget = CoreBudget(0.0, most_saved=2.5, clock=lambda: 0.0, cpu_clock=lambda: next(ticks))
+    mailbox = Mailbox(budget=budget)
+    histograms = Distributions(mailbox=mailbox)
+    histograms.observe(parse(counters(0, 0)), T)
+    results = []
+    with receiving(mailbox) as receiver:
+        for second in (1, 2):
+            results.append(post(receiver, as_json(*request("m", T, 0.25, 0.5))))
+            histograms.observe(parse(counters(0, 0)), T + second)
+        results.append(post(receiver, b"{}"))
+
+    assert [200, 200, 503] == results
 
 
 def test_a_slow_sender_of_traces_is_cut_off_in_time() -> None:

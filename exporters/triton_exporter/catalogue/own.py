@@ -107,6 +107,7 @@ TRACE_POSTS = Metric(
 TRACE_BATCHES = Metric(
     "triton_exporter_trace_batches_total",
     "counter",
-    "Batches of traces received, by result: accepted, or the reason for which the batch was refused.",
+    "Batches of traces received, by result: accepted, or the reason for which the batch was refused (over_budget: "
+    "traces have taken their quarter of a core).",
     ("result",),
 )

@@ -390,11 +390,16 @@ class Distributions:
     def _take_traces(self, now: float) -> None:
         if self._mailbox is None:
             return
+        if requests := self._mailbox.drain():
+            with self._mailbox.budget.charged():
+                self._take(requests, self._mailbox, now)
+
+    def _take(self, requests: Iterable[TracedRequest], mailbox: Mailbox, now: float) -> None:
         newest = self._newest_trace
-        for request in self._mailbox.drain():
+        for request in requests:
             # Believed, a date ahead would close every interval until then, and lose the traces of them all.
             if request.ended > now + MAX_AHEAD_SECONDS:
-                self._mailbox.lose("ahead")
+                mailbox.lose("ahead")
                 continue
             if request.ended < newest - TRACE_GRACE_SECONDS:
                 # Triton sends in order: somebody else sends, too, or it was held up.
@@ -402,7 +407,7 @@ class Distributions:
             self._newest_trace = max(self._newest_trace, request.ended)
             model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
             if model:
-                self._trace(model, request, self._mailbox.rate_of(request))
+                self._trace(model, request, mailbox.rate_of(request))
 
     def _watermark(self, now: float) -> float:
         """Until when all requests that ended have been traced, as far as the order of the traces proves it."""

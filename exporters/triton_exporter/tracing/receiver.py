@@ -21,7 +21,14 @@ from triton_exporter.tracing.trace import Mailbox
 
 PATH = "/v1/traces"
 
-_RESULTS = {400: "malformed", 408: "slow", 411: "malformed", 413: "too_large", 415: "unsupported"}
+_RESULTS = {
+    400: "malformed",
+    408: "slow",
+    411: "malformed",
+    413: "too_large",
+    415: "unsupported",
+    503: "over_budget",
+}
 _DECODERS: dict[str, Callable[[bytes], list[Span]]] = {
     "application/json": decode_json,
     "application/x-protobuf": decode_protobuf,
@@ -81,6 +88,9 @@ class TraceReceiver:
         return Response(b"{}", "application/json", headers=close)
 
     def _take(self, request: Request) -> None:
+        if self.mailbox.budget.is_spent:
+            # A sender of OTLP may retry after 503: https://opentelemetry.io/docs/specs/otlp/#failures-1
+            raise RefusedError(503, "traces have taken their share of a core; trace fewer requests")
         encoding = request.headers.get("content-encoding", "identity").lower()
         if encoding not in ("identity", "gzip"):
             raise RefusedError(415, "send it plain or gzip")
@@ -90,7 +100,7 @@ class TraceReceiver:
             raise RefusedError(415, f"send one of {', '.join(_DECODERS)}")
         body = request.read(self._max_body_bytes)
         # Decoded, a batch is some ten times its size: one at a time.
-        with self._one_at_a_time:
+        with self._one_at_a_time, self.mailbox.budget.charged():
             try:
                 spans = decode(self._unzip(body) if encoding == "gzip" else body)
             except UnsupportedError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_exporter.core_budget import CoreBudget
 from triton_exporter.snapshot import ModelVersion
 
 Outcome = Literal["completed", "queue_full", "refused", "not_executed"]
@@ -28,9 +29,15 @@ whose request never came; `malformed`: its times contradict each other; `ahead`:
 `contradicts`: the traces of its model and Triton's own counters cannot both be true.
 """
 
-RESULTS = ("accepted", "busy", "malformed", "slow", "too_large", "unsupported")
+RESULTS = ("accepted", "busy", "malformed", "over_budget", "slow", "too_large", "unsupported")
 """Closed set of values of the label `result`. Triton does not send again what was refused: it is lost."""
 
+
+CORE_SHARE = 0.25
+"""Part of one core that traces may take in the long run, decoded and sorted into intervals."""
+
+SAVED_SECONDS = 5.0
+"""Processor time that may be saved up: a Triton that was cut off sends many traces at once."""
 
 MOST_RATES = 50
 """Rates remembered of one model: those of at least its last minute."""
@@ -56,9 +63,11 @@ class Mailbox:
 
     `rate` is one traced request in how many, as in Triton's trace setting (1 until it is known), for models
     without a rate of their own; `received` counts the traces of Triton's requests, whose steps are one.
+    Both threads charge their work to `budget`; once it is spent, no more traces are received.
     """
 
-    def __init__(self, capacity: int = 100_000) -> None:
+    def __init__(self, capacity: int = 100_000, budget: CoreBudget | None = None) -> None:
+        self.budget = budget or CoreBudget(CORE_SHARE, SAVED_SECONDS)
         self._capacity = capacity
         self._lock = threading.Lock()
         self._requests: list[TracedRequest] = []

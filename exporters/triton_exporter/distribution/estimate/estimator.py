@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.buckets import Signal
 from triton_exporter.distribution.estimate.decomposition import LEAST_INTERVALS, Decomposition
 from triton_exporter.snapshot import ModelVersion
@@ -51,8 +51,7 @@ class Estimator:
         self._decompositions: dict[_Place, Decomposition] = {}
         self._used: dict[_Place, float] = {}
         self._fitted: dict[_Place, tuple[int, float]] = {}
-        self._saved = _SAVED_SECONDS
-        self._polled = time.monotonic()
+        self._budget = CoreBudget(CORE_SHARE, _SAVED_SECONDS)
 
     def get(self, version: ModelVersion, signal: Signal, now: float, several: bool) -> Decomposition | None:
         """Return the decomposition of a histogram; `several` requests in an interval ask for one if there is none.
@@ -76,20 +75,16 @@ class Estimator:
 
     def poll(self, now: float) -> None:
         """Estimate those whose intervals have grown most, as long as processor time is left."""
-        elapsed = time.monotonic() - self._polled
-        self._polled += elapsed
-        self._saved = min(_SAVED_SECONDS, self._saved + CORE_SHARE * elapsed)
         for key in self._due(now):
-            if self._saved <= 0:
+            if self._budget.is_spent:
                 return
-            started = time.thread_time()
-            with self._lock:
-                decomposition = self._decompositions.get(key)
-            if decomposition is not None:
-                self._fitted[key] = decomposition.undecided, now
-                decomposition.fit()
-                decomposition.judge(self._thresholds.get(key.signal, ()))
-            self._saved -= time.thread_time() - started
+            with self._budget.charged():
+                with self._lock:
+                    decomposition = self._decompositions.get(key)
+                if decomposition is not None:
+                    self._fitted[key] = decomposition.undecided, now
+                    decomposition.fit()
+                    decomposition.judge(self._thresholds.get(key.signal, ()))
 
     def _due(self, now: float) -> Sequence[_Place]:
         due: dict[_Place, float] = {}
