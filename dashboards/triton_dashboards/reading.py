@@ -1,4 +1,4 @@
-"""How the usual figures read everywhere: the same unit, colour and words on every dashboard."""
+"""Displays of the usual figures: the same unit, colours and words on every dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to change on a Triton to see more of it: each finding with the flag to use and what it costs."""
+"""Recommend settings of a Triton that make it more observable: each finding with its flag and its cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often Triton's counters are read: as often as a share of a core allows, and at times in fast bursts."""
+"""Choose when to read Triton's counters: as often as a share of a core allows, and at times in fast bursts."""
 
 from __future__ import annotations
 

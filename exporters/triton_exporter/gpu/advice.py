@@ -1,4 +1,4 @@
-"""What to change to see more of the GPUs: plain words, the line or flag to use, and what it costs."""
+"""Recommend what makes GPUs more observable: each finding with the line or flag to use, and its cost."""
 
 from __future__ import annotations
 

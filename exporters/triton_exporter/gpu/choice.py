@@ -1,4 +1,4 @@
-"""Which source to believe: the best that answers; short failures do not change it, a better one does."""
+"""Choose the GPU source: the best that answers. A short failure does not change the choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old a GPU's data are: when its engine hangs, dcgm-exporter goes on serving the last sample with 200."""
+"""Age of a GPU's data: when its engine hangs, dcgm-exporter goes on serving the last sample with status 200."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each model did on each GPU so far: execution time, and estimates of utilization and energy."""
+"""Totals of each model on each GPU: execution time, and estimates of utilization and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model runs on which GPU: what Triton's config means by a number, and how sure that is.
+"""Map models to GPUs: resolve the GPU numbers in Triton's configurations, each with its confidence.
 
 A config names GPUs by CUDA ordinal, which counts the devices Triton's process can see, in CUDA's order. No
 API of Triton reports that order, so it is inferred here and every claim carries its source and confidence: from

@@ -1,4 +1,4 @@
-"""Which GPUs to show: those that Triton can see, as far as that is known, else all of the machine.
+"""Select the GPUs to show: those that Triton can see, as far as that is known, else all of the machine.
 
 dcgm-exporter knows every GPU of its node, also those of other pods. Shown by every exporter there they would
 be counted many times, and an XID of another team's GPU would be blamed on this Triton.

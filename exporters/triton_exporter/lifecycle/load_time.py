@@ -1,4 +1,4 @@
-"""How long a load took, estimated from polls of the repository index.
+"""Estimate the duration of a load from polls of the repository index.
 
 Triton reports it from 24.11 on, for all but ensembles; before, its index is the only source. Loads at the
 start of a server are never seen: its ports are closed until they have ended.

@@ -1,4 +1,4 @@
-"""What a correction changes of one group: its events by tile, and its budget before and after."""
+"""Changes that a correction makes to one group: its events by tile, and its budget before and after."""
 
 from __future__ import annotations
 
