@@ -88,15 +88,17 @@ def examine(facts: TritonFacts) -> list[Finding]:
         checks = (_reachable, _metrics, _gpus)
     else:
         checks = CHECKS
-    found = [finding for check in checks for finding in check(facts)]
-    return sorted(found, key=lambda finding: finding.grade != "problem")
+    findings = [finding for check in checks for finding in check(facts)]
+    return sorted(findings, key=lambda finding: finding.grade != "problem")
 
 
 def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
     """Successful requests a second of each model between the two readings of the metrics."""
     if facts.first is None or facts.second is None or facts.seconds <= 0:
         return None
-    first, second = (_by_model(one, triton.REQUEST_SUCCESS) for one in (facts.first, facts.second))
+    first, second = (
+        _by_model(exposition, triton.REQUEST_SUCCESS) for exposition in (facts.first, facts.second)
+    )
     return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
 
 
@@ -183,7 +185,7 @@ def _namespacing(facts: TritonFacts) -> Iterator[Finding]:
 def _counters(facts: TritonFacts) -> Iterator[Finding]:
     if facts.first is None or facts.snapshot.statistics is None:
         return
-    served = sum(one.success for one in facts.snapshot.statistics)
+    served = sum(statistics.success for statistics in facts.snapshot.statistics)
     # The later reading: it must include every request that the statistics counted before.
     shown = _total(facts.second or facts.first, triton.REQUEST_SUCCESS)
     if served > 0 and facts.has(triton.REQUEST_SUCCESS) and shown == 0:
@@ -229,9 +231,11 @@ def _histograms(facts: TritonFacts) -> Iterator[Finding]:
     elif facts.first is not None:
         family = facts.first.families[triton.FIRST_RESPONSE_MS.name]
         bounds: dict[str, set[str]] = {}
-        for one in family.series:
-            if one.labels.get("le", "+Inf") != "+Inf":
-                bounds.setdefault(one.labels.get("model", ""), set()).add(one.labels["le"].removesuffix(".0"))
+        for series in family.series:
+            if series.labels.get("le", "+Inf") != "+Inf":
+                bounds.setdefault(series.labels.get("model", ""), set()).add(
+                    series.labels["le"].removesuffix(".0")
+                )
         useless = sorted(model for model, les in bounds.items() if les == _DEFAULT_BOUNDS)
         if useless:
             yield Finding(
@@ -274,10 +278,10 @@ def _gpus(facts: TritonFacts) -> Iterator[Finding]:
 def _readiness(facts: TritonFacts) -> Iterator[Finding]:
     if facts.snapshot.api_failure or facts.snapshot.index is None:
         return
-    found = claims(facts.snapshot)
-    failed = [f"{key.model}:{key.version}" for key, claim in found.items() if claim.state == "unavailable"]
-    loading = [f"{key.model}:{key.version}" for key, claim in found.items() if claim.state == "loading"]
-    bare = [key.model for key, claim in found.items() if claim.bare]
+    current = claims(facts.snapshot)
+    failed = [f"{key.model}:{key.version}" for key, claim in current.items() if claim.state == "unavailable"]
+    loading = [f"{key.model}:{key.version}" for key, claim in current.items() if claim.state == "loading"]
+    bare = [key.model for key, claim in current.items() if claim.bare]
     if failed:
         yield Finding(
             "problem", "Models failed to load", _some(failed), "see their reasons in /state or Triton's log"
@@ -375,11 +379,10 @@ def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
         return "At this traffic the exporter would set nothing."
     if not in_all:
         return "The exporter would set nothing until requests come, and then what their number allows."
-    rates = allot({model: one for model, one in traffic.items() if one}, SAFE_TRACES_PER_SECOND)
+    rates = allot({model: rate for model, rate in traffic.items() if rate}, SAFE_TRACES_PER_SECOND)
     busiest = sorted(rates, key=lambda model: traffic[model], reverse=True)
-    return (
-        f"At this traffic the exporter would set: {_some([f'{one} rate {rates[one]}' for one in busiest])}."
-    )
+    settings = _some([f"{model} rate {rates[model]}" for model in busiest])
+    return f"At this traffic the exporter would set: {settings}."
 
 
 def _age(facts: TritonFacts) -> Iterator[Finding]:
@@ -434,11 +437,11 @@ def _total(exposition: Exposition, metric: Metric) -> float:
 
 def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
     family = exposition.families.get(metric.name)
-    found: dict[str, float] = {}
-    for one, value in zip(family.series, family.values, strict=True) if family else ():
-        model = one.labels.get("model", "")
-        found[model] = found.get(model, 0.0) + value
-    return found
+    totals: dict[str, float] = {}
+    for series, value in zip(family.series, family.values, strict=True) if family else ():
+        model = series.labels.get("model", "")
+        totals[model] = totals.get(model, 0.0) + value
+    return totals
 
 
 def _some(names: list[str]) -> str:

@@ -220,7 +220,7 @@ class Exporter:
         yield Family.single(own.STATE_STORED, self._state_file is not None and self._state_file.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
         asked = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
-        yield Family.of(own.SCRAPE_FAILURES, ((one, self._failures[one]) for one in asked))
+        yield Family.of(own.SCRAPE_FAILURES, ((reason, self._failures[reason]) for reason in asked))
         yield Family.of(own.BUILD_INFO, [((_version(),), 1)])
 
     def _publish(self, reading: Reading) -> None:
@@ -305,9 +305,9 @@ class Exporter:
 
 def _collected(collector: Collector, now: float) -> Sequence[Family]:
     """Return all families of one part, or none: part of them would be taken for all."""
-    found: list[Family] = []
-    _guarded(lambda: found.extend(collector.families(now)))
-    return found
+    families: list[Family] = []
+    _guarded(lambda: families.extend(collector.families(now)))
+    return families
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:

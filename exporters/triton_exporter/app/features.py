@@ -70,20 +70,20 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     if settings.otlp_listen is None and settings.trace_file is None:
         return (Distributions(settings.buckets, estimator=estimator), *estimators)
     mailbox = Mailbox()
-    found: list[object] = [Distributions(settings.buckets, mailbox, estimator=estimator), *estimators]
+    parts: list[object] = [Distributions(settings.buckets, mailbox, estimator=estimator), *estimators]
     if settings.otlp_listen is not None:
-        found.append(TraceReceiver(*settings.otlp_listen, mailbox))
+        parts.append(TraceReceiver(*settings.otlp_listen, mailbox))
     if settings.trace_file is not None:
-        found.append(TraceFiles(settings.trace_file, mailbox))
+        parts.append(TraceFiles(settings.trace_file, mailbox))
     limits = Limits(settings.timeout_seconds, 1024 * 1024)
     tls = Renewed(settings.certificates)
     if settings.govern_traces is None:
         client = Client(settings.triton_url, limits, settings.triton_headers, tls)
-        return (*found, TraceRate(client, mailbox))
+        return (*parts, TraceRate(client, mailbox))
     setter = SettingClient(settings.triton_url, limits, settings.triton_headers, tls)
     whole = Limits(settings.timeout_seconds, settings.max_body_bytes)
     metrics = Client(settings.metrics_url, whole, settings.triton_headers, tls)
-    return (*found, TraceGovernor(setter, metrics, mailbox, settings.govern_traces))
+    return (*parts, TraceGovernor(setter, metrics, mailbox, settings.govern_traces))
 
 
 def _estimators(settings: Settings) -> tuple[Estimator, ...]:

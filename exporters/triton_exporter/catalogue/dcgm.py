@@ -124,7 +124,7 @@ triton_gpu_nvlink_errors_total recovery 1 dcgm_nvlink_recovery_error_count_total
 
 def _aliases(row: str) -> Iterator[Alias]:
     series, label, unit, *names = row.split()
-    metric = next(one for one in vars(gpu).values() if isinstance(one, Metric) and one.name == series)
+    metric = next(value for value in vars(gpu).values() if isinstance(value, Metric) and value.name == series)
     for name in names:
         old = name.removeprefix("^") == name
         scale = _SCALES[unit] if old else 1.0

@@ -110,10 +110,10 @@ class Exposition:
     @property
     def faults(self) -> Mapping[str, int]:
         """Bad lines by kind of FAULTS."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (_, kind), count in self.bad.items():
-            found[kind] += count
-        return found
+            counts[kind] += count
+        return counts
 
     def only(self, names: Collection[str]) -> Exposition:
         """Leave out the other families, and the bad lines that are certainly theirs."""
@@ -176,7 +176,9 @@ class Parser:
         drafts: _Drafts = {}
         declared: set[str] = set()
         layouts = (
-            {} if only is None else {name: one for name, one in self._layouts.items() if name not in only}
+            {}
+            if only is None
+            else {name: layout for name, layout in self._layouts.items() if name not in only}
         )
         name, scattered = "", False
         for header, lines in _blocks(_in_utf8(_complete(body, faults), faults)):
@@ -206,11 +208,11 @@ class Parser:
                 known.last = _Block(known.series, again, lines, kind)
                 return known.last
         parts = _FAST.split(lines.decode())
-        found = None if parts[-1] else _learn(name, kind, parts[:-1:2], parts[1::2], known, lines)
-        if found is None:
+        layout = None if parts[-1] else _learn(name, kind, parts[:-1:2], parts[1::2], known, lines)
+        if layout is None:
             return None
-        layouts[name] = found
-        return found.last
+        layouts[name] = layout
+        return layout.last
 
 
 def parse(body: bytes) -> Exposition:
@@ -232,7 +234,7 @@ def _numbers_of(known: _Layout, lines: bytes) -> list[bytes]:
 def _learn(
     name: str, kind: str, keys: list[str], numbers: list[str], known: _Layout | None, lines: bytes
 ) -> _Layout | None:
-    before = {one.text: one for one in known.series} if known and known.kind == kind else {}
+    before = {old.text: old for old in known.series} if known and known.kind == kind else {}
     new = [key for key in keys if key not in before]
     if not (all(map(_has_whole_escapes, new)) and _bounds_are_numbers(kind, new)):
         return None
@@ -264,8 +266,8 @@ def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
     bound = _BOUNDS.get(kind)
     if bound is None:
         return True
-    found = re.findall(rf'[{{,][ \t]*{bound}[ \t]*=[ \t]*"([^"]*)"', "\n".join(keys))
-    return all(map(is_number, set(found)))
+    bounds = re.findall(rf'[{{,][ \t]*{bound}[ \t]*=[ \t]*"([^"]*)"', "\n".join(keys))
+    return all(map(is_number, set(bounds)))
 
 
 def _ambiguous(skeletons: Collection[str]) -> bool:
@@ -274,7 +276,7 @@ def _ambiguous(skeletons: Collection[str]) -> bool:
 
 
 def _repeats(series: Sequence[Series]) -> bool:
-    return len({one.identity for one in series}) < len(series)
+    return len({each.identity for each in series}) < len(series)
 
 
 def _in_utf8(body: bytes, faults: _Faults) -> bytes:

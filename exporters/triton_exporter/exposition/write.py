@@ -126,7 +126,7 @@ def _relayed(family: parse.ParsedFamily) -> str:
     samples = _samples_of(family)
     # OpenMetrics allows no stray white space; a body that Prometheus refuses would cost it every series.
     if not _is_strict(samples, len(family.series)):
-        samples = "".join([_rewritten(*one) for one in family.samples()])
+        samples = "".join([_rewritten(*sample) for sample in family.samples()])
     text = family.help.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
 
@@ -150,9 +150,9 @@ def _is_strict(samples: str, count: int) -> bool:
 _ODD = ("\t", ",}", "{}", "\n#", "\n\n")
 
 
-def _rewritten(one: parse.Series, value: float) -> str:
-    labels = ",".join([f'{name}="{escape(text)}"' for name, text in one.labels.items()])
-    return f"{one.name}{{{labels}}} {number(value)}\n" if labels else f"{one.name} {number(value)}\n"
+def _rewritten(series: parse.Series, value: float) -> str:
+    labels = ",".join([f'{name}="{escape(text)}"' for name, text in series.labels.items()])
+    return f"{series.name}{{{labels}}} {number(value)}\n" if labels else f"{series.name} {number(value)}\n"
 
 
 _PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'

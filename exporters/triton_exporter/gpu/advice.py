@@ -152,7 +152,7 @@ def _triton(seen: Examined) -> Iterator[Finding]:
 
 def _models(seen: Examined) -> Iterator[Finding]:
     for problem, words in _PROBLEMS.items():
-        models = sorted({key.model for key, found in seen.problems.items() if found == problem})
+        models = sorted({key.model for key, its_problem in seen.problems.items() if its_problem == problem})
         if models:
             yield Finding(
                 "advice",

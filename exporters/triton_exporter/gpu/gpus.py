@@ -274,9 +274,9 @@ def _labels(slot: Slot) -> tuple[str, ...]:
 
 
 def _memory_by_gpu(snapshot: Snapshot, seen: Visible) -> dict[tuple[ModelVersion, Entity], float]:
-    found: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
+    sizes: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
     for row in snapshot.statistics or ():
         for use in row.memory:
             for entity in seen.pick([use.device]) if use.kind == "GPU" else ():
-                found[ModelVersion(row.model, row.version), entity] += use.bytes
-    return found
+                sizes[ModelVersion(row.model, row.version), entity] += use.bytes
+    return sizes

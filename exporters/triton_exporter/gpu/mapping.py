@@ -83,17 +83,17 @@ def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
             rows.append((ordinals, set(labels)))
     named: dict[int, str] = {}
     while True:
-        found = {}
+        resolved = {}
         for ordinals, uuids in rows:
             open_ordinals = ordinals - named.keys()
-            open_uuids = uuids - {named[one] for one in ordinals & named.keys()}
+            open_uuids = uuids - {named[ordinal] for ordinal in ordinals & named.keys()}
             if len(open_ordinals) != len(open_uuids):
                 return {}
             if len(open_ordinals) == 1:
-                found[open_ordinals.pop()] = open_uuids.pop()
-        if not found:
+                resolved[open_ordinals.pop()] = open_uuids.pop()
+        if not resolved:
             return named if len(set(named.values())) == len(named) else {}
-        named |= found
+        named |= resolved
 
 
 def visible(
@@ -179,11 +179,11 @@ def claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
         )
         for row in evidence.statistics
     }
-    found: list[GpuClaim] = []
+    claimed: list[GpuClaim] = []
     for key, config in evidence.configs.items():
         if not config.is_ensemble:
-            found.extend(_claim(key, config, memory.get(key, ()), evidence, seen))
-    return tuple(found)
+            claimed.extend(_claim(key, config, memory.get(key, ()), evidence, seen))
+    return tuple(claimed)
 
 
 def _claim(
@@ -198,15 +198,15 @@ def _claim(
         claim = _spread(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
     named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
     unsure = bool(claim) and claim[0].confidence == GUESS and len(named) == len(claim)
-    if named and (not claim or (unsure and not any(one.entity.instance for one in claim))):
+    if named and (not claim or (unsure and not any(part.entity.instance for part in claim))):
         claim = _spread(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.sure_models):
-        return [one._replace(source="operator", confidence=CERTAIN) for one in claim]
+        return [part._replace(source="operator", confidence=CERTAIN) for part in claim]
     return claim
 
 
 def label_problems(
-    evidence: GpuEvidence, found: Iterable[GpuClaim], seen: Visible
+    evidence: GpuEvidence, claimed: Iterable[GpuClaim], seen: Visible
 ) -> dict[ModelVersion, str]:
     """Model versions on a GPU whose own series name no GPU, one that is not Triton's, or another one.
 
@@ -214,7 +214,7 @@ def label_problems(
     loaded at start-up (server issues 6815 and 7479).
     """
     expected: dict[ModelVersion, set[str]] = {}
-    for claim in found:
+    for claim in claimed:
         if claim.confidence != GUESS and claim.source != "triton_label":
             expected.setdefault(claim.key, set()).add(claim.entity.uuid)
     known = evidence.triton_gpus or {entity.uuid for entity in seen.order}

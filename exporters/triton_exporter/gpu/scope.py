@@ -34,4 +34,4 @@ class GpuScope:
         """Return whether to show this GPU or instance; the whole of a GPU is shown if one of its instances is."""
         if self._all or entity in self._mine or Entity(entity.uuid) in self._mine:
             return True
-        return not entity.instance and any(entity.uuid == one.uuid for one in self._mine)
+        return not entity.instance and any(entity.uuid == own.uuid for own in self._mine)

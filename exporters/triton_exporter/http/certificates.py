@@ -148,10 +148,10 @@ class Renewed:
 
 def _state(path: Path) -> object:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def unreadable(path: Path) -> list[CertificateProblem]:

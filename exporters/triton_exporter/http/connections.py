@@ -99,7 +99,7 @@ class Connections:
         """Drop those whose request is overdue."""
         now = self._now()
         with self._lock:
-            overdue = [one for one in self._open if not one.answering and now - one.since > one.patience]
+            overdue = [each for each in self._open if not each.answering and now - each.since > each.patience]
             for connection in overdue:
                 self._drop(connection, "slow_request")
 
@@ -117,10 +117,10 @@ class Connections:
         """Dropped connections by reason."""
         with self._lock:
             dropped = dict(self._dropped)
-        yield Family.of(own.CONNECTIONS_DROPPED, (((one,), dropped.get(one, 0)) for one in DROPS))
+        yield Family.of(own.CONNECTIONS_DROPPED, (((reason,), dropped.get(reason, 0)) for reason in DROPS))
 
     def _evict(self) -> bool:
-        oldest = min(self._open, key=lambda one: (one.answering, one.since))
+        oldest = min(self._open, key=lambda each: (each.answering, each.since))
         if oldest.answering and self._now() - oldest.since < ANSWER_SECONDS:
             return False
         self._drop(oldest, "crowded")

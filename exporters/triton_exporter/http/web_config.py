@@ -117,7 +117,9 @@ def load_web_config(path: Path) -> WebConfig:
         content = read_one(path) or {}
         config = _File.model_validate(content)
     except ValidationError as error:
-        raise WebConfigError([_problem(path, one["loc"], one["msg"]) for one in error.errors()]) from error
+        raise WebConfigError(
+            [_problem(path, detail["loc"], detail["msg"]) for detail in error.errors()]
+        ) from error
     except (OSError, *YAML_FAULTS) as error:
         raise WebConfigError([f"{path}: {fault(error)}"]) from error
     problems = [

@@ -94,8 +94,8 @@ class ModelStates:
 
 def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
     for key, record in records:
-        for one in state.MODEL_STATES:
-            yield (*key, one), one == record.claim.state
+        for name in state.MODEL_STATES:
+            yield (*key, name), name == record.claim.state
 
 
 def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:

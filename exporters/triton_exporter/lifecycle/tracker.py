@@ -162,29 +162,29 @@ class Lifecycle:
 
     def _names_unloaded(self, text: str) -> bool:
         """Return whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
-        _, found, names = text.partition(_UNAVAILABLE_STEPS)
+        _, marker, names = text.partition(_UNAVAILABLE_STEPS)
         loaded = {
             key.model
             for key, record in self.records.items()
             if record.claim.state in ("ready", "unloading", "unloaded")
         }
-        return bool(found) and loaded.issuperset(names.split(", "))
+        return bool(marker) and loaded.issuperset(names.split(", "))
 
     def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             return dict.fromkeys(_without_shadows(self.records.keys() | self._absent({})), _UNKNOWN)
-        found = claims(snapshot)
-        found |= self._unheard(snapshot, found)
+        current = claims(snapshot)
+        current |= self._unheard(snapshot, current)
         for source, refuted in (("metrics", self.failing_backends), ("probe", self.failed_probes)):
             for key, text in refuted.items():
-                claim = found.get(key)
+                claim = current.get(key)
                 if claim is not None and claim.ready:
-                    found[key] = replace(claim, ready=False, reason=text, source=source)
-        absent = self._absent(found)
-        bare = {key.model for key, claim in found.items() if claim.bare}
+                    current[key] = replace(claim, ready=False, reason=text, source=source)
+        absent = self._absent(current)
+        bare = {key.model for key, claim in current.items() if claim.bare}
         gone = {key.model for key in absent}
-        listed = {key: claim for key, claim in found.items() if not (claim.bare and key.model in gone)}
-        removed = self._removed(snapshot, found.keys() | absent)
+        listed = {key: claim for key, claim in current.items() if not (claim.bare and key.model in gone)}
+        removed = self._removed(snapshot, current.keys() | absent)
         return (
             listed
             | dict.fromkeys(removed, _REMOVED)
@@ -231,12 +231,14 @@ class Lifecycle:
             for key in [key for key in counter if key[0] in gone]:
                 del counter[key]
 
-    def _unheard(self, snapshot: Snapshot, found: Mapping[ModelVersion, Claim]) -> dict[ModelVersion, Claim]:
+    def _unheard(
+        self, snapshot: Snapshot, current: Mapping[ModelVersion, Claim]
+    ) -> dict[ModelVersion, Claim]:
         """Versions whose source did not answer this time: they may still be there."""
         return {
             key: replace(_UNKNOWN, source=record.claim.source)
             for key, record in self.records.items()
-            if key not in found
+            if key not in current
             and (
                 snapshot.index is None
                 or (snapshot.statistics is None and record.claim.source == "statistics")
@@ -248,10 +250,10 @@ class Lifecycle:
             return self.last_failures[model].text
         return _LISTED_BARE if listed else NOT_LISTED
 
-    def _absent(self, found: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
+    def _absent(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
         """Versions that should serve and that Triton does not list, or lists bare."""
-        listed = {key for key, claim in found.items() if not claim.bare}
-        bare = {key.model for key, claim in found.items() if claim.bare}
+        listed = {key for key, claim in current.items() if not claim.bare}
+        bare = {key.model for key, claim in current.items() if claim.bare}
         absent = {
             ModelVersion(model, version)
             for model, versions in self.expected.items()
@@ -261,7 +263,7 @@ class Lifecycle:
         # Gone across a restart: it served before, and now Triton does not load it. Gone from a running server
         # without a trace: it was removed, for a model does not leave on its own. A version is not missed
         # once another one of its model is ready: that is how a rollout ends.
-        replaced = {key.model for key, claim in found.items() if claim.ready}
+        replaced = {key.model for key, claim in current.items() if claim.ready}
         absent |= {
             key
             for key, record in self.records.items()

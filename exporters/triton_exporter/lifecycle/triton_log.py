@@ -79,27 +79,27 @@ def _without_rubbish(text: str) -> str:
     or some bytes, other ones each time.
     https://github.com/triton-inference-server/core/blob/main/src/model_repository_manager/model_repository_manager.cc
     """
-    before, found, error = text.rpartition(_STEP_ERROR)
+    before, marker, error = text.rpartition(_STEP_ERROR)
     missing = before.endswith(("' ", "' loading ")) and not _WORDS.search(error)
-    return before + found if missing else text
+    return before + marker if missing else text
 
 
 def standing_failures(lines: Iterable[str]) -> list[LoadFailure]:
     """Return the last failure of each model that was not loaded or unloaded since, in the server's last run."""
-    found: dict[str, LoadFailure] = {}
+    failures: dict[str, LoadFailure] = {}
     for line in lines:
         failure, loaded = load_failure(line), _LOADED.search(line)
         if failure is not None:
-            if not (failure.repeated and failure.model in found):
-                found[failure.model] = failure
+            if not (failure.repeated and failure.model in failures):
+                failures[failure.model] = failure
         elif loaded is not None:
-            before = found.get(loaded["model"])
+            before = failures.get(loaded["model"])
             # Triton unloads an ensemble because of its failure.
             if before is not None and not (loaded["what"] and before.of_ensemble):
-                del found[before.model]
+                del failures[before.model]
         elif _STARTED.search(line):
-            found.clear()
-    return list(found.values())
+            failures.clear()
+    return list(failures.values())
 
 
 class LogTail:
@@ -218,18 +218,18 @@ class LogReader:
     def poll(self, now: float) -> None:
         """Read what is new."""
         lines = self._tail.lines()
-        found = [failure for failure in map(load_failure, lines) if failure is not None]
+        read = [failure for failure in map(load_failure, lines) if failure is not None]
         with self._lock:
             self._lines += len(lines)
             # Nobody collects while Triton hangs; what is lost then is only a count.
-            self._found = [*self._found, *found][-_MOST_WAITING:]
+            self._found = [*self._found, *read][-_MOST_WAITING:]
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the failures since the last poll to the lifecycle."""
         self._note_earlier(snapshot.at)
         with self._lock:
-            found, self._found = self._found, []
-        for failure in found:
+            failures, self._found = self._found, []
+        for failure in failures:
             if failure.of_ensemble:
                 if not failure.repeated:
                     self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)

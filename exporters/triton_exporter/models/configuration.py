@@ -47,7 +47,7 @@ def _families(configs: Mapping[ModelVersion, ModelConfig]) -> tuple[Family, ...]
     for key, config in sorted(configs.items()):
         for metric, labels, value in _describe(config):
             samples[metric].append(Sample(series(metric, *key, *labels), value))
-    return tuple(Family(metric, CachedSamples(found)) for metric, found in samples.items())
+    return tuple(Family(metric, CachedSamples(values)) for metric, values in samples.items())
 
 
 def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
@@ -80,9 +80,9 @@ def _limits(priority: str, policy: QueuePolicy) -> Iterator[tuple[Metric, tuple[
 
 
 def _instances(config: ModelConfig) -> Counter[tuple[str, str]]:
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for group in config.instance_groups:
         kind = group.kind.removeprefix("KIND_").lower()
         for gpu in group.gpus if group.kind == "KIND_GPU" and group.gpus else ("",):
-            found[kind, str(gpu)] += group.count
-    return found
+            counts[kind, str(gpu)] += group.count
+    return counts

@@ -17,17 +17,17 @@ _BATCH = "batch"  # first word of the identity of a batch size's executions
 
 
 def _responses(statistics: ModelStatistics) -> Iterator[tuple[tuple[str, ...], float]]:
-    for one in statistics.responses:
-        yield (one.index, "success"), one.success
-        yield (one.index, "fail"), one.fail
-        yield (one.index, "empty"), one.empty
-        yield (one.index, "cancel"), one.cancel
+    for response in statistics.responses:
+        yield (response.index, "success"), response.success
+        yield (response.index, "fail"), response.fail
+        yield (response.index, "empty"), response.empty
+        yield (response.index, "cancel"), response.cancel
 
 
 _COUNTERS: Mapping[Metric, Callable[[ModelStatistics], Iterable[tuple[tuple[str, ...], float]]]] = {
-    models.BUSY_SECONDS: lambda one: [((), sum(batch.busy_ns for batch in one.batches) / 1e9)],
-    models.FAILED_REQUESTS: lambda one: [((), one.fail)],
-    models.FAILED_SECONDS: lambda one: [((), one.fail_ns / 1e9)],
+    models.BUSY_SECONDS: lambda statistics: [((), sum(batch.busy_ns for batch in statistics.batches) / 1e9)],
+    models.FAILED_REQUESTS: lambda statistics: [((), statistics.fail)],
+    models.FAILED_SECONDS: lambda statistics: [((), statistics.fail_ns / 1e9)],
     models.RESPONSES: _responses,
 }
 """Values of each counter with its further labels; batch sizes are a histogram of their own."""
@@ -75,7 +75,7 @@ class Executions:
         if snapshot.statistics is None or snapshot.statistics is self._statistics:
             return
         self._statistics, self._families = snapshot.statistics, None
-        current = {ModelVersion(one.model, one.version): one for one in snapshot.statistics}
+        current = {ModelVersion(each.model, each.version): each for each in snapshot.statistics}
         for key, statistics in current.items():
             account = self._accounts.setdefault(key, _Account())
             config = snapshot.configs.get(key)
@@ -126,12 +126,12 @@ def _take(account: _Account, statistics: ModelStatistics, at: float, *, baseline
 
 
 def _counters(statistics: ModelStatistics) -> dict[_Identity, float]:
-    found: dict[_Identity, float] = {
+    values_by_series: dict[_Identity, float] = {
         (_BATCH, (str(batch.size),)): batch.executions for batch in statistics.batches
     }
     for metric, values in _COUNTERS.items():
-        found |= {(metric.name, labels): value for labels, value in values(statistics)}
-    return found
+        values_by_series |= {(metric.name, labels): value for labels, value in values(statistics)}
+    return values_by_series
 
 
 def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:

@@ -62,17 +62,17 @@ def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
         # A sequence has a beginning and an end; half a sequence takes a slot from users.
         raise NoPayloadError("stateful")
     tensors = []
-    for one in config.inputs:
-        if one.optional:
+    for tensor in config.inputs:
+        if tensor.optional:
             continue
-        datatype = one.datatype
+        datatype = tensor.datatype
         if datatype not in DATATYPES:
             raise NoPayloadError("datatype")
-        shape = tuple(1 if size < 0 else size for size in one.dims)
-        batch = (1,) if config.max_batch_size > 0 and not one.is_shape_tensor else ()
+        shape = tuple(1 if size < 0 else size for size in tensor.dims)
+        batch = (1,) if config.max_batch_size > 0 and not tensor.is_shape_tensor else ()
         if prod(shape) > MOST_ELEMENTS:
             raise NoPayloadError("too_large")
-        tensors.append(Tensor(one.name, datatype, (*batch, *shape)))
+        tensors.append(Tensor(tensor.name, datatype, (*batch, *shape)))
     return tuple(tensors)
 
 
@@ -100,29 +100,34 @@ def parse_payload(text: str) -> tuple[Tensor, ...]:
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise PayloadError(["has no list `inputs` (fix: write a KServe v2 inference request)"])
-    problems = [problem for place, one in enumerate(inputs) for problem in _problems(f"inputs[{place}]", one)]
+    problems = [
+        problem for place, tensor in enumerate(inputs) for problem in _problems(f"inputs[{place}]", tensor)
+    ]
     if problems:
         raise PayloadError(problems)
     return tuple(
-        Tensor(one["name"], one["datatype"], tuple(one["shape"]), tuple(_flat(one["data"]))) for one in inputs
+        Tensor(tensor["name"], tensor["datatype"], tuple(tensor["shape"]), tuple(_flat(tensor["data"])))
+        for tensor in inputs
     )
 
 
-def _problems(place: str, one: Any) -> list[str]:
-    if not isinstance(one, dict):
+def _problems(place: str, tensor: Any) -> list[str]:
+    if not isinstance(tensor, dict):
         return [f"{place}: is not an object"]
     problems = []
-    if not isinstance(one.get("name"), str) or not one["name"]:
+    if not isinstance(tensor.get("name"), str) or not tensor["name"]:
         problems.append(f"{place}.name: is not a name")
-    if one.get("datatype") not in DATATYPES:
+    if tensor.get("datatype") not in DATATYPES:
         problems.append(f"{place}.datatype: is not one of {', '.join(DATATYPES)}")
-    shape, data = one.get("shape"), one.get("data")
+    shape, data = tensor.get("shape"), tensor.get("data")
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         problems.append(f"{place}.shape: is not a list of sizes (fix: a free dimension needs a size too)")
     elif not isinstance(data, list) or len(_flat(data)) != prod(shape):
         problems.append(f"{place}.data: does not hold the {prod(shape)} values that its shape asks for")
-    elif one.get("datatype") in DATATYPES and not all(_fits(value, one["datatype"]) for value in _flat(data)):
-        problems.append(f"{place}.data: does not hold {one['datatype']} values only")
+    elif tensor.get("datatype") in DATATYPES and not all(
+        _fits(value, tensor["datatype"]) for value in _flat(data)
+    ):
+        problems.append(f"{place}.data: does not hold {tensor['datatype']} values only")
     return problems
 
 

@@ -86,7 +86,10 @@ class Prober:
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Update which versions are ready and their configuration; report failing models to the lifecycle."""
         ready = {key for key, claim in claims(snapshot).items() if claim.ready}
-        successes = {ModelVersion(one.model, one.version): one.success for one in snapshot.statistics or ()}
+        successes = {
+            ModelVersion(statistics.model, statistics.version): statistics.success
+            for statistics in snapshot.statistics or ()
+        }
         with self._lock:
             for key in ready:
                 if self._settings.covers(key.model) and key in snapshot.configs:
@@ -151,7 +154,9 @@ class Prober:
             )
             yield Family.of(probe.REQUESTS, results)
             works = ((key, self._works(target, now)) for key, target in targets)
-            yield Family.of(probe.SUCCESS, ((key, one) for key, one in works if one is not None))
+            yield Family.of(
+                probe.SUCCESS, ((key, works_now) for key, works_now in works if works_now is not None)
+            )
             yield Family(
                 probe.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
             )

@@ -86,7 +86,7 @@ def send_http(
         with closing(client):
             client.infer(
                 target.model,
-                [_filled(triton_http.InferInput, one) for one in inputs],
+                [_filled(triton_http.InferInput, tensor) for tensor in inputs],
                 target.version,
                 request_id=REQUEST_ID,
                 headers={**headers, PROBE_HEADER: "1"},
@@ -125,7 +125,7 @@ def send_grpc(
         try:
             client.async_stream_infer(
                 target.model,
-                [_filled(triton_grpc.InferInput, one) for one in inputs],
+                [_filled(triton_grpc.InferInput, tensor) for tensor in inputs],
                 target.version,
                 request_id=REQUEST_ID,
                 enable_empty_final_response=True,
@@ -160,34 +160,34 @@ def _why(answers: queue.Queue[tuple[Any, Exception | None]], ended: Exception) -
 
 def _http_tls(certificates: Certificates) -> dict[str, str]:
     # Its own factory for contexts would trust the system's roots beside the given ones.
-    found = {
+    files = {
         "ca_certs": certificates.ca,
         "certfile": certificates.own,
         "keyfile": certificates.own_key,
     }
-    return {name: str(path) for name, path in found.items() if path is not None}
+    return {name: str(path) for name, path in files.items() if path is not None}
 
 
 def _grpc_tls(certificates: Certificates) -> dict[str, Any]:
-    found = {
+    files = {
         "root_certificates": certificates.ca,
         "certificate_chain": certificates.own,
         "private_key": certificates.own_key,
     }
-    return {"ssl": True, **{name: str(path) for name, path in found.items() if path is not None}}
+    return {"ssl": True, **{name: str(path) for name, path in files.items() if path is not None}}
 
 
-def _filled(input_type: Any, one: Tensor) -> Any:
-    tensor = input_type(one.name, list(one.shape), one.datatype)
-    kind = triton_to_np_dtype(one.datatype)
-    if one.datatype == "BYTES":
-        empty = [""] * prod(one.shape)
-        values = [value.encode() for value in (empty if one.values is None else one.values)]
-        array = np.array(values, dtype=np.object_).reshape(one.shape)
-    elif one.values is None:
-        array = np.zeros(one.shape, dtype=kind)
+def _filled(input_type: Any, filled: Tensor) -> Any:
+    tensor = input_type(filled.name, list(filled.shape), filled.datatype)
+    kind = triton_to_np_dtype(filled.datatype)
+    if filled.datatype == "BYTES":
+        empty = [""] * prod(filled.shape)
+        values = [value.encode() for value in (empty if filled.values is None else filled.values)]
+        array = np.array(values, dtype=np.object_).reshape(filled.shape)
+    elif filled.values is None:
+        array = np.zeros(filled.shape, dtype=kind)
     else:
-        array = np.array(one.values, dtype=kind).reshape(one.shape)
+        array = np.array(filled.values, dtype=kind).reshape(filled.shape)
     tensor.set_data_from_numpy(array)
     return tensor
 

@@ -48,7 +48,7 @@ def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
     answer = _json(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("model_stats"), list):
         raise AnswerError("the statistics hold no list model_stats")
-    return tuple(_statistics(one) for one in _objects(answer["model_stats"]) if _text(one, "name"))
+    return tuple(_statistics(model) for model in _objects(answer["model_stats"]) if _text(model, "name"))
 
 
 def parse_config(body: bytes) -> ModelConfig:
@@ -78,7 +78,7 @@ def parse_config(body: bytes) -> ModelConfig:
         },
         response_cache=_object(config, "response_cache").get("enable") is True,
         decoupled=_object(config, "model_transaction_policy").get("decoupled") is True,
-        inputs=tuple(_input(one) for one in _list(config, "input")),
+        inputs=tuple(_input(tensor) for tensor in _list(config, "input")),
         steps=tuple(
             EnsembleStep(_text(step, "model_name"), _whole(step, "model_version"))
             for step in _list(_object(config, "ensemble_scheduling"), "step")
@@ -114,25 +114,25 @@ def error_text(body: bytes) -> str:
     return _text(answer, "error") if isinstance(answer, dict) else ""
 
 
-def _statistics(one: dict[str, Any]) -> ModelStatistics:
-    totals = _object(one, "inference_stats")
+def _statistics(model: dict[str, Any]) -> ModelStatistics:
+    totals = _object(model, "inference_stats")
     fail = _object(totals, "fail")
     return ModelStatistics(
-        model=_text(one, "name"),
-        version=_text(one, "version"),
-        last_inference_seconds=_whole(one, "last_inference") / 1000,
-        executions=_whole(one, "execution_count"),
+        model=_text(model, "name"),
+        version=_text(model, "version"),
+        last_inference_seconds=_whole(model, "last_inference") / 1000,
+        executions=_whole(model, "execution_count"),
         success=_whole(_object(totals, "success"), "count"),
         fail=_whole(fail, "count"),
         fail_ns=_whole(fail, "ns"),
-        batches=tuple(_batch(batch) for batch in _list(one, "batch_stats")),
+        batches=tuple(_batch(batch) for batch in _list(model, "batch_stats")),
         memory=tuple(
             MemoryUse(_text(use, "type"), _whole(use, "id"), _whole(use, "byte_size"))
-            for use in _list(one, "memory_usage")
+            for use in _list(model, "memory_usage")
         ),
         responses=tuple(
             _responses(index, counts)
-            for index, counts in _object(one, "response_stats").items()
+            for index, counts in _object(model, "response_stats").items()
             if isinstance(counts, dict)
         ),
     )
@@ -166,15 +166,15 @@ def _group(group: dict[str, Any]) -> InstanceGroup:
     )
 
 
-def _input(one: dict[str, Any]) -> InputTensor:
-    dims = one.get("dims")
+def _input(tensor: dict[str, Any]) -> InputTensor:
+    dims = tensor.get("dims")
     return InputTensor(
-        _text(one, "name"),
+        _text(tensor, "name"),
         # The configuration has TYPE_STRING where requests have BYTES.
-        _text(one, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
+        _text(tensor, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
         tuple(_number(size) for size in dims) if isinstance(dims, list) else (),
-        one.get("optional") is True,
-        one.get("is_shape_tensor") is True,
+        tensor.get("optional") is True,
+        tensor.get("is_shape_tensor") is True,
     )
 
 
@@ -202,18 +202,18 @@ def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+    member = value.get(name)
+    return member if isinstance(member, dict) else {}
 
 
 def _list(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = value.get(name)
-    return list(_objects(found)) if isinstance(found, list) else []
+    member = value.get(name)
+    return list(_objects(member)) if isinstance(member, list) else []
 
 
 def _text(value: dict[str, Any], name: str) -> str:
-    found = value.get(name)
-    return found if isinstance(found, str) else ""
+    member = value.get(name)
+    return member if isinstance(member, str) else ""
 
 
 def _whole(value: dict[str, Any], name: str) -> int:
@@ -221,9 +221,9 @@ def _whole(value: dict[str, Any], name: str) -> int:
     return _number(value.get(name))
 
 
-def _number(found: object) -> int:
-    if isinstance(found, str) and len(found) <= _LONGEST and found.removeprefix("-").isdecimal():
-        found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool):
+def _number(value: object) -> int:
+    if isinstance(value, str) and len(value) <= _LONGEST and value.removeprefix("-").isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
         return 0
-    return found if abs(found) < _PAST_ANY else 0
+    return value if abs(value) < _PAST_ANY else 0

@@ -32,21 +32,21 @@ class Claim:
 
 def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
     """Return every model version that Triton lists, with its state."""
-    found = {ModelVersion(entry.model, entry.version): _claim(entry) for entry in snapshot.index or ()}
-    for one in snapshot.statistics or ():
+    current = {ModelVersion(entry.model, entry.version): _claim(entry) for entry in snapshot.index or ()}
+    for statistics in snapshot.statistics or ():
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or
         # with a directory deleted since.
-        key = ModelVersion(one.model, one.version)
-        if key not in found or found[key].bare:
-            found[key] = Claim("ready", ready=True, source="statistics")
+        key = ModelVersion(statistics.model, statistics.version)
+        if key not in current or current[key].bare:
+            current[key] = Claim("ready", ready=True, source="statistics")
     for key, answer in snapshot.ready_versions.items():
-        claim = found.get(key)
+        claim = current.get(key)
         if claim is not None and claim.ready and not answer:
-            found[key] = replace(
+            current[key] = replace(
                 claim, ready=False, reason="its ready endpoint does not answer 200", source="health"
             )
-    versioned = {key.model for key in found if key.version}
-    return {key: claim for key, claim in found.items() if not (claim.bare and key.model in versioned)}
+    versioned = {key.model for key in current if key.version}
+    return {key: claim for key, claim in current.items() if not (claim.bare and key.model in versioned)}
 
 
 def _claim(entry: IndexEntry) -> Claim:

@@ -212,49 +212,49 @@ class ApiPoller:
         # A hot reload can change a configuration without a trace, so those that are known are read again.
         new = sorted(serving - self._configs.keys(), key=self._config_turn)
         reread = sorted(self._configs, key=self._config_turn)
-        for one in [*new[:PER_POLL], *reread[:REREAD_PER_POLL]]:
-            self._ask_config(one)
+        for version in [*new[:PER_POLL], *reread[:REREAD_PER_POLL]]:
+            self._ask_config(version)
 
     def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
         # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
-        waiting = [one for one in self._queue if one in serving]
+        waiting = [version for version in self._queue if version in serving]
         waiting = sorted(serving.difference(waiting)) + waiting
         asked = 0
-        for one in waiting[:PER_POLL]:
+        for version in waiting[:PER_POLL]:
             if self._late():
                 break
             asked += 1
-            if not self._ask_ready(one):
+            if not self._ask_ready(version):
                 break
         self._queue = waiting[asked:] + waiting[:asked]
 
-    def _ask_ready(self, one: ModelVersion) -> bool:
+    def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
         try:
-            answer = self.client.get(f"{_path(one)}/ready")
+            answer = self.client.get(f"{_path(version)}/ready")
         except FetchError as error:
             self._unanswered("model_ready", error)
             # A hung stub can block its ready endpoint: a model that does not answer is not ready.
-            self._ready[one] = False
+            self._ready[version] = False
             return False
         if answer.status in (200, 400):
-            self._ready[one] = answer.status == 200
+            self._ready[version] = answer.status == 200
         else:
             self.count_failure("model_ready", "http_error")
-            self._ready.pop(one, None)
+            self._ready.pop(version, None)
         return True
 
-    def _config_turn(self, one: ModelVersion) -> tuple[int, ModelVersion]:
-        return self._config_turns.get(one, 0), one
+    def _config_turn(self, version: ModelVersion) -> tuple[int, ModelVersion]:
+        return self._config_turns.get(version, 0), version
 
-    def _ask_config(self, one: ModelVersion) -> None:
+    def _ask_config(self, version: ModelVersion) -> None:
         if self._late():
             return
         self._turn += 1
-        self._config_turns[one] = self._turn
-        config = self._ask("config", f"{_path(one)}/config", parse_config)
+        self._config_turns[version] = self._turn
+        config = self._ask("config", f"{_path(version)}/config", parse_config)
         if config is not None:
-            self._configs[one] = config
+            self._configs[version] = config
 
 
 def _other_server(answer: Answer) -> str:
@@ -266,9 +266,9 @@ def _other_server(answer: Answer) -> str:
     return "http_error" if answer.status in (401, 403, 407, 429) or answer.status >= 500 else NOT_TRITON
 
 
-def _path(one: ModelVersion) -> str:
-    model = f"/v2/models/{quote(one.model, safe='')}"
-    return f"{model}/versions/{quote(one.version, safe='')}" if one.version else model
+def _path(version: ModelVersion) -> str:
+    model = f"/v2/models/{quote(version.model, safe='')}"
+    return f"{model}/versions/{quote(version.version, safe='')}" if version.version else model
 
 
 def _serving(

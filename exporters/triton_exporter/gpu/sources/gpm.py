@@ -67,10 +67,10 @@ class Gpm:
         if before is None:
             return {}
         try:
-            found = self._between(before, sample)
+            figures = self._between(before, sample)
             if entity.instance:
-                found.pop((gpu.NVLINK_THROUGHPUT, ""), None)  # the links are the whole board's
-            return found
+                figures.pop((gpu.NVLINK_THROUGHPUT, ""), None)  # the links are the whole board's
+            return figures
         finally:
             self._lib.nvmlGpmSampleFree(before)
 
@@ -89,13 +89,13 @@ class Gpm:
         for position, figure in enumerate(_FIGURES):
             asked.metrics[position].metricId = getattr(self._lib, figure.constant)
         self._lib.nvmlGpmMetricsGet(asked)
-        found: dict[tuple[Metric, str], float] = {}
+        figures: dict[tuple[Metric, str], float] = {}
         unknown: set[tuple[Metric, str]] = set()
         for figure, answer in zip(_FIGURES, asked.metrics, strict=False):
             key = figure.metric, figure.label
             if answer.nvmlReturn == self._lib.NVML_SUCCESS:
-                found[key] = found.get(key, 0.0) + answer.value * figure.unit
+                figures[key] = figures.get(key, 0.0) + answer.value * figure.unit
             else:
                 unknown.add(key)
         # One direction alone would look like both.
-        return {key: value for key, value in found.items() if key not in unknown}
+        return {key: value for key, value in figures.items() if key not in unknown}

@@ -42,11 +42,11 @@ def read(exposition: Exposition, at: float) -> GpuReading:
             rows[uuid][metric] = value
     dropped: Counter[str] = Counter()
     values: dict[Slot, float] = {}
-    for uuid, found in rows.items():
-        if found.get(gpu.MEMORY_TOTAL) == 0:
-            dropped["blank"] += len(found)
+    for uuid, figures in rows.items():
+        if figures.get(gpu.MEMORY_TOTAL) == 0:
+            dropped["blank"] += len(figures)
             continue
-        for metric, value in found.items():
+        for metric, value in figures.items():
             judged = judge(metric, value, dropped)
             if judged is not None:
                 values[Slot(metric, Entity(uuid))] = judged
@@ -60,16 +60,16 @@ def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
 
     Empty where Triton has no GPU, which most of a fleet may not: its labels are not read.
     """
-    found: dict[ModelVersion, set[str]] = defaultdict(set)
+    uuids_by_version: dict[ModelVersion, set[str]] = defaultdict(set)
     families = [exposition.families[name] for name in FAMILIES if name in exposition.families]
     if not any("gpu_uuid=" in series.text for family in families for series in family.series):
         return {}
     for family in families:
         for series in family.series if family.name in LABELLED else ():
             key = ModelVersion(series.labels.get("model", ""), series.labels.get("version", ""))
-            named = found[key]
+            named = uuids_by_version[key]
             named.update(uuid for uuid in [series.labels.get("gpu_uuid", "")] if uuid)
-    return {key: frozenset(uuids) for key, uuids in found.items()}
+    return {key: frozenset(uuids) for key, uuids in uuids_by_version.items()}
 
 
 def _rows(exposition: Exposition, name: str) -> list[tuple[str, float]]:
