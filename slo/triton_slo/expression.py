@@ -98,13 +98,13 @@ def _varies(part: object) -> bool:
 
 
 def _parts(node: Expr) -> list[object]:
-    found: list[object] = []
-    walk(node, found.append)
-    return found
+    nodes: list[object] = []
+    walk(node, nodes.append)
+    return nodes
 
 
 def _matched(selector: VectorSelector, label: str) -> str:
-    return next((str(one.value) for one in selector.matchers.matchers if one.name == label), "")
+    return next((str(matcher.value) for matcher in selector.matchers.matchers if matcher.name == label), "")
 
 
 def mismatches(text: str) -> list[tuple[str, str]]:
@@ -128,8 +128,8 @@ def _mismatches(node: object) -> Iterator[tuple[str, str]]:
 
 
 def _arguments(node: object) -> Sequence[object]:
-    found = getattr(node, "args", ())
-    return found if isinstance(found, list | tuple) else ()
+    arguments = getattr(node, "args", ())
+    return arguments if isinstance(arguments, list | tuple) else ()
 
 
 def is_number(node: object) -> bool:
@@ -187,7 +187,7 @@ def _of_call(node: Call, of_series: OfSeries) -> Labels:
     name = node.func.name
     if name == "vector":
         return frozenset()
-    vectors = [one for one in node.args if not is_number(one)]
+    vectors = [argument for argument in node.args if not is_number(argument)]
     if not vectors or name == "label_join" or name.startswith("absent"):
         return None
     inner = labels(vectors[0], of_series)

@@ -20,13 +20,13 @@ def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifa
 
     Raises LookupError if an alert came without a proof that it fires and one that it stays quiet.
     """
-    found: list[Artifact] = []
+    files: list[Artifact] = []
     if objectives:
         causes = (Group(CAUSES, tuple(cause_rules(objectives, options))),)
-        found.append(Artifact("rules", f"{CAUSES}.yml", render(causes, CAUSES, options.format)))
+        files.append(Artifact("rules", f"{CAUSES}.yml", render(causes, CAUSES, options.format)))
     for objective in objectives:
-        found += _artifacts(Plan(objective, options))
-    return tuple(found)
+        files += _artifacts(Plan(objective, options))
+    return tuple(files)
 
 
 def _artifacts(plan: Plan) -> Iterator[Artifact]:

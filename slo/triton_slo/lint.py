@@ -41,8 +41,8 @@ def findings(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:
     """Return all findings about parsed objectives."""
     return [
         problem
-        for one in reading.objectives
-        for problem in lint(one, partial(reading.place, one.name), around)
+        for objective in reading.objectives
+        for problem in lint(objective, partial(reading.place, objective.name), around)
     ]
 
 
@@ -66,7 +66,10 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
     """Yield what is right only if something else is set up for it, or was right before `now` (Unix time)."""
     for field, reason, fix in over(objective, now):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
-    thresholds = [objective.threshold_seconds, *(one.threshold_seconds for one in objective.overrides)]
+    thresholds = [
+        objective.threshold_seconds,
+        *(override.threshold_seconds for override in objective.overrides),
+    ]
     known = sorted({value for value in thresholds if value is not None})
     for field, reason, fix in objective.indicator.notes(known):
         yield Problem(place(field), f"{objective.name}: {reason}", fix)
@@ -74,28 +77,33 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
 
 def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
     """Notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
-    for one in reading.objectives:
-        for _, what, fix in islice(one.indicator.needs(Plan(one, Options()).scope(chosen(one))), 1):
-            yield Problem(reading.place(one.name, "indicator"), f"{one.name}: it needs {what}", fix)
+    for objective in reading.objectives:
+        for _, what, fix in islice(
+            objective.indicator.needs(Plan(objective, Options()).scope(chosen(objective))), 1
+        ):
+            yield Problem(
+                reading.place(objective.name, "indicator"), f"{objective.name}: it needs {what}", fix
+            )
 
 
 def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:
     """Notes on objectives of models whose failures nothing else here would see."""
-    seeing = [one for one in reading.objectives if SEES_FAILURES & _sources(one)]
-    for one in reading.objectives:
-        for source in sorted(HIDING & _sources(one)):
+    seeing = [objective for objective in reading.objectives if SEES_FAILURES & _sources(objective)]
+    for objective in reading.objectives:
+        for source in sorted(HIDING & _sources(objective)):
             if around.hiding is None:
                 # Most queues have no limit, but most models are of Python.
                 if not seeing and source == BACKEND_COUNTERS:
-                    yield _hidden(reading, one, source)
+                    yield _hidden(reading, objective, source)
                 continue
             hidden = [
                 name
                 for name in sorted(around.hiding.get(source, ()))
-                if one.models.includes(name) and not any(other.models.includes(name) for other in seeing)
+                if objective.models.includes(name)
+                and not any(other.models.includes(name) for other in seeing)
             ]
             if hidden:
-                yield _hidden(reading, one, source, f" of {', '.join(hidden)}")
+                yield _hidden(reading, objective, source, f" of {', '.join(hidden)}")
 
 
 def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named: str = "") -> Problem:
@@ -173,7 +181,7 @@ def _names(objective: Objective, around: Surroundings) -> Iterator[Finding]:
     if around.models is None:
         return
     choices = [("models", objective.models)]
-    choices += [(f"overrides.{i}.models", one.models) for i, one in enumerate(objective.overrides)]
+    choices += [(f"overrides.{i}.models", override.models) for i, override in enumerate(objective.overrides)]
     for field, choice in choices:
         if not any(choice.includes(name) for name in around.models):
             yield field, "matches no model that Prometheus knows", _nearest(choice, around.models)
@@ -183,7 +191,7 @@ def _names(objective: Objective, around: Surroundings) -> Iterator[Finding]:
 
 
 def _nearest(choice: Choice, models: frozenset[str]) -> str:
-    near = [found for name in choice.names or () if (found := mistake.nearest(name, models))]
+    near = [near_name for name in choice.names or () if (near_name := mistake.nearest(name, models))]
     return near[0] if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 

@@ -50,10 +50,10 @@ def line_of(node: yaml.Node, steps: Sequence[Any]) -> int:
     line = node.start_mark.line + 1
     for step in steps:
         if isinstance(node, yaml.MappingNode):
-            found = next(((k, v) for k, v in node.value if k.value == step), None)
-            if found is None:
+            pair = next(((k, v) for k, v in node.value if k.value == step), None)
+            if pair is None:
                 return line
-            line, node = found[0].start_mark.line + 1, found[1]
+            line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
             node = node.value[step]
             line = node.start_mark.line + 1

@@ -27,11 +27,11 @@ def reason(detail: Mapping[str, Any]) -> str:
 
 def without_consequences(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Leave out findings that only follow from another one: a list whose one item is wrong is not empty as well."""
-    places = [tuple(one["loc"]) for one in details]
+    places = [tuple(detail["loc"]) for detail in details]
     return [
-        one
-        for one, place in zip(details, places, strict=True)
-        if one["type"] != "too_short"
+        detail
+        for detail, place in zip(details, places, strict=True)
+        if detail["type"] != "too_short"
         or not any(len(other) > len(place) and other[: len(place)] == place for other in places)
     ]
 
@@ -74,33 +74,33 @@ def unreadable(node: yaml.Node) -> tuple[yaml.Node, str]:
     """Return the value below a node that YAML takes for a date or a number, and that is none; and why."""
     loader = yaml.SafeLoader("")
     try:
-        for one in _scalars(node):
+        for scalar in _scalars(node):
             try:
-                loader.construct_object(one)
+                loader.construct_object(scalar)
             except YAML_FAULTS:
-                kind = one.tag.rpartition(":")[2]
+                kind = scalar.tag.rpartition(":")[2]
                 form = _FORMS.get(kind, kind)
-                return one, f"{_cut(one.value)!r} looks like {form} and cannot be read as one"
+                return scalar, f"{_cut(scalar.value)!r} looks like {form} and cannot be read as one"
     finally:
         loader.dispose()
     return node, "contains a value that cannot be read"
 
 
 def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
-    found: list[yaml.ScalarNode] = []
+    scalars: list[yaml.ScalarNode] = []
     pending, seen = [node], set()
     while pending:
-        one = pending.pop(0)
-        if id(one) in seen:
+        current = pending.pop(0)
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, yaml.ScalarNode):
-            found.append(one)
-        elif isinstance(one, yaml.SequenceNode):
-            pending += one.value
-        elif isinstance(one, yaml.MappingNode):
-            pending += [part for pair in one.value for part in pair]
-    return found
+        seen.add(id(current))
+        if isinstance(current, yaml.ScalarNode):
+            scalars.append(current)
+        elif isinstance(current, yaml.SequenceNode):
+            pending += current.value
+        elif isinstance(current, yaml.MappingNode):
+            pending += [part for pair in current.value for part in pair]
+    return scalars
 
 
 def _cut(text: str) -> str:

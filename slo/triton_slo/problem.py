@@ -15,10 +15,10 @@ def count(number: int, noun: str) -> str:
 
 def by_line(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of each file together, in the order of its lines."""
-    places = [_split(one.place) for one in problems]
+    places = [_split(problem.place) for problem in problems]
     order = {file: number for number, (file, _) in enumerate(reversed(places))}
     pairs = sorted(zip(places, problems, strict=True), key=lambda pair: (-order[pair[0][0]], pair[0][1]))
-    return [one for _, one in pairs]
+    return [problem for _, problem in pairs]
 
 
 def _split(place: str) -> tuple[str, int]:

@@ -106,10 +106,10 @@ class Prometheus:
     def collecting(self) -> Iterator[list[str]]:
         """Collect the warnings of this thread's queries apart: for threads that share this client."""
         outer = getattr(self._collecting, "found", None)
-        found: list[str] = []
-        self._collecting.found = found
+        warnings: list[str] = []
+        self._collecting.found = warnings
         try:
-            yield found
+            yield warnings
         finally:
             self._collecting.found = outer
 
@@ -128,8 +128,8 @@ class Prometheus:
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
         if b'"warnings"' in response.content[-20_000:]:
-            found: list[str] | None = getattr(self._collecting, "found", None)
-            warnings = self.warnings if found is None else found
+            collected: list[str] | None = getattr(self._collecting, "found", None)
+            warnings = self.warnings if collected is None else collected
             warnings[:] = dict.fromkeys([*warnings, *_warnings(response)])
 
     def _ask(self, question: Callable[[], T]) -> T:
@@ -153,8 +153,10 @@ class Prometheus:
         if refusal.status in (400, 422) and refusal.reason:
             version = self._version()
             if version and version < MINIMUM_VERSION:
-                found, needed = (".".join(map(str, pair)) for pair in (version, MINIMUM_VERSION))
-                return f"{where} is too old: {found}, needed {needed} or newer (its answer: {refusal.reason})"
+                running, needed = (".".join(map(str, pair)) for pair in (version, MINIMUM_VERSION))
+                return (
+                    f"{where} is too old: {running}, needed {needed} or newer (its answer: {refusal.reason})"
+                )
             return f"{where} refuses the query: {refusal.reason}"
         if refusal.status == 404 and not refusal.reason:
             return f"{self._url} has no Prometheus API (HTTP 404); is a path missing, such as /prometheus?"
@@ -222,10 +224,12 @@ def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
 
 def _warnings(response: requests.Response) -> list[str]:
     try:
-        found = response.json()["warnings"]
+        warnings = response.json()["warnings"]
     except (requests.RequestException, KeyError, TypeError):
         return []
-    return [" ".join(str(one).split())[:300] for one in found] if isinstance(found, list) else []
+    return (
+        [" ".join(str(warning).split())[:300] for warning in warnings] if isinstance(warnings, list) else []
+    )
 
 
 def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:
@@ -235,11 +239,11 @@ def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:
 
 
 def _series(result: Sequence[Any]) -> tuple[Series, ...]:
-    found = []
+    series = []
     for row in result:
         times, values = zip(*row["values"], strict=True) if row["values"] else ((), ())
-        found.append(Series(row["metric"], tuple(map(float, times)), tuple(map(float, values))))
-    return tuple(found)
+        series.append(Series(row["metric"], tuple(map(float, times)), tuple(map(float, values))))
+    return tuple(series)
 
 
 def _not_prometheus(access: Access) -> str:

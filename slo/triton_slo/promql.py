@@ -81,8 +81,8 @@ class Matchers:
     @property
     def split(self) -> tuple[tuple[str, str, str], ...]:
         """Label, operator and quoted value of each matcher."""
-        found = (_EQUALITY.fullmatch(part) for part in self.parts)
-        return tuple((one[1], one[2], one[3]) for one in found if one is not None)
+        matches = (_EQUALITY.fullmatch(part) for part in self.parts)
+        return tuple((match[1], match[2], match[3]) for match in matches if match is not None)
 
     def equal(self, label: str, value: str) -> Matchers:
         """Only series that have this value."""
@@ -90,9 +90,9 @@ class Matchers:
 
 
 def _matcher(label: str, choice: Choice, operators: tuple[str, str]) -> tuple[str, ...]:
-    one, several = operators
+    operator, several = operators
     if choice.names is not None and len(choice.names) == 1:
-        return (f"{label}{one}{quote(choice.names[0])}",)
+        return (f"{label}{operator}{quote(choice.names[0])}",)
     if choice.names is not None:
         return (f"{label}{several}{quote(regex_of(choice.names))}",)
     if choice.regex is not None:

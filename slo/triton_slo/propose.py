@@ -252,11 +252,11 @@ def merge(
     return tuple(
         Seen(
             model,
-            tuple(found),
+            tuple(numbers),
             configs.get(model),
             requests.get(model, Timing()),
             queues.get(model, Timing()),
             failed.get(model, 0.0),
         )
-        for model, found in sorted(versions.items())
+        for model, numbers in sorted(versions.items())
     )

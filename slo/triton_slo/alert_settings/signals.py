@@ -103,7 +103,7 @@ class Signal:
         """The signal as it is in force for one model; without a name, for most of them, and with the exceptions."""
         *parts, _ = tuning.parts(self.alert)
         setting = tuning.of_model(self.alert, model)
-        exceptions = () if model else tuple(self._exception(one) for one in parts)
+        exceptions = () if model else tuple(self._exception(exception) for exception in parts)
         return replace(
             self,
             threshold=self.threshold.tuned(setting),

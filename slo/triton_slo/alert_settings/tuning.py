@@ -80,5 +80,9 @@ class Tuning:
     def of_model(self, alert: str, model: str) -> Setting:
         """Return the setting in force for one model; without a name, the general one."""
         *parts, general = self.parts(alert)
-        chosen = (one for one in parts if model and one.models and one.models.includes(model))
+        chosen = (
+            exception
+            for exception in parts
+            if model and exception.models and exception.models.includes(model)
+        )
         return next(chosen, general).setting

@@ -67,7 +67,9 @@ def measured(objective: Objective) -> str:
     """Return what decides an objective's events as text: equal for two objectives that one reading serves."""
     parts = {field: value for field, value in plain(objective).items() if field not in _JUDGED_BY}
     parts["overrides"] = [
-        {**one, "target": ""} for one in parts.get("overrides", []) if one.get("threshold") is not None
+        {**override, "target": ""}
+        for override in parts.get("overrides", [])
+        if override.get("threshold") is not None
     ]
     return json.dumps(parts, sort_keys=True)
 
@@ -140,13 +142,14 @@ def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float
 
 
 def _unmeasured(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[Unmeasured]:
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups_by_fix: dict[tuple[str, str], list[str]] = defaultdict(list)
     for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
         groups = [
-            GroupStatus(plan.objective.name, "", one.labels) for one in prometheus.instant(mistake.expr, at)
+            GroupStatus(plan.objective.name, "", sample.labels)
+            for sample in prometheus.instant(mistake.expr, at)
         ]
-        found[mistake.words, mistake.fix] += map(group_name, groups)
-    for (words, fix), names in found.items():
+        groups_by_fix[mistake.words, mistake.fix] += map(group_name, groups)
+    for (words, fix), names in groups_by_fix.items():
         if names:
             yield Unmeasured(words, fix, tuple(sorted(names)))
 

@@ -18,16 +18,16 @@ def excluded_spans(
 
     Raises LookupError for an exclusion in PromQL where there is no Prometheus to ask.
     """
-    return merged([span for one in exclusions for span in _spans(one, start, end, prometheus)])
+    return merged([span for exclusion in exclusions for span in _spans(exclusion, start, end, prometheus)])
 
 
-def _spans(one: Exclusion, start: float, end: float, prometheus: Prometheus | None) -> Iterator[Span]:
-    if one.promql is None:
-        yield from one.spans(start, end)
+def _spans(exclusion: Exclusion, start: float, end: float, prometheus: Prometheus | None) -> Iterator[Span]:
+    if exclusion.promql is None:
+        yield from exclusion.spans(start, end)
         return
     if prometheus is None:
-        raise LookupError(f"the exclusion {one.reason!r} is PromQL, which only Prometheus can answer")
+        raise LookupError(f"the exclusion {exclusion.reason!r} is PromQL, which only Prometheus can answer")
     step = max(_STEP_SECONDS, (end - start) / _MOST_POINTS)
-    for series in prometheus.range(f"group ((\n{one.promql}\n))", start, end, step):
+    for series in prometheus.range(f"group ((\n{exclusion.promql}\n))", start, end, step):
         # It may have begun or ended anywhere between two evaluations: rather too much is left out than too little.
         yield from clipped([(at - step, at + step) for at in series.times], start, end)

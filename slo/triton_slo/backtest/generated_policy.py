@@ -79,5 +79,5 @@ def _alert(plan: Plan, tier: Tier) -> PolicyAlert:
 
 
 def _target(objective: Objective, model: str, version: str) -> float:
-    found = objective.resolve(model, version) if model else None
-    return objective.target if found is None else found[0]
+    resolved = objective.resolve(model, version) if model else None
+    return objective.target if resolved is None else resolved[0]

@@ -101,7 +101,7 @@ def to_csv(history: History) -> str:
     writer.writerow((*COLUMNS, STATED_ERROR) if stated else COLUMNS)
     columns = [history.bad, history.total, *([history.error] if history.error is not None else [])]
     for row, key in enumerate(history.keys):
-        for at, *values in zip(history.times, *(one[row] for one in columns), strict=True):
+        for at, *values in zip(history.times, *(column[row] for column in columns), strict=True):
             if not np.isnan(values[1]):
                 writer.writerow([f"{at:.15g}", *key, *(f"{value:.15g}" for value in values)])
     return out.getvalue()

@@ -60,7 +60,11 @@ class Policy:
 
 def burns(long: float, short: float, factor: float) -> Condition:
     """Both windows (in seconds) burn the error budget more than `factor` times too fast."""
-    return All(tuple(Compare(Burn(Window(duration_text(one), one)), ">", factor) for one in (long, short)))
+    return All(
+        tuple(
+            Compare(Burn(Window(duration_text(seconds), seconds)), ">", factor) for seconds in (long, short)
+        )
+    )
 
 
 # https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml

@@ -188,19 +188,19 @@ class _Chunk:
             case Named(_, inner):
                 return self._evaluate(inner)
             case All((first, *rest)):
-                found = self._evaluate(first)
+                holds = self._evaluate(first)
                 for part in rest:
                     # Nearly every series is healthy nearly always: its costlier parts need no evaluation.
-                    found = found & self._evaluate(part) if found.any() else found
-                return found
+                    holds = holds & self._evaluate(part) if holds.any() else holds
+                return holds
             case Either(parts):
                 return reduce(np.logical_or, map(self._evaluate, parts))
             case Unless(inner, but):
-                found = self._evaluate(inner)
-                return found & ~self._evaluate(but) if found.any() else found
+                holds = self._evaluate(inner)
+                return holds & ~self._evaluate(but) if holds.any() else holds
             case Recent(part, window):
-                found = self._evaluate(part)
-                return _last(_running(found), self._steps(window.seconds)) > 0 if found.any() else found
+                holds = self._evaluate(part)
+                return _last(_running(holds), self._steps(window.seconds)) > 0 if holds.any() else holds
             case Recurs(window, span, times):
                 bad, total = self._sums(window)
                 burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)

@@ -42,13 +42,13 @@ def score(
 ) -> Score:
     """Score what a policy raised over a history that ends at `history_end` (Unix seconds)."""
     began = [[e for e in episodes if _belongs(e, incident)] for incident in incidents]
-    found = [
+    matched = [
         [e for e in alerts if e.severity == "page" or incident.severity == "ticket"]
         for alerts, incident in zip(began, incidents, strict=True)
     ]
     true = {id(e) for alerts in began for e in alerts}
     pages = [e for e in episodes if e.severity == "page"]
-    detections = [min(e.started for e in f) - i.start for f, i in zip(found, incidents, strict=True) if f]
+    detections = [min(e.started for e in f) - i.start for f, i in zip(matched, incidents, strict=True) if f]
     resets = [
         max(0.0, max(history_end if e.ended is None else e.ended for e in alerts) - incident.end)
         for alerts, incident in zip(began, incidents, strict=True)
@@ -61,7 +61,7 @@ def score(
         alerts=len(episodes),
         pages=len(pages),
         precision=len(true) / len(episodes) if episodes else None,
-        recall=sum(map(bool, found)) / len(incidents) if incidents else None,
+        recall=sum(map(bool, matched)) / len(incidents) if incidents else None,
         detection_median=median(detections) if detections else None,
         detection_worst=max(detections, default=None),
         reset_median=median(resets) if resets else None,

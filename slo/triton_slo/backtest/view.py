@@ -24,10 +24,10 @@ def quiet(history: History, policy: Policy) -> Flags:
 
 
 def _inside(history: History, policy: Policy, lag: float) -> Flags:
-    found: Flags = np.zeros(len(history.times), dtype=bool)
+    inside: Flags = np.zeros(len(history.times), dtype=bool)
     for low, high in policy.excluded:
-        found |= (history.times > low) & (history.times - history.step < high + lag)
-    return found
+        inside |= (history.times > low) & (history.times - history.step < high + lag)
+    return inside
 
 
 def counted(history: History, policy: Policy) -> History:

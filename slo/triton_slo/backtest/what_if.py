@@ -96,7 +96,9 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
         for row in range(len(keys))
     ]
     order = sorted(range(len(keys)), key=lambda row: (_urgency(groups[row]), keys[row]))
-    curves = [tuple(None if np.isnan(one) else round(float(one), 6) for one in left[row]) for row in order]
+    curves = [
+        tuple(None if np.isnan(value) else round(float(value), 6) for value in left[row]) for row in order
+    ]
     return WhatIf(
         objective,
         report,
@@ -110,14 +112,14 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
 def _errors(evidence: Evidence, history: History, first: int) -> list[float | None]:
     """Return how far each share may be off: the mean of what was stated, else the error of the last hour."""
     stated: dict[tuple[str, str], float | None] = {
-        (one.model, one.version): one.estimate_error for one in evidence.fed
+        (status.model, status.version): status.estimate_error for status in evidence.fed
     }
-    found: list[float | None] = []
+    stated_errors: list[float | None] = []
     for row, (_, model, version) in enumerate(history.keys):
         errors = np.array([]) if history.error is None else history.error[row, first:]
         known = errors[~np.isnan(errors)]
-        found.append(float(known.mean()) if known.size else stated.get((model, version)))
-    return found
+        stated_errors.append(float(known.mean()) if known.size else stated.get((model, version)))
+    return stated_errors
 
 
 def _group(
@@ -138,8 +140,8 @@ def _group(
     resolved = plan.objective.resolve(model, version) if model else None
     off = None if error is None or np.isnan(left) else error / (1 - target)
     counted = {
-        one.policy: Counter(episode.severity for episode in one.episodes if episode.key == key)
-        for one in report.outcomes
+        outcome.policy: Counter(episode.severity for episode in outcome.episodes if episode.key == key)
+        for outcome in report.outcomes
     }
     return GroupOutcome(
         model=model,
@@ -164,8 +166,8 @@ def _urgency(group: GroupOutcome) -> tuple[bool, float]:
 def _limitations(
     evidence: Evidence, objective: Objective, plan: Plan, groups: Sequence[GroupOutcome], step: float
 ) -> Iterator[Limitation]:
-    for one in evidence.unmeasured:
-        yield Limitation(f"not measured: {one.reason}", one.groups, one.fix)
+    for gap in evidence.unmeasured:
+        yield Limitation(f"not measured: {gap.reason}", gap.groups, gap.fix)
     yield from _estimated(evidence, plan)
     gaps = [group for group in groups if group.unknown > 0]
     if gaps:
@@ -215,8 +217,8 @@ def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Limitation]:
 
 
 def _judged(row: GroupStatus, plan: Plan) -> GroupStatus:
-    found = plan.objective.resolve(row.model, row.version) if row.model else None
-    return replace(row, slo=plan.objective.name, target=found[0] if found else plan.objective.target)
+    resolved = plan.objective.resolve(row.model, row.version) if row.model else None
+    return replace(row, slo=plan.objective.name, target=resolved[0] if resolved else plan.objective.target)
 
 
 def _name(group: GroupOutcome) -> str:

@@ -73,8 +73,8 @@ def unknown(plan: Plan) -> dict[str, str]:
 
 def unmeasured(plan: Plan) -> dict[str, str]:
     """Annotations of the ticket about a setting that leaves an objective without data, by the reason."""
-    words = {one.name: f"{one.words[0].upper()}{one.words[1:]}." for one in plan.mistakes}
-    fixes = {one.name: f"{one.fix[0].upper()}{one.fix[1:]}." for one in plan.mistakes}
+    words = {mistake.name: f"{mistake.words[0].upper()}{mistake.words[1:]}." for mistake in plan.mistakes}
+    fixes = {mistake.name: f"{mistake.fix[0].upper()}{mistake.fix[1:]}." for mistake in plan.mistakes}
     return {
         **_own(plan),
         "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
@@ -147,7 +147,7 @@ def _target(plan: Plan) -> str:
     if not objective.overrides:
         return general
     target, threshold = (
-        f"{one}{{{_group_format(plan)}}}" for one in (names.OBJECTIVE_RATIO, names.THRESHOLD_SECONDS)
+        f"{name}{{{_group_format(plan)}}}" for name in (names.OBJECTIVE_RATIO, names.THRESHOLD_SECONDS)
     )
     differs = [f"{target} != {number(objective.target)}"]
     if objective.threshold_seconds is not None:
@@ -243,9 +243,9 @@ def _caveats(plan: Plan) -> Iterator[_Fact]:
     off = '{{ if .Value }}, +-{{ .Value | printf "%g" }} points{{ end }}'
     cases = "".join(
         f'{{{{ if eq .Labels.{names.SOURCE} "{source}" }}}} '
-        f"{one.word.capitalize()}{off if source in DISTRIBUTION_SOURCES else ''} ({source}): {one.meaning}."
+        f"{caveat.word.capitalize()}{off if source in DISTRIBUTION_SOURCES else ''} ({source}): {caveat.meaning}."
         "{{ end }}"
-        for source, one in CAVEATS.items()
+        for source, caveat in CAVEATS.items()
         if source in possible
     )
     yield _Fact(query, names.SOURCE, cases)

@@ -43,8 +43,8 @@ _SEVERITIES: tuple[str, ...] = get_args(Severity)
 _SLO = f'{names.COMPONENT}="slo"'
 _GROUP = (names.SLO, *names.GROUPING)
 _CAUSED = {
-    cause: [kind for kind, one in KINDS.items() if one.caused_by == cause]
-    for cause in {one.caused_by for one in KINDS.values()} - {""}
+    cause: [kind for kind, indicator in KINDS.items() if indicator.caused_by == cause]
+    for cause in {indicator.caused_by for indicator in KINDS.values()} - {""}
 }
 """Kind of the indicator whose page explains others -> those others."""
 INHIBITIONS: tuple[Inhibition, ...] = (
@@ -121,10 +121,10 @@ def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
 def urgency(plan: Plan, tier: Tier) -> int:
     """Return the tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
 
-    def rank(one: Tier) -> tuple[int, float]:
-        return _SEVERITIES.index(plan.severity(one)), -plan.factor(one)
+    def rank(tier: Tier) -> tuple[int, float]:
+        return _SEVERITIES.index(plan.severity(tier)), -plan.factor(tier)
 
-    ranks = sorted(rank(one) for one in plan.objective.alerting.tiers)
+    ranks = sorted(rank(each) for each in plan.objective.alerting.tiers)
     return min(1 + ranks.index(rank(tier)), names.URGENCIES)
 
 

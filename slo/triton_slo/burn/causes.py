@@ -35,8 +35,8 @@ def cause_words(cause: str) -> str:
 
 def named_in(description: str) -> str:
     """Return the words of the largest cause that the description of a burn alert names; empty if none."""
-    found = _NAMED.search(description)
-    return found[1] if found else ""
+    match = _NAMED.search(description)
+    return match[1] if match else ""
 
 
 def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[Rule]:
@@ -44,7 +44,7 @@ def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[R
     matchers, fixed = parse_selector(options.selector)
     window = Clock(options.time_scale, options.scrape_interval_seconds).text(_WINDOW)
     for kind, indicator in KINDS.items():
-        used = [one.indicator for one in objectives if isinstance(one.indicator, indicator)]
+        used = [objective.indicator for objective in objectives if isinstance(objective.indicator, indicator)]
         for cause, expr in indicator.causes(Matchers(matchers), window, used):
             labels = {names.INDICATOR: kind, **({names.CAUSE: cause} if cause else {}), **fixed}
             yield Rule(expr=expr, record=names.CAUSE_SHARE, labels=labels)

@@ -189,7 +189,7 @@ def burns(rate: float | None) -> bool:
 def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
     """Burning over the long and over the short window of a tier."""
     long, short = (
-        Compare(Burn(_window(plan, one)), ">", plan.factor(tier)) for one in (tier.long, tier.short)
+        Compare(Burn(_window(plan, window)), ">", plan.factor(tier)) for window in (tier.long, tier.short)
     )
     return long, short
 
@@ -295,23 +295,23 @@ def _window(plan: Plan, nominal: str) -> Window:
 
 def named_parts(condition: Condition) -> tuple[Named, ...]:
     """All named parts, each after the parts it is made of, and each once."""
-    found: dict[str, Named] = {}
-    _collect(condition, found)
-    return tuple(found.values())
+    parts: dict[str, Named] = {}
+    _collect(condition, parts)
+    return tuple(parts.values())
 
 
-def _collect(condition: Condition, found: dict[str, Named]) -> None:
+def _collect(condition: Condition, collected: dict[str, Named]) -> None:
     match condition:
         case All(parts) | Either(parts):
             for part in parts:
-                _collect(part, found)
+                _collect(part, collected)
         case Unless(inner, but):
-            _collect(inner, found)
-            _collect(but, found)
+            _collect(inner, collected)
+            _collect(but, collected)
         case Recent(part, _):
-            _collect(part, found)
+            _collect(part, collected)
         case Named(name, inner):
-            _collect(inner, found)
-            found.setdefault(name, condition)
+            _collect(inner, collected)
+            collected.setdefault(name, condition)
         case Compare() | Recurs() | Retired() | RedundancyGone():
             pass

@@ -118,9 +118,9 @@ class _Expression:
             case Burn(window):
                 return burn(self.plan, window.nominal)
             case BurnBeyondError(window, short, stated):
-                one, other = self._ratio(window), self._ratio(short)
+                own, other = self._ratio(window), self._ratio(short)
                 matching = f"{on(self.plan.objective.group_by)} group_left ()"
-                left = f"({one} > {other} or {other} or {one}) - {matching} {self._stated_error(stated)}"
+                left = f"({own} > {other} or {other} or {own}) - {matching} {self._stated_error(stated)}"
                 return f"({left}) / {names.ERROR_BUDGET_RATIO}{self.plan.own}"
             case Failures(window):
                 return self._count(window, names.ERROR)
@@ -144,7 +144,11 @@ class _Expression:
     def _stated_error(self, window: Window) -> str:
         """The variants' models do not overlap, so that each group is in one of the operands."""
         measures = map(self.plan.measure, self.plan.variants)
-        stated = [one.stated_error(duration_text(window.seconds)) for one in measures if one.stated_error]
+        stated = [
+            measure.stated_error(duration_text(window.seconds))
+            for measure in measures
+            if measure.stated_error
+        ]
         return stated[0] if len(stated) == 1 else f"(\n{indent(f'{chr(10)}or '.join(stated))}\n)"
 
     def _ratio(self, window: Window) -> str:

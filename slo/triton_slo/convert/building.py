@@ -43,26 +43,26 @@ def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
 
 def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str, str], str]:
     """Labels for alerts, and the owner if a label names one; those that the rules set get another name."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     owner = ""
     for key, entry in entries.items():
         value = _text(ledger, entry)
         if key == "owner":
             owner = value[:200]
         elif key in RESERVED_LABELS:
-            found[f"{ORIGINAL}{key}"] = value
+            labels[f"{ORIGINAL}{key}"] = value
             ledger.noted(
                 entry,
                 f"the rules set the label {key} themselves: kept as {ORIGINAL}{key}, for routes to match",
             )
         else:
-            found[label_name(ledger, entry, key)] = value
-    return found, owner
+            labels[label_name(ledger, entry, key)] = value
+    return labels, owner
 
 
 def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, str]:
     """Annotations for alerts; those that ours have already get another name."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key, entry in entries.items():
         value = _text(ledger, entry)
         if "{{" in value:
@@ -70,8 +70,8 @@ def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str,
         wanted = f"{ORIGINAL}{key}" if key in _SET_ANNOTATIONS else key
         if wanted != key:
             ledger.noted(entry, f"alerts write the annotation {key} themselves: kept as {wanted}")
-        found[label_name(ledger, entry, wanted)] = value
-    return found
+        texts[label_name(ledger, entry, wanted)] = value
+    return texts
 
 
 def label_name(ledger: Ledger, entry: Entry, key: str) -> str:
@@ -86,7 +86,7 @@ def label_name(ledger: Ledger, entry: Entry, key: str) -> str:
 
 def _text(ledger: Ledger, entry: Entry) -> str:
     if entry.is_list:
-        value = ",".join(one.text() for one in entry.items())
+        value = ",".join(item.text() for item in entry.items())
         ledger.lost(entry, "a label has one value", f"joined to {value!r}")
     else:
         value = entry.text()
@@ -104,21 +104,21 @@ def objective(
     except ValidationError as error:
         for detail in mistake.without_consequences(error.errors()):
             path = ".".join(str(step) for step in detail["loc"])
-            entry = next((one for field, one in where.items() if path.startswith(field)), whole)
+            entry = next((place for field, place in where.items() if path.startswith(field)), whole)
             ledger.lost(entry, mistake.reason(detail), "the SLO is left out")
     return None
 
 
-def grouping(ledger: Ledger, entry: Entry, found: tuple[str, ...] | None) -> tuple[str, ...]:
+def grouping(ledger: Ledger, entry: Entry, labels: tuple[str, ...] | None) -> tuple[str, ...]:
     """Labels to group by: those that the query's results have."""
-    if found is None:
+    if labels is None:
         ledger.lost(
             entry,
             "which labels its results have is not known before it runs",
             "one budget for all of them; set group_by for one each",
         )
         return ()
-    return found
+    return labels
 
 
 def joined_description(parts: Iterable[str]) -> str:

@@ -41,19 +41,19 @@ class Entry:
 
     def get(self, key: str) -> Entry | None:
         """Return a field, or None where it is absent or empty. Raises EntryError on what is not a mapping."""
-        found = self.fields().get(key)
-        if found is None or found.empty:
-            if found is not None:
-                found.skip()
+        member = self.fields().get(key)
+        if member is None or member.empty:
+            if member is not None:
+                member.skip()
             return None
-        return found
+        return member
 
     def need(self, key: str) -> Entry:
         """Return a field that must be there. Raises EntryError."""
-        found = self.get(key)
-        if found is None:
+        member = self.get(key)
+        if member is None:
             raise EntryError(self, f"the required field {key} is missing")
-        return found
+        return member
 
     def fields(self) -> dict[str, Entry]:
         """Return all fields of a mapping. Raises EntryError on anything else."""
@@ -69,8 +69,8 @@ class Entry:
 
     def mapping(self, key: str) -> dict[str, Entry]:
         """All fields of a mapping in a field; none where it is absent or empty. Raises EntryError."""
-        found = self.get(key)
-        return {} if found is None else found.fields()
+        member = self.get(key)
+        return {} if member is None else member.fields()
 
     def items(self) -> list[Entry]:
         """Return all items of a list. Raises EntryError on anything else."""

@@ -30,10 +30,10 @@ class Ledger:
 
     def dropped(self, parent: Entry, field: str, reason: str, instead: str = "left out") -> None:
         """Report a text that cannot be expressed, if it is there. Raises EntryError on anything but a text."""
-        found = parent.get(field)
-        if found is not None:
-            found.text()
-            self.lost(found, reason, instead)
+        member = parent.get(field)
+        if member is not None:
+            member.text()
+            self.lost(member, reason, instead)
 
     def noted(self, entry: Entry, reason: str) -> None:
         """Something worth knowing that loses nothing."""
@@ -41,8 +41,8 @@ class Ledger:
 
     def unread(self, entry: Entry) -> None:
         """Everything in a document that nobody asked for."""
-        for one in entry.unread():
-            self.lost(one, "not known, or of no use here", "left out")
+        for unread in entry.unread():
+            self.lost(unread, "not known, or of no use here", "left out")
 
 
 def _finding(entry: Entry, reason: str, fix: str = "") -> Problem:

@@ -19,22 +19,22 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     """Return every objective of every SLO. `window` is the period of SLOs that name none."""
     ours, rest = openslo_export.recognised(documents, ledger)
     library = Library(rest, ledger)
-    taken = {one.name for one in ours}
-    found = list(ours)
+    taken = {objective.name for objective in ours}
+    objectives = list(ours)
     for slo in library.of("SLO").values():
         try:
             made = _slo(slo, library, window, ledger, taken)
         except EntryError as error:
             ledger.wrong(error.entry, str(error))
             continue
-        found += made
+        objectives += made
         if made:
             ledger.unread(slo)
     for document in library.used():
         ledger.unread(document)
     for document in library.unused():
         ledger.lost(document, "no SLO refers to it, or it cannot be expressed here", "left out")
-    return tuple(found)
+    return tuple(objectives)
 
 
 def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[str]) -> list[Objective]:
@@ -45,7 +45,7 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
     }
     alerts = openslo_alerts.alerting(spec, library, ledger)
     goals = spec.need("objectives").items()
-    found = []
+    objectives = []
     for index, goal in enumerate(goals):
         own = _named(goal, index, len(goals), metadata, ledger)
         name = building.name(ledger, metadata.need("name"), own, taken)
@@ -69,12 +69,12 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
         }
         if not indicator.events:
             data["alerting"] = {**alerts.get("alerting", {}), "min_failures": 0, "confidence": 0.5}
-        one = building.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
-        if one is not None:
-            found.append(one)
-    if not found:
+        made = building.objective(ledger, goal, data, {"target": where, "indicator": indicator.entry})
+        if made is not None:
+            objectives.append(made)
+    if not objectives:
         slo.skip()
-    return found
+    return objectives
 
 
 def _named(goal: Entry, index: int, count: int, metadata: Entry, ledger: Ledger) -> str:
@@ -98,7 +98,7 @@ def _target(goal: Entry) -> tuple[float, Entry]:
 
 
 def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
-    found, owner = building.alert_labels(ledger, metadata.mapping("labels"))
+    labels, owner = building.alert_labels(ledger, metadata.mapping("labels"))
     written = metadata.mapping("annotations").copy()
     for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):
         if key in written:  # its result was reported when the documents were recognised
@@ -116,6 +116,6 @@ def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> di
     return {
         "description": building.joined_description([given.text()] if given else []),
         "owner": owner,
-        "labels": {"service": service.text(), **found},
+        "labels": {"service": service.text(), **labels},
         "annotations": noted,
     }

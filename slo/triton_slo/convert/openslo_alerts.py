@@ -29,8 +29,8 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
         return {}
     tiers: list[dict[str, Any]] = []
     no_data = False
-    for one in listed.items():
-        policy = _policy(one, library)
+    for item in listed.items():
+        policy = _policy(item, library)
         if _flag(policy, "alertWhenNoData"):
             no_data = True
         if (resolved := policy.get("alertWhenResolved")) is not None and not resolved.flag():
@@ -48,29 +48,29 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
 
 
 def _flag(policy: Entry, field: str) -> bool:
-    found = policy.get(field)
-    return found is not None and found.flag()
+    flag = policy.get(field)
+    return flag is not None and flag.flag()
 
 
-def _policy(one: Entry, library: Library) -> Entry:
-    if one.is_text:
-        return library.find("AlertPolicy", one).need("spec")
-    if (reference := one.get("alertPolicyRef")) is not None:
+def _policy(entry: Entry, library: Library) -> Entry:
+    if entry.is_text:
+        return library.find("AlertPolicy", entry).need("spec")
+    if (reference := entry.get("alertPolicyRef")) is not None:
         return library.find("AlertPolicy", reference).need("spec")
-    return _inline(one)
+    return _inline(entry)
 
 
-def _condition(one: Entry, library: Library) -> Entry:
-    if (reference := one.get("conditionRef")) is not None:
+def _condition(entry: Entry, library: Library) -> Entry:
+    if (reference := entry.get("conditionRef")) is not None:
         return library.find("AlertCondition", reference)
-    return one
+    return entry
 
 
-def _inline(one: Entry) -> Entry:
+def _inline(entry: Entry) -> Entry:
     for field in ("kind", "apiVersion", "metadata"):
-        if (found := one.get(field)) is not None:
-            found.skip()
-    return one.need("spec")
+        if (member := entry.get(field)) is not None:
+            member.skip()
+    return entry.need("spec")
 
 
 def _leave(policy: Entry, ledger: Ledger) -> None:
@@ -115,10 +115,10 @@ def _plain(name: str, index: int) -> str:
 
 
 def _severity(entry: Entry, ledger: Ledger) -> str:
-    found = _SEVERITIES.get(entry.text().lower())
-    if found is None:
+    severity = _SEVERITIES.get(entry.text().lower())
+    if severity is None:
         ledger.lost(entry, f"{entry.text()!r} is not known as a severity", "warning")
-    return found or "warning"
+    return severity or "warning"
 
 
 def _windows(lookback: Entry, ledger: Ledger) -> tuple[float, float]:

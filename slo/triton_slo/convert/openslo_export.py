@@ -42,7 +42,7 @@ _FIRST_MIDNIGHT = "2024-01-01 00:00:00"
 
 def export(objectives: Sequence[Objective], places: Mapping[str, str], ledger: Ledger) -> list[Document]:
     """Return all documents of all objectives; a notification target is written once."""
-    found: dict[tuple[str, str], tuple[Document, str]] = {}
+    by_name: dict[tuple[str, str], tuple[Document, str]] = {}
     for objective in objectives:
         place = places[objective.name]
         try:
@@ -52,13 +52,13 @@ def export(objectives: Sequence[Objective], places: Mapping[str, str], ledger: L
             continue
         for field, reason, instead in _losses(objective):
             ledger.losses.append(Problem(place, f"{objective.name}: {field}: {reason}; instead: {instead}"))
-        for one in made:
-            key = one["kind"], one["metadata"]["name"]
-            before, owner = found.setdefault(key, (one, objective.name))
-            if before != one:
+        for document in made:
+            key = document["kind"], document["metadata"]["name"]
+            before, owner = by_name.setdefault(key, (document, objective.name))
+            if before != document:
                 reason = f"{objective.name} and {owner} would both write a {key[0]} named {key[1]}"
                 ledger.mistakes.append(Problem(place, reason, "rename one of them"))
-    return [one for one, _ in found.values()]
+    return [document for document, _ in by_name.values()]
 
 
 def documents(objective: Objective) -> Iterator[Document]:
@@ -71,10 +71,10 @@ def documents(objective: Objective) -> Iterator[Document]:
     for index, variant in enumerate(plan.variants):
         name = objective.name if index == 0 else _fit(f"{objective.name}-part-{index + 1}")
         annotations = {ANNOTATION: _whole(objective)} if index == 0 else {PART_OF: objective.name}
-        yield _slo(plan, variant, name, annotations, [one["metadata"]["name"] for one in policies])
+        yield _slo(plan, variant, name, annotations, [policy["metadata"]["name"] for policy in policies])
         yield _document("SLI", name, {"ratioMetric": _ratio(plan, variant)})
     yield from policies
-    for urgency in sorted({one["spec"]["notificationTargets"][0]["targetRef"] for one in policies}):
+    for urgency in sorted({policy["spec"]["notificationTargets"][0]["targetRef"] for policy in policies}):
         yield _document("AlertNotificationTarget", urgency, {"target": "alertmanager"})
 
 
@@ -82,23 +82,23 @@ def recognised(
     documents_in: Sequence[Entry], ledger: Ledger
 ) -> tuple[tuple[Objective, ...], Sequence[Entry]]:
     """Objectives whose documents are all here as they were written, and the documents that are left."""
-    annotated = [(one, text) for one in documents_in if (text := _annotation(one)) is not None]
+    annotated = [(document, text) for document in documents_in if (text := _annotation(document)) is not None]
     if not annotated:
         return (), documents_in
-    values = [(one, _value(one)) for one in documents_in]
+    values = [(document, _value(document)) for document in documents_in]
     used: set[int] = set()
-    found: dict[str, Objective] = {}
+    known: dict[str, Objective] = {}
     for entry, text in annotated:
         objective = _parsed(text)
         wanted = [] if objective is None else _documents_or_none(objective)
-        matches = [next((one for one, value in values if value == want), None) for want in wanted]
+        matches = [next((document for document, value in values if value == want), None) for want in wanted]
         if objective is None or not matches or None in matches:
             reason = f"the documents no longer match what the annotation {ANNOTATION} has"
             ledger.lost(entry, reason, "the documents hold, and the annotation is left out")
             continue
-        found[objective.name] = objective
-        used |= {id(one) for one in matches}
-    return tuple(found.values()), [one for one in documents_in if id(one) not in used]
+        known[objective.name] = objective
+        used |= {id(match) for match in matches}
+    return tuple(known.values()), [document for document in documents_in if id(document) not in used]
 
 
 def _documents_or_none(objective: Objective) -> list[Document]:
@@ -112,8 +112,8 @@ def _annotation(document: Entry) -> str | None:
     try:
         metadata = document.get("metadata")
         annotations = metadata.get("annotations") if metadata is not None else None
-        one = annotations.get(ANNOTATION) if annotations is not None else None
-        return None if one is None else one.text()
+        text = annotations.get(ANNOTATION) if annotations is not None else None
+        return None if text is None else text.text()
     except EntryError:  # reported by the next reader of the document
         return None
 

@@ -100,10 +100,10 @@ def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
     if kind is not None and kind.text().lower() not in _PROMETHEUS:
         raise queries.QueryError(f"its source is {kind.text()}, and rules run in Prometheus")
     spec = source.need("spec")
-    found = spec.get("query") or spec.get("promql")
-    if found is None:
+    query = spec.get("query") or spec.get("promql")
+    if query is None:
         raise EntryError(spec, "query (PromQL) is missing")
-    return found
+    return query
 
 
 def _ratio(
@@ -134,9 +134,9 @@ def _ratio(
 def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
     """Events per second, or the mean of a gauge, over the window."""
     text = entry.text()
-    found = queries.windowed(text)
-    if found is not None:
-        return found
+    counted = queries.windowed(text)
+    if counted is not None:
+        return counted
     if not counts:
         return queries.averaged(text)
     rated, plain = queries.rated(text)

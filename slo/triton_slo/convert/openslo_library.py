@@ -37,7 +37,7 @@ class Library:
 
     def of(self, kind: str) -> dict[str, Entry]:
         """Return all documents of a kind by name."""
-        return {name: one for (its, name), one in self._found.items() if its == kind}
+        return {name: entry for (its, name), entry in self._found.items() if its == kind}
 
     def find(self, kind: str, reference: Entry) -> Entry:
         """Return the document that a reference names. Raises EntryError where there is none."""
@@ -55,11 +55,11 @@ class Library:
 
     def used(self) -> list[Entry]:
         """Documents that somebody referred to."""
-        return [one for key, one in self._found.items() if key in self._used]
+        return [entry for key, entry in self._found.items() if key in self._used]
 
     def unused(self) -> list[Entry]:
         """Documents other than SLOs that nobody referred to."""
-        return [one for key, one in self._found.items() if key[0] != "SLO" and key not in self._used]
+        return [entry for key, entry in self._found.items() if key[0] != "SLO" and key not in self._used]
 
 
 def _key(document: Entry) -> tuple[str, str]:

@@ -20,10 +20,10 @@ _LEAST, _MOST = 7, 90
 
 def days(entry: Entry) -> float:
     """Return a duration shorthand in days; months have 30, quarters 90. Raises EntryError."""
-    found = re.fullmatch(r"([1-9]\d{0,6})([mhdwMQY])", entry.text())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,6})([mhdwMQY])", entry.text())
+    if match is None:
         raise EntryError(entry, f"{entry.text()!r} is not a duration such as 5m, 1h, 30d, 4w, 1M or 1Q")
-    return int(found[1]) * _DAYS[found[2]]
+    return int(match[1]) * _DAYS[match[2]]
 
 
 def window(spec: Entry, default: str, ledger: Ledger) -> Any:
@@ -35,14 +35,14 @@ def window(spec: Entry, default: str, ledger: Ledger) -> Any:
         return default
     if len(entries) > 1:
         raise EntryError(entries[1], "timeWindow has exactly one window")
-    one = entries[0]
-    duration, calendar, rolling = one.need("duration"), one.get("calendar"), one.get("isRolling")
+    only = entries[0]
+    duration, calendar, rolling = only.need("duration"), only.get("calendar"), only.get("isRolling")
     is_rolling = rolling.flag() if rolling is not None else calendar is None
     if is_rolling and calendar is not None:
         raise EntryError(calendar, "a rolling window has no calendar")
     if calendar is None:
         if not is_rolling:
-            raise EntryError(one, "a window that does not roll needs a calendar")
+            raise EntryError(only, "a window that does not roll needs a calendar")
         return _rolling(duration, ledger)
     return _calendar(duration, calendar, ledger)
 

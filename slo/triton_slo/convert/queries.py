@@ -42,10 +42,10 @@ def windowed(query: str) -> str | None:
     if left:
         raise QueryError(f"the template {left[0]} is not known; only the window may be a template")
     if WINDOW not in text:
-        ranges = {found["range"] for found in _RANGE.finditer(text) if found["range"]}
+        ranges = {match["range"] for match in _RANGE.finditer(text) if match["range"]}
         if len(ranges) > 1:
             raise QueryError(f"it reads ranges of several lengths ({', '.join(sorted(ranges))})")
-        text = _RANGE.sub(lambda found: found["kept"] or f"[{WINDOW}]", text)
+        text = _RANGE.sub(lambda match: match["kept"] or f"[{WINDOW}]", text)
     parsed(text)
     return text if WINDOW in text else None
 
@@ -96,7 +96,10 @@ def _simple(node: VectorSelector) -> bool:
 
 def _selector(node: VectorSelector) -> str:
     """Return the selector in our own quoting: the parser's text leaves quotes inside values bare."""
-    matchers = [f"{one.name}{_OPERATORS[str(one.op)]}{quote(one.value)}" for one in node.matchers.matchers]
+    matchers = [
+        f"{matcher.name}{_OPERATORS[str(matcher.op)]}{quote(matcher.value)}"
+        for matcher in node.matchers.matchers
+    ]
     return f"{node.name or ''}{{{', '.join(matchers)}}}" if matchers else str(node.name)
 
 
@@ -111,11 +114,11 @@ def averaged(query: str) -> str:
 def group_labels(*queries: str) -> tuple[str, ...] | None:
     """Labels that the results of all queries have; None where that is not known before they run."""
     try:
-        found = [labels(node) for node in map(parsed, queries) if not is_number(node)]
+        label_sets = [labels(node) for node in map(parsed, queries) if not is_number(node)]
     except RecursionError:
         return None
-    if not found or None in found:
+    if not label_sets or None in label_sets:
         return None
-    shared = frozenset.intersection(*(one for one in found if one is not None))
+    shared = frozenset.intersection(*(names for names in label_sets if names is not None))
     first = [label for label in ("model", "version") if label in shared]
     return (*first, *sorted(shared - set(first)))

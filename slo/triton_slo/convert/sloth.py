@@ -20,14 +20,14 @@ LEFT_OUT = "the SLO is left out"
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
     """Return every SLO of every document. `window` is the period, which Sloth keeps outside its files."""
     taken: set[str] = set()
-    found: list[Objective] = []
+    objectives: list[Objective] = []
     for document in documents:
         try:
-            found += _service(_spec(document), window, ledger, taken)
+            objectives += _service(_spec(document), window, ledger, taken)
             ledger.unread(document)
         except EntryError as error:
             ledger.wrong(error.entry, str(error))
-    return tuple(found)
+    return tuple(objectives)
 
 
 def _spec(document: Entry) -> Entry:
@@ -57,24 +57,24 @@ def _field(parent: Entry, name: str) -> str:
 def _service(document: Entry, window: str, ledger: Ledger, taken: set[str]) -> list[Objective]:
     service = document.need("service").text()
     common = document.get("labels")
-    found = []
+    objectives = []
     slos = document.need("slos")
     if not slos.items():
         ledger.lost(slos, "holds no SLO", "left out")
     for slo in slos.items():
         try:
-            one = _Slo(slo, service, common, ledger).objective(window, taken)
+            objective = _Slo(slo, service, common, ledger).objective(window, taken)
         except EntryError as error:
             ledger.wrong(error.entry, str(error))
             slo.skip()
         else:
-            if one is None:
+            if objective is None:
                 slo.skip()
             else:
-                found.append(one)
+                objectives.append(objective)
     if common is not None:
         common.skip()
-    return found
+    return objectives
 
 
 class _Slo:
@@ -142,8 +142,8 @@ class _Slo:
         if entries:
             first = next(iter(entries.values()))
             self.ledger.noted(first, "labels are put on alerts only, not on recorded series")
-        found, owner = building.alert_labels(self.ledger, entries)
-        return {"service": self.service, **found}, owner
+        labels, owner = building.alert_labels(self.ledger, entries)
+        return {"service": self.service, **labels}, owner
 
     def _alerting(self, labels: dict[str, str]) -> dict[str, Any]:
         alerting = self.entry.get("alerting")
@@ -172,26 +172,26 @@ class _Slo:
         return alerting.get(_field(alerting, f"{urgency}_alert"))
 
     def _disabled(self, alerting: Entry, urgency: str) -> bool:
-        one = self._alert(alerting, urgency)
-        disable = one.get("disable") if one else None
-        if one is None or disable is None or not disable.flag():
+        alert = self._alert(alerting, urgency)
+        disable = alert.get("disable") if alert else None
+        if alert is None or disable is None or not disable.flag():
             return False
-        one.skip()
+        alert.skip()
         return True
 
     def _of_tiers(self, alerting: Entry, urgency: str) -> dict[str, Any]:
         """Return what only the pages or only the tickets have: a severity, labels, annotations."""
-        one = self._alert(alerting, urgency)
-        if one is None:
+        alert = self._alert(alerting, urgency)
+        if alert is None:
             return {}
-        entries = dict(one.mapping("labels"))
+        entries = dict(alert.mapping("labels"))
         severity = ""
         given = entries.get("severity")
         if given is not None and given.text() in _SEVERITIES:
             del entries["severity"]
             severity = given.text() if given.text() != _EXPECTED[urgency] else ""
         labels, owner = building.alert_labels(self.ledger, entries)
-        annotations = building.alert_annotations(self.ledger, one.mapping("annotations"))
+        annotations = building.alert_annotations(self.ledger, alert.mapping("annotations"))
         return {
             "severities": severity,
             "labels": labels | ({f"{building.ORIGINAL}owner": owner} if owner else {}),

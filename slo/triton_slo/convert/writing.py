@@ -26,7 +26,7 @@ _Dumper.add_representer(str, _text)
 
 def write(objectives: Iterable[Objective]) -> str:
     """Return an objectives file."""
-    return dump({"objectives": [plain(one) for one in objectives]})
+    return dump({"objectives": [plain(objective) for objective in objectives]})
 
 
 def dump(*documents: object) -> str:
@@ -54,9 +54,9 @@ def plain(objective: Objective) -> dict[str, Any]:
         for field in ("models", "versions"):
             if field in holder:
                 holder[field] = holder[field].get("names", holder[field])
-    for override, one in zip(data.get("overrides", ()), objective.overrides, strict=False):
-        if one.target is not None:
-            override["target"] = _percent(one.target)
+    for override, chosen in zip(data.get("overrides", ()), objective.overrides, strict=False):
+        if chosen.target is not None:
+            override["target"] = _percent(chosen.target)
     if list(data.get("window", {})) in (["rolling"], ["calendar"]):
         (data["window"],) = data["window"].values()
     return data

@@ -33,13 +33,13 @@ def excluding(
     groups = recorded_groups(prometheus, chosen, now, ruler)
     if not groups:
         raise CorrectionError("the rules of no such objective and model are loaded; see tritonwatch status")
-    reached = [one for one in groups if one.reaches_to < span[1]]
+    reached = [group for group in groups if group.reaches_to < span[1]]
     if not reached:
         raise CorrectionError("no period that is counted now reaches back so far: no budget would change")
     _refuse_second(prometheus, chosen, span)
     grown = growths(prometheus, chosen, reached, span, now, ruler)
-    found = (_correction(one, grown[one.labels], span, ruler) for one in reached)
-    return tuple(one for one in found if one is not None)
+    corrections = (_correction(group, grown[group.labels], span, ruler) for group in reached)
+    return tuple(correction for correction in corrections if correction is not None)
 
 
 def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
@@ -49,7 +49,7 @@ def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None
     net = f"sum without ({names.CORRECTION}) (sum_over_time({written})) < 0"
     of = f"count by ({names.CORRECTION}) (min_over_time({written}) < 0)"
     if prometheus.instant(net, span[1]):
-        ids = ", ".join(sorted(one.labels[names.CORRECTION] for one in prometheus.instant(of, span[1])))
+        ids = ", ".join(sorted(sample.labels[names.CORRECTION] for sample in prometheus.instant(of, span[1])))
         raise CorrectionError(
             f"a part of this time is corrected already, by {ids}; undo that correction first"
         )

@@ -85,19 +85,23 @@ def recorded_groups(
 ) -> tuple[CorrectableGroup, ...]:
     """Return the groups whose rules are loaded, in the order of their labels. Raises PrometheusError."""
     of_objective = chosen.within([names.SLO, names.INDICATOR]).also(names.OURS)
-    infos = {one.labels[names.SLO]: one for one in prometheus.instant(f"{names.INFO}{of_objective}", now)}
+    infos = {info.labels[names.SLO]: info for info in prometheus.instant(f"{names.INFO}{of_objective}", now)}
     starts, days = (
-        {one.labels[names.SLO]: one.value for one in prometheus.instant(f"{name}{of_objective}", now)}
+        {
+            sample.labels[names.SLO]: sample.value
+            for sample in prometheus.instant(f"{name}{of_objective}", now)
+        }
         for name in (names.PERIOD_START, names.PERIOD_DAYS)
     )
     chosen = chosen.also(names.OURS)
     targets = {
-        _key(one.labels): one.value for one in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
+        _key(sample.labels): sample.value
+        for sample in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
     }
     events: dict[Labels, dict[str, float]] = defaultdict(dict)
     for sample in _period_events(prometheus, chosen, infos.values(), now, ruler):
         events[_key(sample.labels)][sample.labels[names.EVENT]] = sample.value
-    found = []
+    groups = []
     for sample in prometheus.instant(f"{names.SLI_EVENTS_SINCE}{chosen}", now):
         key, slo = _key(sample.labels), sample.labels[names.SLO]
         bare = tuple(pair for pair in key if pair[0] in (names.SLO, names.INDICATOR))
@@ -109,8 +113,8 @@ def recorded_groups(
         if start is not None:
             reaches_to, passed = start, min(1.0, (now - start) / max(1.0, days[slo] * DAY))
         budget = PeriodBudget(events[key][names.ERROR], events[key][names.TOTAL], target, passed)
-        found.append(CorrectableGroup(key, sample.value, reaches_to, start is not None, budget))
-    return tuple(sorted(found, key=lambda one: one.labels))
+        groups.append(CorrectableGroup(key, sample.value, reaches_to, start is not None, budget))
+    return tuple(sorted(groups, key=lambda group: group.labels))
 
 
 def growths(
@@ -135,10 +139,10 @@ def growths(
         for edge in span:
             for sample in prometheus.instant(sums, edge):
                 points[_key(sample.labels)].put(event, [(edge, sample.value)])
-    earlier = [one.since - ruler.hour for one in groups]
+    earlier = [group.since - ruler.hour for group in groups]
     if earlier and span[0] < max(earlier):
         _add_history(prometheus, chosen, points, span, max(earlier), ruler)
-    return {one.labels: _growth(one, points[one.labels], span, ruler) for one in groups}
+    return {group.labels: _growth(group, points[group.labels], span, ruler) for group in groups}
 
 
 @dataclass(slots=True)
@@ -224,10 +228,10 @@ def _period_events(
 ) -> Iterator[Sample]:
     """Yield the events of each group's period."""
     yield from prometheus.instant(f"{names.PERIOD_EVENTS_COUNTED}{chosen}", now)
-    for window in sorted({one.labels.get("window", "") for one in infos}):
+    for window in sorted({info.labels.get("window", "") for info in infos}):
         if (seconds := _rolling_seconds(window)) is None:
             continue
-        slos = [one.labels[names.SLO] for one in infos if one.labels.get("window") == window]
+        slos = [info.labels[names.SLO] for info in infos if info.labels.get("window") == window]
         rates = prometheus.instant(f"{names.sli_events(window)}{chosen}", now)
         for sample in rates:
             if sample.labels[names.SLO] in slos:

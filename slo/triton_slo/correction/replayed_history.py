@@ -35,21 +35,23 @@ def replayed(
         raise CorrectionError(
             f"the rules of objective {slo} are not loaded; load them first: history is added to what they record"
         )
-    began = {one.labels: _began(plan, one) for one in groups}
+    began = {group.labels: _began(plan, group) for group in groups}
     latest = max(began.values())
     if latest > writable_to:
         wait = latest - writable_to
         raise CorrectionError(
             f"the rules of objective {slo} were loaded too lately: try again in {wait / 60:.0f} minutes"
         )
-    start = min(one.reaches_to for one in groups)
+    start = min(group.reaches_to for group in groups)
     if latest <= start:
         return ()
     _refuse_second(prometheus, plan, now)
     events = _events(prometheus, plan, groups, start, latest, ruler.tile)
     excluded = excluded_spans(plan.objective.exclusions, start, latest, prometheus)
-    found = (_history(one, began[one.labels], events[one.labels], excluded, ruler) for one in groups)
-    return tuple(one for one in found if one is not None)
+    corrections = (
+        _history(group, began[group.labels], events[group.labels], excluded, ruler) for group in groups
+    )
+    return tuple(correction for correction in corrections if correction is not None)
 
 
 def _began(plan: Plan, group: CorrectableGroup) -> float:
@@ -76,7 +78,9 @@ def _events(
 ) -> Mapping[Labels, _Events]:
     """Return errors and events of each group's tiles by their end."""
     labels = (*plan.objective.group_by, *plan.fixed_labels)
-    wanted = {tuple((name, dict(one.labels).get(name, "")) for name in labels): one.labels for one in groups}
+    wanted = {
+        tuple((name, dict(each.labels).get(name, "")) for name in labels): each.labels for each in groups
+    }
     counts: dict[Labels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     # One scrape more, so that every increase is in a tile, as in the windows that sums are made of.
     reach = tile + plan.clock.scrape_seconds
@@ -86,8 +90,8 @@ def _events(
         for event, expression in ((names.ERROR, events.error), (names.TOTAL, events.total)):
             for low, high in stretches(float(first), float(last), tile):
                 for series in prometheus.range(expression, low, high, tile):
-                    found = {**plan.fixed_labels, **series.labels}
-                    group = wanted.get(tuple((name, found.get(name, "")) for name in labels))
+                    labelled = {**plan.fixed_labels, **series.labels}
+                    group = wanted.get(tuple((name, labelled.get(name, "")) for name in labels))
                     for at, value in zip(series.times, series.values, strict=True):
                         if group is not None and value == value:  # not NaN
                             counts[group][at][event] = value * tile
@@ -97,7 +101,7 @@ def _events(
             for at, both in sorted(tiles.items())
             if both.get(names.TOTAL, 0.0) > 0
         }
-        for group, tiles in ((one.labels, counts[one.labels]) for one in groups)
+        for group, tiles in ((each.labels, counts[each.labels]) for each in groups)
     }
 
 

@@ -12,7 +12,7 @@ _END = "# EOF\n"
 
 def openmetrics(corrections: Iterable[GroupCorrection], identity: str) -> str:
     """Write the samples of a correction with this name."""
-    return "".join(f"{line}\n" for one in corrections for line in _lines(one, identity)) + _END
+    return "".join(f"{line}\n" for correction in corrections for line in _lines(correction, identity)) + _END
 
 
 def reversed_text(text: str, identity: str, undo: str) -> str:
@@ -28,14 +28,14 @@ def samples_of(text: str) -> Iterator[tuple[str, float, float]]:
             yield series, float(value), float(at)
 
 
-def _lines(one: GroupCorrection, identity: str) -> Iterator[str]:
+def _lines(correction: GroupCorrection, identity: str) -> Iterator[str]:
     for event in (names.ERROR, names.TOTAL):
-        series = _series(names.SLI_EVENTS_CORRECTION, one.labels, identity, ((names.EVENT, event),))
-        for tile in one.tiles:
+        series = _series(names.SLI_EVENTS_CORRECTION, correction.labels, identity, ((names.EVENT, event),))
+        for tile in correction.tiles:
             yield f"{series} {float(tile.error if event == names.ERROR else tile.total)!r} {tile.end:.3f}"
     # The last tile is the last that leaves the period: nothing asks for the start after that.
-    series = _series(names.CORRECTION_FROM, one.labels, identity)
-    yield f"{series} {float(one.counted_from)!r} {one.tiles[-1].end:.3f}"
+    series = _series(names.CORRECTION_FROM, correction.labels, identity)
+    yield f"{series} {float(correction.counted_from)!r} {correction.tiles[-1].end:.3f}"
 
 
 def _reversed(text: str, identity: str, undo: str) -> Iterator[str]:

@@ -36,8 +36,10 @@ __all__ = [
 AnyIndicator = Annotated[
     Readiness | Latency | Queue | FirstResponse | Errors | Probe | Custom, Field(discriminator="kind")
 ]
-KINDS: Mapping[str, type[Indicator]] = {one.name(): one for one in get_args(get_args(AnyIndicator)[0])}
-BURN_ALERTS: Mapping[str, str] = {kind: one.burn_alert for kind, one in KINDS.items()}
+KINDS: Mapping[str, type[Indicator]] = {
+    indicator.name(): indicator for indicator in get_args(get_args(AnyIndicator)[0])
+}
+BURN_ALERTS: Mapping[str, str] = {kind: indicator.burn_alert for kind, indicator in KINDS.items()}
 """Kind of indicator -> name of its burn alert; the tiers share the name and differ in `tier` and `severity`."""
 ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT, *BUDGET_ALERTS})
 """All alerts that are made of objectives."""

@@ -95,17 +95,17 @@ class Custom(Indicator):
             )
         for field, query in self._queries():
             try:
-                found = expression.mismatches(query.replace(WINDOW, "5m"))
+                mismatched = expression.mismatches(query.replace(WINDOW, "5m"))
             except RecursionError:
                 yield f"indicator.{field}", "nested too deeply to be checked", "record a part of it by a rule"
                 continue
-            for left, right in found:
+            for left, right in mismatched:
                 yield (
                     f"indicator.{field}",
                     f"sides with labels ({left}) and ({right}) never match: the result is always empty",
                     "aggregate both sides by the same labels, or say on (...) which count",
                 )
-            if found:
+            if mismatched:
                 continue
             known = expression.result_labels(query.replace(WINDOW, "5m"))
             if known is not None and (lost := [label for label in group_by if label not in known]):

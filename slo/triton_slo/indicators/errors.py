@@ -116,7 +116,7 @@ class Errors(GatewayIndicator):
 
     @property
     def _counted_by_triton(self) -> tuple[str, ...]:
-        return tuple(one for one in self.reasons if one != QUEUE_FULL)
+        return tuple(reason for reason in self.reasons if reason != QUEUE_FULL)
 
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
@@ -129,7 +129,7 @@ class Errors(GatewayIndicator):
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Yield why requests failed; a full queue where some objective counts it."""
         failed = failures(triton.REQUEST_FAILURE, selector.also(f'reason!="{CANCELED}"'), "reason", window)
-        if any(isinstance(one, Errors) and QUEUE_FULL in one.reasons for one in used):
+        if any(isinstance(indicator, Errors) and QUEUE_FULL in indicator.reasons for indicator in used):
             failed = f"{failed} or {full_queue(selector, window)}"
         yield "", shares(failed)
 

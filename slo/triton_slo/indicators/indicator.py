@@ -49,8 +49,8 @@ class Indicator(Value):
     @classmethod
     def step_for(cls, cause: str) -> str:
         """What to do first about a cause."""
-        found = (step for pattern, step in cls.steps_by_cause.items() if re.search(pattern, cause))
-        return next(found, cls.first_step)
+        steps = (step for pattern, step in cls.steps_by_cause.items() if re.search(pattern, cause))
+        return next(steps, cls.first_step)
 
     @classmethod
     def step_for_words(cls, words: str) -> str:

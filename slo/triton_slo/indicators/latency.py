@@ -121,7 +121,10 @@ class Latency(HistogramOrSlices, GatewayIndicator):
 
 def _nearest(threshold: float, bounds: Sequence[float]) -> list[float]:
     """Return the buckets below and above."""
-    below, above = [one for one in bounds if one < threshold], [one for one in bounds if one > threshold]
+    below, above = (
+        [bound for bound in bounds if bound < threshold],
+        [bound for bound in bounds if bound > threshold],
+    )
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
 
 

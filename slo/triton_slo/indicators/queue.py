@@ -56,7 +56,9 @@ class Queue(HistogramOrSlices):
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
         """Rejections."""
         timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
-        either = (f"({one} or {scope.on} 0 * {every})" for one in (timed_out, found_full(scope, window)))
+        either = (
+            f"({failed} or {scope.on} 0 * {every})" for failed in (timed_out, found_full(scope, window))
+        )
         return (f"({f' + {scope.on} '.join(either)})",)
 
 

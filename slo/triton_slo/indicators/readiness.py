@@ -52,7 +52,7 @@ class Readiness(Indicator):
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Events per second are servers on which the version should serve."""
-        total, failed = (f"count {scope.by} (\n{one}\n)" for one in _servers(scope))
+        total, failed = (f"count {scope.by} (\n{servers}\n)" for servers in _servers(scope))
         presence = scope.present(state.MODEL_STATE)
         events = StateQuery(Events(error=f"{failed}\nor\n0 * {total}", total=total))
         return Measure(presence, events, sources=((presence, "state"),))

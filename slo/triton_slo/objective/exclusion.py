@@ -138,8 +138,8 @@ class Exclusion(BaseModel):
         if self.timezone is not None and self.days is None:
             for text in (self.start, self.end):
                 assert text is not None
-                one = _date(text).replace(tzinfo=known(self.timezone))
-                if one.utcoffset() != one.replace(fold=1).utcoffset():
+                moment = _date(text).replace(tzinfo=known(self.timezone))
+                if moment.utcoffset() != moment.replace(fold=1).utcoffset():
                     yield text
 
     @property
@@ -198,10 +198,10 @@ def clipped(spans: list[Span], start: float, end: float) -> Iterator[Span]:
 
 def merged(spans: Iterator[Span] | list[Span]) -> list[Span]:
     """Return the same time in spans that do not touch, in order."""
-    found: list[Span] = []
+    joined: list[Span] = []
     for low, high in sorted(spans):
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
         else:
-            found.append((low, high))
-    return found
+            joined.append((low, high))
+    return joined

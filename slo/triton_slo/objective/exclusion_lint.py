@@ -18,20 +18,20 @@ _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 
 def exclusion_findings(objective: Objective) -> Iterator[Finding]:
     """Mistakes in an objective's exclusions."""
-    for index, one in enumerate(objective.exclusions):
-        for reason, fix in _query_findings(one.promql or ""):
+    for index, exclusion in enumerate(objective.exclusions):
+        for reason, fix in _query_findings(exclusion.promql or ""):
             yield f"exclusions.{index}.promql", reason, fix
-        if one.start is not None and one.days is None:
-            length = one.seconds[1] - one.seconds[0]
+        if exclusion.start is not None and exclusion.days is None:
+            length = exclusion.seconds[1] - exclusion.seconds[0]
             if length >= objective.window.seconds:
                 reason = f"leaves out {length / DAY:.0f} days, as long as the objective's window or longer"
                 yield f"exclusions.{index}", reason, "check its year, or drop the objective"
-        for moment in one.ambiguous():
-            reason = f"the clocks of {one.timezone} show {moment} twice; the first of the two is taken"
+        for moment in exclusion.ambiguous():
+            reason = f"the clocks of {exclusion.timezone} show {moment} twice; the first of the two is taken"
             yield f"exclusions.{index}", reason, "write both moments with their offset, such as +01:00"
-    for (first, one), (second, other) in combinations(enumerate(objective.exclusions), 2):
-        if _overlap(one, other):
-            reason = f"overlaps with exclusions.{first} ({one.reason})"
+    for (first, exclusion), (second, other) in combinations(enumerate(objective.exclusions), 2):
+        if _overlap(exclusion, other):
+            reason = f"overlaps with exclusions.{first} ({exclusion.reason})"
             yield (
                 f"exclusions.{second}",
                 reason,
@@ -57,21 +57,26 @@ def _query_findings(text: str) -> Iterator[tuple[str, str]]:
 
 def over(objective: Objective, now: float | None) -> Iterator[Finding]:
     """Exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
-    for index, one in enumerate(objective.exclusions):
-        if now is not None and one.start is not None and one.days is None and one.seconds[1] <= now:
+    for index, exclusion in enumerate(objective.exclusions):
+        if (
+            now is not None
+            and exclusion.start is not None
+            and exclusion.days is None
+            and exclusion.seconds[1] <= now
+        ):
             reason = "is over: what rules have recorded since stays; only backtest still honours it"
             yield f"exclusions.{index}", reason, "drop it, unless you replay that time"
 
 
-def _overlap(one: Exclusion, other: Exclusion) -> bool:
+def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
     """Whether two of a kind hold at the same time, or one from moment to moment only where a weekly one does."""
-    if one.promql is not None or other.promql is not None:
-        return one.promql == other.promql
-    if one.days is None and other.days is None:
-        return bool(list(clipped([one.seconds], *other.seconds)))
-    if one.days is not None and other.days is not None:
-        return any(_share(list(one.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER))
-    once, weekly = (one, other) if one.days is None else (other, one)
+    if exclusion.promql is not None or other.promql is not None:
+        return exclusion.promql == other.promql
+    if exclusion.days is None and other.days is None:
+        return bool(list(clipped([exclusion.seconds], *other.seconds)))
+    if exclusion.days is not None and other.days is not None:
+        return any(_share(list(exclusion.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER))
+    once, weekly = (exclusion, other) if exclusion.days is None else (other, exclusion)
     return merged(weekly.spans(*once.seconds)) == [once.seconds]
 
 

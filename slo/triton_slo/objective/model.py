@@ -339,7 +339,9 @@ class Objective(Value):
             raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
         if self.overrides and "model" not in self.group_by:
             raise ValueError("overrides choose by model, which group_by leaves out")
-        if "version" not in self.group_by and any(not one.versions.everything for one in self.overrides):
+        if "version" not in self.group_by and any(
+            not override.versions.everything for override in self.overrides
+        ):
             raise ValueError("overrides choose by version, which group_by leaves out")
         if self.exclusions:
             self._in_tiles()

@@ -78,10 +78,10 @@ def _read_file(file: str, text: str) -> Iterator[tuple[str, yaml.Node | None, Ob
         if isinstance(node, Problem):
             yield file, None, node
             continue
-        for one in _objective_nodes(node):
-            place = f"{file}:{one.start_mark.line + 1}"
-            for outcome in _parse(file, one):
-                yield place, one, outcome
+        for part in _objective_nodes(node):
+            place = f"{file}:{part.start_mark.line + 1}"
+            for outcome in _parse(file, part):
+                yield place, part, outcome
 
 
 def _objective_nodes(node: yaml.Node) -> list[yaml.Node]:

@@ -12,8 +12,8 @@ FILE = "objective.schema.json"
 
 def schema() -> str:
     """Schema of a file that has one objective, or several under `objectives`."""
-    one = Objective.model_json_schema()
-    definitions = one.pop("$defs")
+    objective = Objective.model_json_schema()
+    definitions = objective.pop("$defs")
     several = {
         "type": "object",
         "required": ["objectives"],
@@ -24,7 +24,7 @@ def schema() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tritonwatch objectives",
         "anyOf": [{"$ref": "#/$defs/Objective"}, several],
-        "$defs": {**definitions, "Objective": one},
+        "$defs": {**definitions, "Objective": objective},
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 

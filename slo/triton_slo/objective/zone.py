@@ -91,16 +91,16 @@ def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
 
 def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
     """(Unix time, offset from then on) of each change between two Unix times."""
-    found, before = [], _offset(zone, at)
+    changes, before = [], _offset(zone, at)
     for day in (*range(at + DAY, end, DAY), end):
         if (offset := _offset(zone, day)) != before:
             low, high = max(at, day - DAY), day
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)
-            found.append((high, offset))
+            changes.append((high, offset))
             before = offset
-    return found
+    return changes
 
 
 def _offset(zone: ZoneInfo, at: int) -> int:
@@ -113,10 +113,11 @@ def _change(local: list[int]) -> ClockChange | None:
     """Return the rule that changes follow, one a year, given in standard time; None if they follow none."""
     moments = [datetime.fromtimestamp(at, UTC) for at in local]
     kinds = {
-        (one.month, one.isoweekday() % 7, one.hour * 3600 + one.minute * 60 + one.second) for one in moments
+        (moment.month, moment.isoweekday() % 7, moment.hour * 3600 + moment.minute * 60 + moment.second)
+        for moment in moments
     }
-    days = [one.day for one in moments]
-    if len(kinds) != 1 or [one.year for one in moments] != list(_YEARS) or max(days) - min(days) > 6:
+    days = [moment.day for moment in moments]
+    if len(kinds) != 1 or [moment.year for moment in moments] != list(_YEARS) or max(days) - min(days) > 6:
         return None
     ((month, weekday, second),) = kinds
     return ClockChange(month, weekday, min(days), second)

@@ -62,8 +62,8 @@ def _samples(plan: Plan, who: Identity, phases: Phases, end: str) -> SampleSerie
 
 def _events(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterable[tuple[str, str]]:
     """Return series for (failed, good, scrapes) phases."""
-    found = _sources(plan, _samples(plan, who, phases, end))
-    return _recorded(plan, who, phases, end) if found is None else found
+    sources = _sources(plan, _samples(plan, who, phases, end))
+    return _recorded(plan, who, phases, end) if sources is None else sources
 
 
 def _recorded(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterator[tuple[str, str]]:

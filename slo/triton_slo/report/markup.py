@@ -54,7 +54,7 @@ def _section(section: Section) -> Iterator[str]:
         yield f"<p>{escape(sentence)}</p>"
     if section.columns:
         yield "<table>"
-        heads = "".join(f'<th scope="col">{escape(one)}</th>' for one in section.columns)
+        heads = "".join(f'<th scope="col">{escape(column)}</th>' for column in section.columns)
         yield f"<thead><tr>{heads}</tr></thead>"
         yield "<tbody>"
         for row in section.rows:

@@ -71,8 +71,8 @@ class JudgedGroup:
         """The caveats of its numbers in words, `estimated, +-1.2 points`; empty where there are none."""
         error = self.recorded.estimate_error
         words = (
-            CAVEATS[one].word + ("" if one in HIDING or error is None else f", +-{points(error)}")
-            for one in self.caveats
+            CAVEATS[caveat].word + ("" if caveat in HIDING or error is None else f", +-{points(error)}")
+            for caveat in self.caveats
         )
         return ", ".join(dict.fromkeys(words))
 
@@ -89,16 +89,16 @@ class ObjectiveOutcome:
     @property
     def result(self) -> Result:
         """The worst result of its groups."""
-        results = {one.result for one in self.groups}
-        return next((one for one in RESULTS if one in results), "unknown")
+        results = {group.result for group in self.groups}
+        return next((each for each in RESULTS if each in results), "unknown")
 
     @property
     def error(self) -> float:
-        return sum(one.recorded.error for one in self.groups)
+        return sum(group.recorded.error for group in self.groups)
 
     @property
     def total(self) -> float:
-        return sum(one.recorded.total for one in self.groups)
+        return sum(group.recorded.total for group in self.groups)
 
     @property
     def sli(self) -> float | None:
@@ -108,7 +108,7 @@ class ObjectiveOutcome:
     @property
     def qualified(self) -> str:
         """The caveats of its groups in words, without their errors."""
-        words = (CAVEATS[source].word for one in self.groups for source in one.caveats)
+        words = (CAVEATS[source].word for group in self.groups for source in group.caveats)
         return ", ".join(dict.fromkeys(words))
 
     @property
@@ -148,7 +148,10 @@ class PeriodReport:
     @property
     def in_progress(self) -> bool:
         """Whether the period has not ended in every time zone of the report."""
-        zones = {self.timezone, *(one.recorded.timezone for one in self.objectives if one.recorded)}
+        zones = {
+            self.timezone,
+            *(objective.recorded.timezone for objective in self.objectives if objective.recorded),
+        }
         return any(self.reported.in_zone(zone).end > self.at for zone in zones)
 
     def worded(self, judged: ObjectiveOutcome | JudgedGroup) -> str:
@@ -160,20 +163,27 @@ class PeriodReport:
     @property
     def owners(self) -> Mapping[str, tuple[ObjectiveOutcome, ...]]:
         """Objectives by owner; those without one are last."""
-        owners = sorted({one.owner for one in self.objectives}, key=lambda one: (not one, one))
-        return {owner: tuple(one for one in self.objectives if one.owner == owner) for owner in owners}
+        owners = sorted(
+            {objective.owner for objective in self.objectives}, key=lambda owner: (not owner, owner)
+        )
+        return {
+            owner: tuple(objective for objective in self.objectives if objective.owner == owner)
+            for owner in owners
+        }
 
 
 def outcome(recorded: RecordedObjective, *, unknown_is_failed: bool = False) -> ObjectiveOutcome:
     """Judge what was recorded of an objective; `unknown_is_failed`: its unknown time already counts as failed."""
-    groups = (_judged(recorded, one, unknown_is_failed) for one in recorded.groups)
-    order = sorted(groups, key=lambda one: (RESULTS.index(one.result), -(one.budget_spent or 0.0), one.name))
+    groups = (_judged(recorded, group, unknown_is_failed) for group in recorded.groups)
+    order = sorted(
+        groups, key=lambda group: (RESULTS.index(group.result), -(group.budget_spent or 0.0), group.name)
+    )
     return ObjectiveOutcome(recorded.slo, recorded.owner, recorded, tuple(order))
 
 
 def tally(outcomes: Iterable[ObjectiveOutcome]) -> dict[Result, int]:
     """Return how many objectives have each result."""
-    results = [one.result for one in outcomes]
+    results = [judged.result for judged in outcomes]
     return {result: results.count(result) for result in RESULTS}
 
 
@@ -220,8 +230,8 @@ def _judged(objective: RecordedObjective, group: RecordedGroup, unknown_is_faile
 def _cut(objective: RecordedObjective) -> tuple[float | None, float | None]:
     """Return when records begin after the period does, and when they end before it does; None where they do not."""
     period, pauses = objective.period, objective.pauses
-    late = next((one.end for one in pauses if one.start == period.start), None)
-    early = next((one.start for one in pauses if one.end == period.end), None)
+    late = next((pause.end for pause in pauses if pause.start == period.start), None)
+    early = next((pause.start for pause in pauses if pause.end == period.end), None)
     return late, early
 
 
@@ -240,10 +250,10 @@ def _notes(recorded: RecordedObjective) -> Iterable[str]:
         yield f"recorded only from {moment_text(late, zone)}"
     if early is not None:
         yield f"recorded only until {moment_text(early, zone)}"
-    inside = [one for one in recorded.pauses if one.end != late and one.start != early]
+    inside = [pause for pause in recorded.pauses if pause.end != late and pause.start != early]
     if inside:
-        longest = max(inside, key=lambda one: one.end - one.start)
-        seconds = sum(one.end - one.start for one in inside)
+        longest = max(inside, key=lambda pause: pause.end - pause.start)
+        seconds = sum(pause.end - pause.start for pause in inside)
         yield (
             f"not recorded for {in_words(seconds)} in between, the longest from "
             f"{moment_text(longest.start, zone)} for {in_words(longest.end - longest.start)}"
@@ -262,11 +272,11 @@ def restrictions(objective: ObjectiveOutcome, outcome: JudgedGroup) -> Sequence[
     recorded, whole = outcome.recorded, objective.recorded
     before, unknown = recorded.target_before, recorded.unknown_seconds
     new = whole is not None and recorded.since > whole.period.start
-    found = [
+    words = [
         outcome.reason,
         outcome.qualified,
         f"unknown for {in_words(unknown)}" if unknown and unknown != outcome.missing_seconds else "",
         f"counted from {moment_text(recorded.since, whole.timezone)}" if whole and new else "",
         f"the target was {before:.6g} before" if before is not None else "",
     ]
-    return [one for one in found if one]
+    return [word for word in words if word]

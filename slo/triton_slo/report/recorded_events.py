@@ -111,8 +111,10 @@ def recorded_objectives(
         period = Period(whole.start, min(whole.end, now // STEP_SECONDS * STEP_SECONDS))
         if any(period.start < at <= period.end for at in info.recorded):
             spans[period].append((info, zone))
-    found = [one for period, members in spans.items() for one in _read(prometheus, period, members)]
-    return tuple(sorted(found, key=lambda one: one.slo))
+    objectives = [
+        objective for period, members in spans.items() for objective in _read(prometheus, period, members)
+    ]
+    return tuple(sorted(objectives, key=lambda objective: objective.slo))
 
 
 def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
@@ -125,7 +127,8 @@ def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
             recorded[key].update(map(round, series.times))
             versions[key].append((max(series.times, default=0.0), series.labels))
     return [
-        _Info(max(versions[key], key=lambda one: one[0])[1], frozenset(at)) for key, at in recorded.items()
+        _Info(max(versions[key], key=lambda version: version[0])[1], frozenset(at))
+        for key, at in recorded.items()
     ]
 
 
@@ -249,7 +252,7 @@ def _steps(name: str, matchers: Matchers, seconds: int) -> str:
 def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
     """Yield the times of a period without records, from one step that has some to the next one."""
     before = period.start
-    for at in sorted(one for one in recorded if period.start < one <= period.end):
+    for at in sorted(step for step in recorded if period.start < step <= period.end):
         if at - before > STEP_SECONDS:
             yield Period(before, at)
         before = at
@@ -287,7 +290,7 @@ class _Sums:
         """Yield each group of an objective that had a sum, with its events in the period."""
         for (name, group), read in self.values.items():
             if name == slo and fixed <= set(group):
-                known_sums = {at: one for at, one in read.items() if names.SLI_EVENTS_SINCE in one}
+                known_sums = {at: sums for at, sums in read.items() if names.SLI_EVENTS_SINCE in sums}
                 if known_sums:
                     yield group, _counted(group, known_sums, period, pauses)
 
@@ -309,8 +312,8 @@ def _counted(
         for event in counted:
             grown = later.get(event, 0.0) - (earlier.get(event, 0.0) if same else 0.0)
             counted[event] += max(0.0, grown)
-        restarted |= not same and not any(before <= one.start and one.end <= after for one in pauses)
-    targets = [one[names.OBJECTIVE_RATIO] for one in read.values() if names.OBJECTIVE_RATIO in one]
+        restarted |= not same and not any(before <= pause.start and pause.end <= after for pause in pauses)
+    targets = [sums[names.OBJECTIVE_RATIO] for sums in read.values() if names.OBJECTIVE_RATIO in sums]
     target = targets[-1] if targets else None
     return RecordedGroup(
         group=dict(group),
@@ -318,7 +321,7 @@ def _counted(
         error=min(counted[names.ERROR], counted[names.TOTAL]),
         total=counted[names.TOTAL],
         since=max(period.start, began),
-        target_before=next((one for one in reversed(targets) if one != target), None),
+        target_before=next((other for other in reversed(targets) if other != target), None),
         restarted=restarted,
     )
 

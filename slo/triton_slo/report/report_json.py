@@ -25,10 +25,16 @@ def document(report: PeriodReport) -> dict[str, Any]:
             "in_progress": report.in_progress,
         },
         "owners": [
-            {"owner": owner, **_counts(members), "objectives": [_objective(report, one) for one in members]}
+            {
+                "owner": owner,
+                **_counts(members),
+                "objectives": [_objective(report, member) for member in members],
+            }
             for owner, members in report.owners.items()
         ],
-        "incidents": None if report.incidents is None else [one.document for one in report.incidents],
+        "incidents": None
+        if report.incidents is None
+        else [incident.document for incident in report.incidents],
         "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
         "warnings": list(report.warnings),
     }
@@ -38,18 +44,18 @@ def _counts(members: tuple[ObjectiveOutcome, ...]) -> dict[str, int]:
     return {result.replace(" ", "_"): number for result, number in tally(members).items()}
 
 
-def _objective(report: PeriodReport, one: ObjectiveOutcome) -> dict[str, Any]:
-    recorded = one.recorded
-    found: dict[str, Any] = {
-        "slo": one.slo,
-        "result": report.worded(one),
-        "sli": one.sli,
-        "events": one.total,
-        "failed_events": one.error,
-        "notes": list(one.notes),
+def _objective(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, Any]:
+    recorded = objective.recorded
+    fields: dict[str, Any] = {
+        "slo": objective.slo,
+        "result": report.worded(objective),
+        "sli": objective.sli,
+        "events": objective.total,
+        "failed_events": objective.error,
+        "notes": list(objective.notes),
     }
     if recorded is not None:
-        found |= {
+        fields |= {
             "indicator": recorded.indicator,
             "description": recorded.description,
             "window": recorded.window,
@@ -59,28 +65,28 @@ def _objective(report: PeriodReport, one: ObjectiveOutcome) -> dict[str, Any]:
             "not_recorded": [_span(pause) for pause in recorded.pauses],
             "excluded_seconds": dict(recorded.excluded),
         }
-    return found | {"groups": [_group(report, one, group) for group in one.groups]}
+    return fields | {"groups": [_group(report, objective, group) for group in objective.groups]}
 
 
-def _group(report: PeriodReport, objective: ObjectiveOutcome, one: JudgedGroup) -> dict[str, Any]:
-    recorded = one.recorded
+def _group(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedGroup) -> dict[str, Any]:
+    recorded = group.recorded
     return {
-        "group": dict(one.group),
-        "result": report.worded(one),
-        "reason": one.reason,
+        "group": dict(group.group),
+        "result": report.worded(group),
+        "reason": group.reason,
         "target": recorded.target,
         "target_before": recorded.target_before,
-        "sli": one.sli,
-        "budget_spent": one.budget_spent,
+        "sli": group.sli,
+        "budget_spent": group.budget_spent,
         "events": recorded.total,
         "failed_events": recorded.error,
         "since": recorded.since,
         "unknown_seconds": recorded.unknown_seconds,
-        "missing_seconds": one.missing_seconds,
+        "missing_seconds": group.missing_seconds,
         "estimate_error": recorded.estimate_error,
         "sources": list(recorded.sources),
-        "caveats": {source: asdict(CAVEATS[source]) for source in one.caveats},
-        "restrictions": list(restrictions(objective, one)),
+        "caveats": {source: asdict(CAVEATS[source]) for source in group.caveats},
+        "restrictions": list(restrictions(objective, group)),
     }
 
 

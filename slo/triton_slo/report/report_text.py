@@ -44,7 +44,7 @@ def title(report: PeriodReport) -> str:
 
 def sections(report: PeriodReport) -> tuple[Section, ...]:
     """Return the parts of the report, a summary first."""
-    return tuple(_plain(one) for one in _sections(report))
+    return tuple(_plain(section) for section in _sections(report))
 
 
 def _sections(report: PeriodReport) -> Iterator[Section]:
@@ -53,12 +53,12 @@ def _sections(report: PeriodReport) -> Iterator[Section]:
         yield Section(
             f"Objectives of {owner or NO_OWNER}",
             columns=("Objective", "Result", "SLI", "Events", "Failed", "Groups", "Notes"),
-            rows=tuple(_objective_row(report, one) for one in members),
+            rows=tuple(_objective_row(report, objective) for objective in members),
         )
         groups = [
-            _group_row(report, one, group)
-            for one in members
-            for group in one.groups
+            _group_row(report, objective, group)
+            for objective in members
+            for group in objective.groups
             if group.result in ("missed", "unknown")
         ]
         if groups:
@@ -93,28 +93,28 @@ def _summary(report: PeriodReport) -> Section:
     )
 
 
-def _objective_row(report: PeriodReport, one: ObjectiveOutcome) -> tuple[str, ...]:
-    met = sum(group.result == "met" for group in one.groups)
+def _objective_row(report: PeriodReport, objective: ObjectiveOutcome) -> tuple[str, ...]:
+    met = sum(group.result == "met" for group in objective.groups)
     return (
-        one.slo,
-        report.worded(one),
-        _share(one.sli),
-        _number(one.total),
-        _number(one.error),
-        f"{met} of {len(one.groups)} met",
-        "; ".join(one.notes),
+        objective.slo,
+        report.worded(objective),
+        _share(objective.sli),
+        _number(objective.total),
+        _number(objective.error),
+        f"{met} of {len(objective.groups)} met",
+        "; ".join(objective.notes),
     )
 
 
-def _group_row(report: PeriodReport, objective: ObjectiveOutcome, one: JudgedGroup) -> tuple[str, ...]:
+def _group_row(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedGroup) -> tuple[str, ...]:
     return (
-        one.slo,
-        one.name,
-        report.worded(one),
-        _share(one.sli),
-        _share(one.recorded.target),
-        "-" if one.budget_spent is None else f"{one.budget_spent:.0%}",
-        "; ".join(restrictions(objective, one)),
+        group.slo,
+        group.name,
+        report.worded(group),
+        _share(group.sli),
+        _share(group.recorded.target),
+        "-" if group.budget_spent is None else f"{group.budget_spent:.0%}",
+        "; ".join(restrictions(objective, group)),
     )
 
 
@@ -127,7 +127,7 @@ def _incidents(report: PeriodReport) -> Section:
     if report.incidents_known_from > start:
         known_from = moment_text(report.incidents_known_from, report.timezone)
         sentences.append(f"The bridge no longer has incidents that ended before {known_from}.")
-    pages = sum(one.severity == "critical" for one in report.incidents)
+    pages = sum(incident.severity == "critical" for incident in report.incidents)
     sentences.append(f"{count(len(report.incidents), 'incident')}, {count(pages, 'page')} among them.")
     columns = ("Incident", "Began", "Lasted", "Severity", "Acknowledged", "Owner", "What was wrong")
     return Section(
@@ -136,15 +136,17 @@ def _incidents(report: PeriodReport) -> Section:
         columns if report.incidents else (),
         tuple(
             (
-                one.name,
-                moment_text(one.began_at, report.timezone),
-                "still open" if one.ended_at is None else in_words(one.ended_at - one.began_at),
-                one.severity,
-                "yes" if one.acknowledged else "no",
-                ", ".join(one.owners),
-                one.title,
+                incident.name,
+                moment_text(incident.began_at, report.timezone),
+                "still open"
+                if incident.ended_at is None
+                else in_words(incident.ended_at - incident.began_at),
+                incident.severity,
+                "yes" if incident.acknowledged else "no",
+                ", ".join(incident.owners),
+                incident.title,
             )
-            for one in report.incidents
+            for incident in report.incidents
         ),
     )
 

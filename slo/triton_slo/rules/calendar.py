@@ -159,14 +159,14 @@ def _events(plan: Plan, window: CalendarWindow) -> str:
         return f"(({sums} offset {back} + {within(nominal)}) and on () {same})"
 
     reach = plan.period_seconds
-    found = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
-    found += [
+    parts = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
+    parts += [
         f"({within(nominal)} and on () ({start} <= time() - {number(plan.spans[nominal].seconds)}))"
         for nominal in _BEGINNING
     ]
     shortest = f"{names.sli_events(_BEGINNING[-1])}{plan.own}"
-    found.append(f"({shortest} * on () group_left () (time() - {start}))")
-    return "\nor\n".join(found)
+    parts.append(f"({shortest} * on () group_left () (time() - {start}))")
+    return "\nor\n".join(parts)
 
 
 def _counted(plan: Plan) -> str:

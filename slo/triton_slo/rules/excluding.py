@@ -27,9 +27,9 @@ _RESOLUTION_SCRAPES = 1
 def exclusion_rules(plan: Plan) -> Iterator[Rule]:
     """Yield the rule that records which exclusions hold; none where there are none."""
     parts = [
-        f"label_replace(\n{indent(_holds(plan, one))},\n  {quote(names.REASON)}, {quote(_replacement(one))}, "
-        '"", ""\n)'
-        for one in plan.objective.exclusions
+        f"label_replace(\n{indent(_holds(plan, exclusion))},\n"
+        f'  {quote(names.REASON)}, {quote(_replacement(exclusion))}, "", ""\n)'
+        for exclusion in plan.objective.exclusions
     ]
     if parts:
         yield Rule(expr="\nor\n".join(parts), record=names.SLI_EXCLUDED, labels=plan.labels)
@@ -85,7 +85,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
         return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
     # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
     count = math.ceil(lag / exclusion.duration)
-    backs = [0.0, *(lag * one / count for one in range(1, count + 1))]
+    backs = [0.0, *(lag * step / count for step in range(1, count + 1))]
     shown = "\nor\n".join(_recurring(exclusion, back) for back in backs)
     return f"vector(1) and (\n{indent(shown)}\n)"
 
@@ -122,10 +122,10 @@ def _summer(begins: ClockChange, ends: ClockChange, standard: float) -> str:
 
 def _between(first: ClockChange, second: ClockChange, standard: float) -> str:
     """1 from one change to another of the same year, else 0."""
-    one, other = (f"vector(time(){_plus(standard - change.second)})" for change in (first, second))
-    inside = f"(month({one}) > bool {first.month}) * (month({one}) <= bool {second.month})"
-    begun = f"({inside} + {_on_or_after(first, one)})"
-    ended = f"(month({other}) > bool {second.month}) - {_on_or_after(second, other)}"
+    before, after = (f"vector(time(){_plus(standard - change.second)})" for change in (first, second))
+    inside = f"(month({before}) > bool {first.month}) * (month({before}) <= bool {second.month})"
+    begun = f"({inside} + {_on_or_after(first, before)})"
+    ended = f"(month({after}) > bool {second.month}) - {_on_or_after(second, after)}"
     return f"({begun} * (1 - {ended}))"
 
 

@@ -129,8 +129,8 @@ class Plan:
     @property
     def mistakes(self) -> tuple[UnknownReason, ...]:
         """Settings that can prevent the measuring, each once."""
-        found = (one for variant in self.variants for one in self.measure(variant).mistakes)
-        return tuple({one.name: one for one in found}.values())
+        mistakes = (mistake for variant in self.variants for mistake in self.measure(variant).mistakes)
+        return tuple({mistake.name: mistake for mistake in mistakes}.values())
 
     def scope(self, matchers: Matchers) -> Scope:
         """Return the source series of some models."""
@@ -178,8 +178,8 @@ def _variants(objective: Objective) -> tuple[Variant, ...]:
 
 
 def _names(names: Iterable[str]) -> Choice:
-    found = tuple(names)
-    return Choice(names=found) if found else Choice()
+    given = tuple(names)
+    return Choice(names=given) if given else Choice()
 
 
 def _inside(matchers: Matchers, override: Override) -> Matchers:

@@ -126,8 +126,8 @@ def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -
 
 def _shorter(plan: Plan, span: RecordedWindow) -> RecordedWindow | None:
     """Return the longest of the shorter windows from counters, which have been recorded before; None for a link."""
-    found = [one for one in plan.spans.values() if one.raw and one.seconds < span.seconds]
-    return max(found, key=lambda one: one.seconds, default=None)
+    shorter = [other for other in plan.spans.values() if other.raw and other.seconds < span.seconds]
+    return max(shorter, key=lambda other: other.seconds, default=None)
 
 
 def _reading(plan: Plan, span: RecordedWindow) -> str:

@@ -31,7 +31,7 @@ def counting_unknown(plan: Plan, own: Matchers, measure: Measure) -> Measure:
 
 
 def _first(plan: Plan, *choices: str) -> str:
-    return f"\nor {on(plan.objective.group_by)}\n".join(f"(\n{indent(one)}\n)" for one in choices)
+    return f"\nor {on(plan.objective.group_by)}\n".join(f"(\n{indent(choice)}\n)" for choice in choices)
 
 
 def _lost(plan: Plan, own: Matchers) -> str:

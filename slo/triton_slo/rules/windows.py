@@ -73,13 +73,13 @@ def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
         wanted.add(objective.window.nominal)
     # An exclusion masks what is recorded every few seconds; an hour read from counters would ignore it.
     raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
-    found: dict[str, RecordedWindow] = {}
+    windows: dict[str, RecordedWindow] = {}
     for nominal in sorted(wanted, key=parse_seconds):
         if parse_seconds(nominal) <= raw_seconds:
-            found[nominal] = RecordedWindow(nominal, clock.real(nominal))
+            windows[nominal] = RecordedWindow(nominal, clock.real(nominal))
         else:
-            found[nominal] = _summed(nominal, found.values())
-    return found
+            windows[nominal] = _summed(nominal, windows.values())
+    return windows
 
 
 def _summed(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:

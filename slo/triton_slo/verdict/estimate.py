@@ -51,7 +51,7 @@ def worst_comparison(
     comparison: Comparison, canary: GroupStatus, baseline: GroupStatus | None
 ) -> Worst | None:
     """Return the difference of two versions if both estimates are wrong; None where an error is not known."""
-    errors = [one.estimate_error for one in (canary, baseline) if one is not None and one.caveats]
+    errors = [status.estimate_error for status in (canary, baseline) if status is not None and status.caveats]
     known = [error for error in errors if error is not None]
     if baseline is None or len(known) < len(errors):
         return None
@@ -110,11 +110,11 @@ def uncertainties(
 
     Every group that the source cannot carry is named; of the others three. Groups without any event have no share.
     """
-    found: dict[tuple[str, bool], list[GroupStatus]] = {}
+    by_source: dict[tuple[str, bool], list[GroupStatus]] = {}
     for row in rows:
         for source in () if row.idle and row.budget_left is None else row.caveats:
-            found.setdefault((source, carries(row, source)), []).append(row)
-    for (source, carried), members in found.items():
+            by_source.setdefault((source, carries(row, source)), []).append(row)
+    for (source, carried), members in by_source.items():
         caveat = CAVEATS[source]
         shown = [name(row) + ("" if carried else _blur(row)) for row in members]
         blurred = "" if carried or source in HIDING else ", too uncertain for the target"

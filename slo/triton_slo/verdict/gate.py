@@ -127,13 +127,13 @@ def witnesses(
 
     `events_of` counts the events that one has seen in the last WITNESS_SECONDS.
     """
-    found: dict[tuple[str, str], Judgement] = {}
+    judged: dict[tuple[str, str], Judgement] = {}
     seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
     for row, judgement in zip(seeing, judge(seeing, age_of, firing, limits), strict=True):
-        one = _seen_enough(judgement, row, events_of)
-        key = (one.model, one.version)
-        found[key] = max((found.get(key, one), one), key=lambda judgement: _RANK[judgement.verdict])
-    return found
+        seen = _seen_enough(judgement, row, events_of)
+        key = (seen.model, seen.version)
+        judged[key] = max((judged.get(key, seen), seen), key=lambda judgement: _RANK[judgement.verdict])
+    return judged
 
 
 def _seen_enough(
@@ -226,10 +226,10 @@ def judge_canary(
         verdict, reason = "hold", _excluded(canary)
     elif stale := _stale(age, limits):
         verdict, reason = "hold", stale
-    found = Judgement(
+    judgement = Judgement(
         verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
     )
-    return proven(found, canary, limits, witnesses, baseline)
+    return proven(judgement, canary, limits, witnesses, baseline)
 
 
 def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
@@ -238,13 +238,14 @@ def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[J
         return tuple(judgements)
     reason = f"Prometheus warns: {warnings[0]}"
     return tuple(
-        replace(one, verdict="hold", reason=reason) if one.verdict == "promote" else one for one in judgements
+        replace(judgement, verdict="hold", reason=reason) if judgement.verdict == "promote" else judgement
+        for judgement in judgements
     )
 
 
 def worst(judgements: Iterable[Judgement]) -> Verdict:
     """Return the verdict on all together: the worst of them, and hold where there is nothing to judge."""
-    return max((one.verdict for one in judgements), key=_RANK.__getitem__, default="hold")
+    return max((judgement.verdict for judgement in judgements), key=_RANK.__getitem__, default="hold")
 
 
 def _age(row: GroupStatus, exporter: float | None) -> float | None:
@@ -254,7 +255,7 @@ def _age(row: GroupStatus, exporter: float | None) -> float | None:
     """
     if exporter is None and CLIENTS not in row.sources:
         return None
-    return max((one for one in (exporter, row.seen_seconds_ago) if one is not None), default=None)
+    return max((age for age in (exporter, row.seen_seconds_ago) if age is not None), default=None)
 
 
 def _judgement(
@@ -306,8 +307,8 @@ def _excluded(row: GroupStatus) -> str:
 
 def _settings(row: GroupStatus) -> str:
     """What to change where a setting leaves the group without data."""
-    found = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
-    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in found)
+    mistakes = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
+    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in mistakes)
 
 
 def _stale(age: float | None, limits: GateLimits) -> str:

@@ -33,7 +33,7 @@ class Ages:
             return self.overall
         if version:
             return self.by_group.get((model, version))
-        return max((age for (one, _), age in self.by_group.items() if one == model), default=None)
+        return max((age for (of_group, _), age in self.by_group.items() if of_group == model), default=None)
 
 
 def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
@@ -45,10 +45,10 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
     """
     polled = f"max by (job, instance) ({own.LAST_SUCCESS})"
     by_group = f"min by (model, version) (0 * {state.MODEL_READY} + on (job, instance) group_left {polled})"
-    found = prometheus.instant(by_group, at)
+    samples = prometheus.instant(by_group, at)
     oldest = prometheus.instant(f"min({own.LAST_SUCCESS})", at)
     return Ages(
-        {(s.labels.get("model", ""), s.labels.get("version", "")): s.at - s.value for s in found},
+        {(s.labels.get("model", ""), s.labels.get("version", "")): s.at - s.value for s in samples},
         oldest[0].at - oldest[0].value if oldest else None,
     )
 
@@ -69,8 +69,8 @@ def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
     """Objectives that were recorded in the last hour and are not now: their rules failed, or were taken away."""
     query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
     now = f"group by ({names.SLO}) ({names.INFO})"
-    found = prometheus.instant(f"{query} unless {now}", at)
-    return tuple(sorted(sample.labels.get(names.SLO, "") for sample in found))
+    samples = prometheus.instant(f"{query} unless {now}", at)
+    return tuple(sorted(sample.labels.get(names.SLO, "") for sample in samples))
 
 
 def slices(
@@ -95,5 +95,5 @@ def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
     return f"sum ({names.sli_events(SLICE)}{matchers})"
 
 
-def _by_time(found: Sequence[Series]) -> dict[float, float]:
-    return {at: value for series in found for at, value in zip(series.times, series.values, strict=True)}
+def _by_time(recorded: Sequence[Series]) -> dict[float, float]:
+    return {at: value for series in recorded for at, value in zip(series.times, series.values, strict=True)}

@@ -35,13 +35,13 @@ def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> I
         errors = {tuple(sorted(sample.labels.items())): sample.value for sample in asked}
         requests = plan.scope(variant.matchers).rate(triton.REQUEST_SUCCESS, plan.clock.text("1h"))
         busy = {tuple(sorted(sample.labels.items())) for sample in prometheus.instant(f"{requests} > 0", at)}
-        for group, found in sources.items():
+        for group, of_group in sources.items():
             yield GroupStatus(
                 plan.objective.name,
                 plan.objective.indicator.kind,
                 dict(group),
                 target=variant.target,
-                sources=tuple(sorted(found)),
+                sources=tuple(sorted(of_group)),
                 estimate_error=errors.get(group),
                 idle=group not in busy,
             )

@@ -191,11 +191,11 @@ def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
 
 def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
     """Sum up each objective; the most urgent first, as the rows are."""
-    found = []
+    summed = []
     for slo, members in groupby(sorted(rows, key=lambda row: row.slo), key=lambda row: row.slo):
         group = sorted(members, key=_urgency)
         states = [row.state for row in group]
-        found.append(
+        summed.append(
             Overview(
                 slo,
                 group[0].indicator,
@@ -206,7 +206,7 @@ def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
                 group[0],
             )
         )
-    return tuple(sorted(found, key=lambda overview: _urgency(overview.worst)))
+    return tuple(sorted(summed, key=lambda overview: _urgency(overview.worst)))
 
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]

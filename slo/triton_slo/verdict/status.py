@@ -35,7 +35,7 @@ def _unknown_time(period_days: float) -> str:
 def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float | None) -> tuple[Sample, ...]:
     """Return how long each recorded group was unknown, asked once for each length of period (so far)."""
     lengths: dict[str, float] = {}
-    for sample in sorted(samples, key=lambda one: one.labels.get("__name__") == names.PERIOD_START):
+    for sample in sorted(samples, key=lambda each: each.labels.get("__name__") == names.PERIOD_START):
         slo, name = sample.labels.get(names.SLO, ""), sample.labels.get("__name__")
         if name == names.PERIOD_DAYS:
             lengths[slo] = sample.value

@@ -35,7 +35,7 @@ def _code(value: str) -> str:
 def _codes(value: Any) -> Any:
     listed = value if isinstance(value, list | tuple) else [value]
     # YAML reads 429 as a number.
-    return tuple(str(one) if type(one) is int else one for one in listed)
+    return tuple(str(code) if type(code) is int else code for code in listed)
 
 
 def _model_from(value: Any) -> Any:
@@ -79,14 +79,14 @@ class GatewayRequests:
     @property
     def succeeded(self) -> GatewayRequests:
         """Those in the histogram that succeeded; all, where it has no status."""
-        found = []
+        variants = []
         for label, good in self.gateway.statuses(SUCCESSES):
             if label in self.gateway.durations.labels:
                 # A mesh carries HTTP requests, too, which have no gRPC status.
-                found.append(
+                variants.append(
                     f"{label}=~{quote(good + '|' if self.gateway.http != label and self.gateway.http else good)}"
                 )
-        return self._also(*found)
+        return self._also(*variants)
 
     def failed(self, window: str) -> str:
         """Return the requests per second that failed: by their status, or without one."""
@@ -130,8 +130,8 @@ class GatewayRequests:
     def sample(self, series: SampleSeries, status: str) -> SampleSeries | None:
         """Return the series with the labels of requests of a status; None where they are the user's to know."""
         own, fixed = parse_selector(self.selector)
-        found = re.fullmatch(self.model_from.pattern, series.labels["model"])
-        if found is None or found[1] != series.labels["model"] or len(fixed) < len(own):
+        match = re.fullmatch(self.model_from.pattern, series.labels["model"])
+        if match is None or match[1] != series.labels["model"] or len(fixed) < len(own):
             return None
         usual = {label: value.strip('"') for label, _, value in Matchers(self.gateway.always).split}
         label, written = next(iter(self.gateway.statuses((status,))))
