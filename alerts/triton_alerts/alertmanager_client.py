@@ -107,7 +107,7 @@ class Alertmanager(Peer):
 
     def alerts(self) -> list[ListedAlert]:
         """Return the alerts that fire."""
-        return self.ask("GET", "/api/v2/alerts", lambda listed: [_alert(one) for one in listed])
+        return self.ask("GET", "/api/v2/alerts", lambda listed: [_alert(alert) for alert in listed])
 
     def up_since(self) -> float:
         """Return when it was started: for a while after that it does not list all alerts that fire."""
@@ -139,9 +139,9 @@ class Alertmanager(Peer):
             "GET",
             "/api/v2/silences",
             lambda listed: {
-                str(one["id"]): _unix(one["endsAt"])
-                for one in listed
-                if one["status"]["state"] != "expired" and (not comment or one["comment"] == comment)
+                str(silence["id"]): _unix(silence["endsAt"])
+                for silence in listed
+                if silence["status"]["state"] != "expired" and (not comment or silence["comment"] == comment)
             },
         )
 

@@ -47,18 +47,22 @@ class AlertsFile:
         """Overrides that can match no model; `models` are those that Prometheus knows, None if that is unknown."""
         for name, setting in self.tuning.alerts.items():
             taken: set[str] = set()
-            for index, one in enumerate(setting.overrides):
+            for index, override in enumerate(setting.overrides):
                 where = self._at("alerts", name, "overrides", index, "models")
-                names = set(one.models.names or ())
+                names = set(override.models.names or ())
                 if (names and names <= taken) or any(
                     earlier.models.everything for earlier in setting.overrides[:index]
                 ):
                     yield Problem(
-                        where, f"{name}: earlier overrides already choose all of {one.models}", "remove it"
+                        where,
+                        f"{name}: earlier overrides already choose all of {override.models}",
+                        "remove it",
                     )
-                elif models is not None and not any(one.models.includes(model) for model in models):
+                elif models is not None and not any(override.models.includes(model) for model in models):
                     fix = next(filter(None, (mistake.nearest(wanted, models) for wanted in names)), "")
-                    yield Problem(where, f"{name}: {one.models} matches no model that Prometheus knows", fix)
+                    yield Problem(
+                        where, f"{name}: {override.models} matches no model that Prometheus knows", fix
+                    )
                 taken |= names
 
     def notes(self) -> Iterator[Problem]:
@@ -89,7 +93,7 @@ def is_alerts_file(text: str) -> bool:
         for node in documents("", text)
         if isinstance(node, yaml.MappingNode)
     ]
-    return any(len(one) == 1 and get_close_matches(one[0], ["alerts"], 1, 0.8) for one in keys)
+    return any(len(path) == 1 and get_close_matches(path[0], ["alerts"], 1, 0.8) for path in keys)
 
 
 def read(file: str, text: str) -> AlertsFile:
@@ -120,8 +124,8 @@ def read(file: str, text: str) -> AlertsFile:
         if isinstance(outcome, AlertSetting):
             alerts[name] = outcome
         else:
-            problems += [problem(*one) for one in outcome]
-    problems.sort(key=lambda one: int(one.place.rpartition(":")[2]))
+            problems += [problem(*mistaken) for mistaken in outcome]
+    problems.sort(key=lambda problem: int(problem.place.rpartition(":")[2]))
     return AlertsFile(Tuning(alerts), tuple(problems), file, node)
 
 
@@ -150,15 +154,15 @@ def _unknown(name: str) -> tuple[str, str]:
 def _setting(alert: Tunable, given: Any) -> AlertSetting | list[Finding]:
     """Return the settings of one alert, or all that is wrong with them."""
     data = dict(given) if isinstance(given, dict) else given
-    found = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
+    mistakes = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
     try:
         setting = AlertSetting.model_validate(data)
     except ValidationError as error:
         for detail in mistake.without_consequences(error.errors()):
             path = tuple(step for step in detail["loc"] if step != "[key]")
-            found.append((path, mistake.reason(detail), _FIXES.get(detail["type"], "")))
-        return found
-    return found or setting
+            mistakes.append((path, mistake.reason(detail), _FIXES.get(detail["type"], "")))
+        return mistakes
+    return mistakes or setting
 
 
 def _unsuitable(alert: Tunable, data: Content) -> Iterator[Finding]:
@@ -170,16 +174,18 @@ def _unsuitable(alert: Tunable, data: Content) -> Iterator[Finding]:
         of = ", ".join(alert.labels) or "the whole stack"
         yield ("overrides",), f"the alert is not about one model but about {of}", "remove them"
     if isinstance(overrides, list):
-        data["overrides"] = [dict(one) if isinstance(one, dict) else one for one in overrides]
-        for index, one in enumerate(data["overrides"]):
-            if isinstance(one, dict):
-                if set(one) <= {"models"}:
+        data["overrides"] = [
+            dict(override) if isinstance(override, dict) else override for override in overrides
+        ]
+        for index, override in enumerate(data["overrides"]):
+            if isinstance(override, dict):
+                if set(override) <= {"models"}:
                     yield (
                         ("overrides", index),
                         "changes nothing",
                         "add threshold, for, keep_firing_for, severity or enabled",
                     )
-                yield from _fields(alert, one, ("overrides", index))
+                yield from _fields(alert, override, ("overrides", index))
     yield from _fields(alert, data, ())
 
 

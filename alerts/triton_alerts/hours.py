@@ -53,10 +53,10 @@ class Hours:
 
 def parse(text: str) -> Hours:
     """Read hours such as EXAMPLE. Raises ValueError."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"hours {text!r} are not in the form {EXAMPLE!r}")
-    days = tuple(day.strip() for day in found["days"].split(","))
+    days = tuple(day.strip() for day in match["days"].split(","))
     for span in days:
         places = [_DAYS.index(day) if day in _DAYS else -1 for day in span.split(":")]
         if -1 in places or len(places) > 2 or places != sorted(places):
@@ -65,12 +65,12 @@ def parse(text: str) -> Hours:
                 "this order, such as monday:friday; separate several by commas"
             )
     if not (
-        _TIME.fullmatch(found["start"]) and _TIME.fullmatch(found["end"]) and found["start"] < found["end"]
+        _TIME.fullmatch(match["start"]) and _TIME.fullmatch(match["end"]) and match["start"] < match["end"]
     ):
         raise ValueError(f"hours {text!r}: write two times from 00:00 to 24:00, the earlier one first")
-    if found["place"]:
-        zone.known(found["place"])
-    return Hours(days, found["start"], found["end"], found["place"] or "")
+    if match["place"]:
+        zone.known(match["place"])
+    return Hours(days, match["start"], match["end"], match["place"] or "")
 
 
 def _weekday(moment: datetime) -> int:

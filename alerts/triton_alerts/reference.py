@@ -133,8 +133,8 @@ def _thresholds() -> Iterator[str]:
     yield "| alert | fires | compared | why |\n|---|---|---|---|"
     for alert in (*(alert for alerts in FAMILIES.values() for alert in alerts), *OF_OBJECTIVES):
         if alert.threshold:
-            one = alert.threshold
-            yield f"| {_link(alert.name)} | {one.condition} | {one.of} | {one.why} |"
+            threshold = alert.threshold
+            yield f"| {_link(alert.name)} | {threshold.condition} | {threshold.of} | {threshold.why} |"
     yield ""
 
 
@@ -207,9 +207,9 @@ def _estimated_condition() -> Iterator[str]:
 def _inhibitions() -> Iterator[str]:
     yield "## What silences what\n"
     yield "| while this fires | these are not sent | on the same | why |\n|---|---|---|---|"
-    for one in INHIBITIONS:
-        sides = " | ".join(_matchers(side) for side in (one.source, one.target))
-        yield f"| {sides} | {_labels(one.equal) if one.equal else 'stack'} | {one.why} |"
+    for inhibition in INHIBITIONS:
+        sides = " | ".join(_matchers(side) for side in (inhibition.source, inhibition.target))
+        yield f"| {sides} | {_labels(inhibition.equal) if inhibition.equal else 'stack'} | {inhibition.why} |"
     yield ""
 
 

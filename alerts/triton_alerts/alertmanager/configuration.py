@@ -67,7 +67,7 @@ def config(options: Options) -> Block:
         "global": {"resolve_timeout": "5m"},
         "templates": [TEMPLATES],
         "route": _root(options),
-        "inhibit_rules": [_inhibit_rule(one) for one in in_force(options.tuning)],
+        "inhibit_rules": [_inhibit_rule(inhibition) for inhibition in in_force(options.tuning)],
         "receivers": _receivers(options),
     }
     if options.ticket_hours:
@@ -184,9 +184,9 @@ def _receivers(options: Options) -> list[Block]:
     ]
 
 
-def _inhibit_rule(one: Inhibition) -> Block:
+def _inhibit_rule(inhibition: Inhibition) -> Block:
     return {
-        "source_matchers": list(one.source),
-        "target_matchers": list(one.target),
-        "equal": [_CLUSTER, *one.equal],
+        "source_matchers": list(inhibition.source),
+        "target_matchers": list(inhibition.target),
+        "equal": [_CLUSTER, *inhibition.equal],
     }

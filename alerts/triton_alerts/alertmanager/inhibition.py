@@ -191,7 +191,10 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
     """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
     severities: dict[str, set[str]] = {
         **{name: {"critical", "warning"} for name in BURN_ALERTS.values()},
-        **{alert.name: {one.severity for one in alert.tuned(tuning)} for alert in (*ALERTS, *OF_OBJECTIVES)},
+        **{
+            alert.name: {tuned.severity for tuned in alert.tuned(tuning)}
+            for alert in (*ALERTS, *OF_OBJECTIVES)
+        },
     }
     # Objectives give it other severities of their own.
     severities[names.UNKNOWN_ALERT] |= {"critical", "warning"}
@@ -211,7 +214,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             yield row
             continue
         for source in sorted(sources, key=_RANK.__getitem__):
-            urgent = [one for one in names.SEVERITIES if _RANK[one] < _RANK[source]]
+            urgent = [severity for severity in names.SEVERITIES if _RANK[severity] < _RANK[source]]
             fits = (f'{names.SEVERITY}!~"{"|".join(urgent)}"',) if urgent else ()
             yield replace(
                 row,
@@ -225,5 +228,5 @@ _RANK = {severity: rank for rank, severity in enumerate(names.SEVERITIES)}
 
 
 def _names(matchers: Iterable[str]) -> list[str]:
-    found = (re.fullmatch(r'alertname=~?"(.*)"', one) for one in matchers)
-    return [name for one in found if one for name in one[1].split("|")]
+    matches = (re.fullmatch(r'alertname=~?"(.*)"', matcher) for matcher in matchers)
+    return [name for match in matches if match for name in match[1].split("|")]

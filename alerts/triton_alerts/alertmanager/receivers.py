@@ -41,8 +41,8 @@ def receiver(name: str, addresses: Iterable[str]) -> dict[str, Any]:
     """Return the receiver that notifies these addresses. Raises ValueError on one that is not understood."""
     made: dict[str, Any] = {"name": name}
     for address in addresses:
-        kind, one = integration(address)
-        made.setdefault(kind, []).append(one)
+        kind, receiver_config = integration(address)
+        made.setdefault(kind, []).append(receiver_config)
     return made
 
 

@@ -67,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    found = mistakes.of_running(args)
+    problems = mistakes.of_running(args)
     address = settings.listen_address(args.listen)
     if isinstance(address, Problem):
-        found.append(address)
-    if found or isinstance(address, Problem):
-        return _complain(found, _WRONG_USAGE)
+        problems.append(address)
+    if problems or isinstance(address, Problem):
+        return _complain(problems, _WRONG_USAGE)
     if args.data is not None:
         return _run(args, address, args.data)
     with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
@@ -115,10 +115,10 @@ def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.E
 def _report_setup(args: argparse.Namespace) -> None:
     """Log what works in Slack and what is missing, before the first page shows it."""
     slack = SlackApi(settings.Secret(args.slack_token_file), args.slack_url)
-    works, found = slack_setup.check(slack, settings.channels(args), settings.scopes(args))
+    works, problems = slack_setup.check(slack, settings.channels(args), settings.scopes(args))
     for line in works:
         log.info("%s", line)
-    for problem in found:
+    for problem in problems:
         log.error("%s", problem)
 
 
@@ -137,13 +137,13 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
 
 
 def _test(args: argparse.Namespace) -> int:
-    found = mistakes.of_sending(args)
-    if found:
-        return _complain(found, _WRONG_USAGE)
+    problems = mistakes.of_sending(args)
+    if problems:
+        return _complain(problems, _WRONG_USAGE)
     transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)
     channels = sorted(settings.channels(args))
     if isinstance(transport, SlackApi):
-        works, found = slack_setup.check(transport, channels, settings.scopes(args))
+        works, problems = slack_setup.check(transport, channels, settings.scopes(args))
         print(*works, sep="\n")
     elif not transport.threads:  # it has one channel
         channels = [settings.channel_for(args)("critical")]
@@ -152,11 +152,11 @@ def _test(args: argparse.Namespace) -> int:
             _try_channel(args, transport, channel, time.time())
         except DeliveryError as refusal:
             fix = "check the token, and invite the app" if refusal.kind == "setup" else "try again"
-            found.append(Problem(f"Slack channel {channel}", str(refusal), fix))
+            problems.append(Problem(f"Slack channel {channel}", str(refusal), fix))
             continue
         note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
         print(f"{'dry run, nothing was sent: this is for' if args.dry_run else 'sent to'} {channel}{note}")
-    return _complain(found) if found else 0
+    return _complain(problems) if problems else 0
 
 
 def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, now: float) -> None:
@@ -184,7 +184,7 @@ def _render(args: argparse.Namespace) -> int:
         return _complain([unread], _WRONG_USAGE)
     except MalformedError as error:
         return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
-    now = max(one.ends_at or one.starts_at for one in notification.alerts.values())
+    now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
     incident = fold(None, notification, now).incident
     assert incident is not None
     shown = message.root(incident, message.Style(), now)
@@ -231,7 +231,7 @@ def _log(args: argparse.Namespace) -> int:
     return 0
 
 
-def _complain(found: list[Problem], code: int = 1) -> int:
-    for problem in found:
+def _complain(problems: list[Problem], code: int = 1) -> int:
+    for problem in problems:
         print(problem, file=sys.stderr)
     return code

@@ -16,23 +16,25 @@ _ALONE = "a file that holds the secret alone"
 
 def of_sending(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about Slack and the files of secrets."""
-    found = []
+    problems = []
     others = (getattr(args, name, None) for name in ("pagerduty_key_file", "incident_webhook_file"))
     if not args.dry_run and settings.without_slack(args) and not any(others):
         fix = "give --slack-token-file FILE, or --dry-run to print"
-        found.append(Problem("bridge", "no credentials for Slack", fix))
+        problems.append(Problem("bridge", "no credentials for Slack", fix))
     for name, value in vars(args).items():
         unused = args.dry_run and name.startswith("slack_")
         if name.endswith("_file") and value is not None and not unused:
-            found += _secret(f"--{name.replace('_', '-')}", value)
+            problems += _secret(f"--{name.replace('_', '-')}", value)
     if not args.dry_run and args.slack_app_token_file is not None and args.slack_token_file is None:
         fix = "give --slack-token-file FILE too, or leave it out"
-        found.append(Problem("--slack-app-token-file", "buttons need a bot token; a webhook has none", fix))
+        problems.append(
+            Problem("--slack-app-token-file", "buttons need a bot token; a webhook has none", fix)
+        )
     for pair in args.channel_for:
         severity, equals, channel = pair.partition("=")
         if not equals or not settings.is_channel(channel) or severity not in SEVERITIES:
             fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
-            found.append(Problem(f"--channel-for {pair}", "not understood", fix))
+            problems.append(Problem(f"--channel-for {pair}", "not understood", fix))
     named = {"--channel": [args.channel]}
     named |= {
         f"--{name.replace('_', '-')}": [value]
@@ -43,30 +45,30 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
         for channel in channels:
             if not settings.is_channel(channel):
                 fix = "its id, such as C0123456789, or its name, such as #pages"
-                found.append(Problem(f"{option} {channel!r}", "not a channel", fix))
+                problems.append(Problem(f"{option} {channel!r}", "not a channel", fix))
     for user in args.button_user:
         if not settings.is_user(user):
             fix = "the member id of the profile's menu, such as U0123456789"
-            found.append(Problem(f"--button-user {user!r}", "not a Slack user's id", fix))
+            problems.append(Problem(f"--button-user {user!r}", "not a Slack user's id", fix))
     if not settings.mention(args.mention):
-        found.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
-    return found + _address("--slack-url", args.slack_url)
+        problems.append(Problem(f"--mention {args.mention}", "not understood", "here, channel, U... or S..."))
+    return problems + _address("--slack-url", args.slack_url)
 
 
 def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
-    found = of_sending(args) + _tls(args) + _unauthenticated(args)
-    found += _address("--pagerduty-url", args.pagerduty_url)
+    problems = of_sending(args) + _tls(args) + _unauthenticated(args)
+    problems += _address("--pagerduty-url", args.pagerduty_url)
     if not args.dry_run and args.data is None:
-        found.append(
+        problems.append(
             Problem("--data", "missing: the folder for the database and the audit trail", "--data DIR")
         )
     for name in ("prometheus", "grafana"):
         if value := getattr(args, name):
-            found += _address(f"--{name}", value)
+            problems += _address(f"--{name}", value)
     for name in ("alertmanager", "exporter"):
-        found += [problem for url in getattr(args, name) for problem in _address(f"--{name}", url)]
-    return found
+        problems += [problem for url in getattr(args, name) for problem in _address(f"--{name}", url)]
+    return problems
 
 
 def _unauthenticated(args: argparse.Namespace) -> list[Problem]:
@@ -137,5 +139,8 @@ def _tls(args: argparse.Namespace) -> list[Problem]:
     try:
         certificates.context()
     except CertificateError as error:
-        return [Problem(f"{options[one.place]} {one.place}", one.reason, one.fix) for one in error.problems]
+        return [
+            Problem(f"{options[problem.place]} {problem.place}", problem.reason, problem.fix)
+            for problem in error.problems
+        ]
     return []

@@ -185,8 +185,8 @@ def channels(args: argparse.Namespace) -> frozenset[str]:
 
 def incident_channels(args: argparse.Namespace) -> frozenset[str]:
     """Return every channel that incidents go to."""
-    found = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
-    return frozenset(found | {args.escalate_to} - {""})
+    named = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
+    return frozenset(named | {args.escalate_to} - {""})
 
 
 def button_channels(args: argparse.Namespace) -> frozenset[str]:

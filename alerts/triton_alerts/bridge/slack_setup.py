@@ -32,10 +32,10 @@ def check(
         )
         return [], [Problem("Slack", f"auth.test: {refusal.detail}", fix)]
     works = [f"Slack: {granted.user} in workspace {granted.team}"]
-    found = []
+    problems = []
     if granted.scopes:
         works.append(f"Slack: scopes {', '.join(sorted(granted.scopes))}")
-        found = [
+        problems = [
             Problem("Slack", f"the scope {scope} is missing: {use}", f"add it {_APP}")
             for scope, use in needs.items()
             if not granted.scopes & {scope, scope.replace("channels:", "groups:")}
@@ -52,7 +52,7 @@ def check(
             fix = _CHANNEL_FIXES.get(refusal.detail, "see Slack's documentation of the error").format(
                 user=granted.user
             )
-            found.append(Problem(f"Slack channel {channel}", refusal.detail, fix))
+            problems.append(Problem(f"Slack channel {channel}", refusal.detail, fix))
         else:
             works.append(f"Slack: channel {channel}: the app is a member")
-    return works, found
+    return works, problems

@@ -24,7 +24,9 @@ def _mean_30m(metric: Metric, *matchers: str) -> str:
 
 def _buckets(metric: Metric, window: str = "5m") -> str:
     """Return the buckets, or the native histogram where a Prometheus 3 has converted them."""
-    classic, native = (f"sum without (gpu_uuid) (rate({one}[{window}]))" for one in (metric.bucket, metric))
+    classic, native = (
+        f"sum without (gpu_uuid) (rate({series}[{window}]))" for series in (metric.bucket, metric)
+    )
     return f"{classic} or ignoring (le) {native}"
 
 

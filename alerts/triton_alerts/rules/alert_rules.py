@@ -18,7 +18,7 @@ rarely whatever the scrape interval, so no time scale may shorten the wait for t
 
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
     """One rule group holding a family, as it is tuned."""
-    tuned = (one for alert in alerts for one in alert.tuned(options.tuning))
+    tuned = (tuned_alert for alert in alerts for tuned_alert in alert.tuned(options.tuning))
     return Group(f"triton-{family}", tuple(rule(alert, options) for alert in tuned))
 
 

@@ -51,7 +51,7 @@ class AlertingRule:
 
     def calls(self, *names: str) -> Iterator[Call]:
         """Return the calls of these functions."""
-        return (one for one in self.nodes if isinstance(one, Call) and one.func.name in names)
+        return (node for node in self.nodes if isinstance(node, Call) and node.func.name in names)
 
     def texts(self) -> Iterator[str]:
         """Return the annotations."""
@@ -70,13 +70,13 @@ def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float
         for rule in group.get("rules", ())
         if "alert" in rule
     ]
-    found = [
+    mistakes = [
         Problem(rule.place, reason, fix)
         for rule in rules
         for check, fix in CHECKS.items()
         for reason in dict.fromkeys(check(rule, scrape_interval_seconds))
     ]
-    return found + list(_duplicates(rules))
+    return mistakes + list(_duplicates(rules))
 
 
 class _Lined(dict[Any, Any]):
@@ -114,25 +114,25 @@ def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
     if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
         read = read.get("spec")
     groups = read.get("groups") if isinstance(read, dict) else None
-    return [one for one in groups if isinstance(one, dict)] if isinstance(groups, list) else None
+    return [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else None
 
 
 def check_file(
     name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
 ) -> list[Problem]:
     """Everything found in one rule file, a rule at a time where one cannot be read at all."""
-    readable, found = [], []
+    readable, mistakes = [], []
     for group in groups:
         rules = []
         for rule in group.get("rules") or ():
             mistake = _unreadable(rule)
             if mistake:
                 place = _beginning({"file": name, "name": group.get("name")}, rule)
-                found.append(Problem(place, mistake, "run promtool check rules to see where"))
+                mistakes.append(Problem(place, mistake, "run promtool check rules to see where"))
             else:
                 rules.append(rule)
         readable.append({"file": name, "name": group.get("name"), "rules": rules})
-    return [*found, *problems(readable, scrape_interval_seconds)]
+    return [*mistakes, *problems(readable, scrape_interval_seconds)]
 
 
 def _unreadable(rule: object) -> str:
@@ -147,23 +147,23 @@ def _unreadable(rule: object) -> str:
     return ""
 
 
-def value_in_label(one: AlertingRule, _: float) -> Iterator[str]:
+def value_in_label(rule: AlertingRule, _: float) -> Iterator[str]:
     """A label that changes with the value makes a new alert each time."""
-    for name, value in dict(one.rule.get("labels") or {}).items():
+    for name, value in dict(rule.rule.get("labels") or {}).items():
         if re.search(r"\$value|\.Value\b", str(value)):
             yield f"label {name} has the value, so the alert starts again whenever it changes"
 
 
-def no_comparison(one: AlertingRule, _: float) -> Iterator[str]:
+def no_comparison(rule: AlertingRule, _: float) -> Iterator[str]:
     """An expression that compares nothing fires for every series there is."""
-    compares = any(isinstance(node, BinaryExpr) and str(node.op) in _COMPARISONS for node in one.nodes)
-    if not compares and not any(one.calls("vector", *_ABSENCE)):
+    compares = any(isinstance(node, BinaryExpr) and str(node.op) in _COMPARISONS for node in rule.nodes)
+    if not compares and not any(rule.calls("vector", *_ABSENCE)):
         yield "the expression compares nothing, so the alert fires whenever the series exist"
 
 
-def regexp_without_effect(one: AlertingRule, _: float) -> Iterator[str]:
+def regexp_without_effect(rule: AlertingRule, _: float) -> Iterator[str]:
     """A regular expression that is a plain word, or that everything matches."""
-    for selector in shape.selectors(one.nodes):
+    for selector in shape.selectors(rule.nodes):
         for matcher in selector.matchers.matchers:
             if "Re" not in str(matcher.op):
                 continue
@@ -173,9 +173,9 @@ def regexp_without_effect(one: AlertingRule, _: float) -> Iterator[str]:
                 yield f"matcher on {matcher.name} is a plain word: = or != has the same effect"
 
 
-def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[str]:
+def short_window(rule: AlertingRule, scrape_interval_seconds: float) -> Iterator[str]:
     """A window with less than two samples yields nothing."""
-    for call in one.calls(*_WINDOWED):
+    for call in rule.calls(*_WINDOWED):
         for argument in call.args:
             if isinstance(argument, MatrixSelector):
                 seconds = argument.range.total_seconds()
@@ -183,9 +183,9 @@ def short_window(one: AlertingRule, scrape_interval_seconds: float) -> Iterator[
                     yield f"{call.func.name} over {seconds:g} s sees less than two scrapes"
 
 
-def labels_and_annotations(one: AlertingRule, _: float) -> Iterator[str]:
+def labels_and_annotations(rule: AlertingRule, _: float) -> Iterator[str]:
     """What every alert must carry to be routed and understood."""
-    labels, annotations = (dict(one.rule.get(key) or {}) for key in ("labels", "annotations"))
+    labels, annotations = (dict(rule.rule.get(key) or {}) for key in ("labels", "annotations"))
     if labels.get(names.SEVERITY) not in names.SEVERITIES:
         yield f"label severity is none of {', '.join(names.SEVERITIES)}"
     if not labels.get(names.COMPONENT):
@@ -197,19 +197,19 @@ def labels_and_annotations(one: AlertingRule, _: float) -> Iterator[str]:
         yield "annotation summary is longer than one line"
 
 
-def unknown_label_in_text(one: AlertingRule, _: float) -> Iterator[str]:
+def unknown_label_in_text(rule: AlertingRule, _: float) -> Iterator[str]:
     """A text that shows a label the expression has aggregated away, or misspells one."""
-    yielded = shape.labels(one.nodes[0])
+    yielded = shape.labels(rule.nodes[0])
     if yielded is None:
         return
-    for label in sorted({name for text in one.texts() for name in re.findall(r"\$labels\.(\w+)", text)}):
-        if label not in yielded | set(one.rule.get("labels") or ()):
+    for label in sorted({name for text in rule.texts() for name in re.findall(r"\$labels\.(\w+)", text)}):
+        if label not in yielded | set(rule.rule.get("labels") or ()):
             yield f"an annotation shows label {label}, which the expression does not yield"
 
 
-def unmatched_vectors(one: AlertingRule, _: float) -> Iterator[str]:
+def unmatched_vectors(rule: AlertingRule, _: float) -> Iterator[str]:
     """Two vectors with different labels, and no on() or ignoring(): they never match."""
-    for node in one.nodes:
+    for node in rule.nodes:
         if not isinstance(node, BinaryExpr) or str(node.op) == "or":
             continue
         if node.modifier is not None and node.modifier.matching is not None:
@@ -219,28 +219,28 @@ def unmatched_vectors(one: AlertingRule, _: float) -> Iterator[str]:
             yield f"the sides of {node.op} differ in {', '.join(sorted(left ^ right))} and never meet"
 
 
-def counter_without_rate(one: AlertingRule, _: float) -> Iterator[str]:
+def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
     """A counter's own value depends on how long the process has run."""
-    bare = Counter(str(selector) for selector in shape.selectors(one.nodes))
-    for call in one.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
+    bare = Counter(str(selector) for selector in shape.selectors(rule.nodes))
+    for call in rule.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
         bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
-    names = {str(selector): selector.name or "" for selector in shape.selectors(one.nodes)}
+    names = {str(selector): selector.name or "" for selector in shape.selectors(rule.nodes)}
     for text, count in bare.items():
         if count > 0 and shape.kind(names[text]) == "counter":
             yield f"counter {names[text]} is used without rate or increase"
 
 
-def rate_of_gauge(one: AlertingRule, _: float) -> Iterator[str]:
+def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
     """A rate takes every fall of a gauge for a reset."""
-    for call in one.calls(*_RATES - {"resets"}):
+    for call in rule.calls(*_RATES - {"resets"}):
         for selector in shape.selectors(shape.nodes(call)):
             if shape.kind(selector.name or "") == "gauge":
                 yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
 
 
-def unguarded_division(one: AlertingRule, _: float) -> Iterator[str]:
+def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
     """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
-    for whole in one.nodes:
+    for whole in rule.nodes:
         if not isinstance(whole, AggregateExpr):
             continue
         for node in shape.nodes(whole.expr):
@@ -248,30 +248,30 @@ def unguarded_division(one: AlertingRule, _: float) -> Iterator[str]:
                 yield f"{whole.op} over a division by what may be 0"
 
 
-def unstable_threshold(one: AlertingRule, _: float) -> Iterator[str]:
+def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
     """A single sample over a threshold, or one missed scrape, is noise."""
-    recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(one.nodes))
-    if one.rule.get("for") or recorded:
+    recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(rule.nodes))
+    if rule.rule.get("for") or recorded:
         return
-    if any(one.calls(*_ABSENCE)):
+    if any(rule.calls(*_ABSENCE)):
         yield "absent() without `for` fires at every missed scrape"
-    elif not any(isinstance(node, MatrixSelector) for node in one.nodes) and not any(
-        one.calls("vector", "time")
+    elif not any(isinstance(node, MatrixSelector) for node in rule.nodes) and not any(
+        rule.calls("vector", "time")
     ):
         yield "a threshold without `for` and without a window fires on a single sample"
 
 
-def unknown_series(one: AlertingRule, _: float) -> Iterator[str]:
+def unknown_series(rule: AlertingRule, _: float) -> Iterator[str]:
     """A series of our stack that nobody exposes."""
-    for selector in shape.selectors(one.nodes):
+    for selector in shape.selectors(rule.nodes):
         name = selector.name or ""
         if _OURS.match(name) and shape.family(name) is None:
             yield f"nobody exposes {name}"
 
 
-def badly_named(one: AlertingRule, _: float) -> Iterator[str]:
+def badly_named(rule: AlertingRule, _: float) -> Iterator[str]:
     """A name that does not begin with the part of the stack it is about."""
-    if not _NAME.fullmatch(one.name):
+    if not _NAME.fullmatch(rule.name):
         yield "the name is not in CamelCase with the component first"
 
 
@@ -295,8 +295,8 @@ CHECKS: dict[Check, str] = {
 
 def _duplicates(rules: Sequence[AlertingRule]) -> Iterator[Problem]:
     seen: dict[tuple[str, str, str], str] = {}
-    for one in rules:
-        key = (one.name, str(one.rule["expr"]), str(sorted(dict(one.rule.get("labels") or {}).items())))
+    for rule in rules:
+        key = (rule.name, str(rule.rule["expr"]), str(sorted(dict(rule.rule.get("labels") or {}).items())))
         if key in seen:
-            yield Problem(one.place, f"the same rule as {seen[key]}", "keep one")
-        seen.setdefault(key, one.place)
+            yield Problem(rule.place, f"the same rule as {seen[key]}", "keep one")
+        seen.setdefault(key, rule.place)

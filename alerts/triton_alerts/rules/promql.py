@@ -101,13 +101,13 @@ def _deciding_positions(tokens: list[tuple[str, str]], metrics: set[int]) -> Ite
     In each operand of an outermost `or`, the first one whose series are of a model: all else is joined to it. Not
     every one, because a series' `model` may be another model, such as the step of an ensemble.
     """
-    depth, found = 0, False
+    depth, chosen = 0, False
     for position, (_, text) in enumerate(tokens):
         depth += {"(": 1, ")": -1}.get(text, 0)
         if depth == 0 and text == "or":
-            found = False
-        elif not found and position in metrics and re.sub("_(bucket|sum|count)$", "", text) in _OF_A_MODEL:
-            found = True
+            chosen = False
+        elif not chosen and position in metrics and re.sub("_(bucket|sum|count)$", "", text) in _OF_A_MODEL:
+            chosen = True
             yield position
 
 

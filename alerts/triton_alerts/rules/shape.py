@@ -17,9 +17,9 @@ _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 
 def nodes(expr: Expr) -> Iterator[Expr]:
     """Return an expression and all its parts."""
-    found: list[Expr] = []
-    walk(expr, found.append)
-    return iter(found)
+    nodes_below: list[Expr] = []
+    walk(expr, nodes_below.append)
+    return iter(nodes_below)
 
 
 def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:

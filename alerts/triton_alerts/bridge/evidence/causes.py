@@ -35,7 +35,7 @@ def cause(incident: Incident, lead: Member) -> str:
 def brief(incident: Incident, lead: Member) -> str:
     """Return the cause in a few words, for a title: the missing file by its name, else the class of the cause."""
     name = cause(incident, lead)
-    files = {found[1] for text in _reasons(incident, lead) if (found := _MISSING.search(text))}
+    files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
     return cause_words(name)

@@ -52,8 +52,8 @@ def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
             return Evidence(at=0)
         for reach, step in RANGES:
             series = prometheus.range(query(member), incident.since - reach, clock(), step)
-            if found := changes(series):
-                return Evidence(at=0, facts=((LAST_CHANGE, worded(found, incident.since)),))
+            if recent := changes(series):
+                return Evidence(at=0, facts=((LAST_CHANGE, worded(recent, incident.since)),))
         return Evidence(at=0)
 
     return ask
@@ -68,26 +68,26 @@ def query(member: Member) -> str:
 def changes(series: Iterable[Series]) -> list[Change]:
     """Return every change that the series show, the newest first."""
     states: dict[str, dict[str, Timeline]] = {}
-    found: list[Change] = []
-    for one in series:
-        labels = one.labels
+    ordered: list[Change] = []
+    for record in series:
+        labels = record.labels
         instance = labels.get("instance", "")
         if "state" not in labels:
-            found += _failed_reloads(instance, labels.get("reason", ""), one)
+            ordered += _failed_reloads(instance, labels.get("reason", ""), record)
         elif labels["state"] in _WORDS:
             timeline = states.setdefault(instance, {}).setdefault(labels.get("version", ""), {})
-            timeline.update((at, labels["state"]) for at in one.times)
+            timeline.update((at, labels["state"]) for at in record.times)
     for instance, versions in states.items():
         seen = sorted({at for timeline in versions.values() for at in timeline})
         for version, timeline in versions.items():
-            found += _of_version(instance, version, timeline, seen)
-    return sorted(found, key=lambda change: (-change.at, change.version, change.instance))
+            ordered += _of_version(instance, version, timeline, seen)
+    return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
 
 
-def worded(found: list[Change], since: float) -> str:
+def worded(recent: list[Change], since: float) -> str:
     """Return the newest changes, a line each; what happened to several servers alike is one line."""
     lines: dict[tuple[str, str], list[Change]] = {}
-    for change in found:
+    for change in recent:
         lines.setdefault((change.version, change.what), []).append(change)
     return "\n".join(_line(alike, since) for alike in list(lines.values())[:SHOWN])
 
@@ -111,15 +111,15 @@ def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[Change]
 
 
 def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[Change]:
-    found = []
+    changed = []
     times = sorted(timeline)
     if seen[0] < times[0]:
-        found.append(Change(times[0], version, f"first seen, {timeline[times[0]]}", instance))
+        changed.append(Change(times[0], version, f"first seen, {timeline[times[0]]}", instance))
     for before, at in pairwise(times):
         settled = timeline[at] not in _PASSING or at == times[-1]
         if timeline[at] != timeline[before] and settled:
-            found.append(Change(at, version, _WORDS[timeline[at]], instance))
+            changed.append(Change(at, version, _WORDS[timeline[at]], instance))
     # Gone from the list while the model's other versions are still on it; alone, it may be the exporter.
     if later := [at for at in seen if at > times[-1]]:
-        found.append(Change(later[0], version, "gone from the list", instance))
-    return found
+        changed.append(Change(later[0], version, "gone from the list", instance))
+    return changed

@@ -87,14 +87,14 @@ class Enricher:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _attach(found: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+def _attach(evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
     """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
     if before.evidence is not None:
-        facts = dict(before.evidence.facts) | dict(found.facts)
-        found = Evidence(
-            at=found.at, reasons=before.evidence.reasons | found.reasons, facts=tuple(facts.items())
+        facts = dict(before.evidence.facts) | dict(evidence.facts)
+        evidence = Evidence(
+            at=evidence.at, reasons=before.evidence.reasons | evidence.reasons, facts=tuple(facts.items())
         )
-    return before.model_copy(update={"evidence": found}), ()
+    return before.model_copy(update={"evidence": evidence}), ()
 
 
 def exporter(peers: Sequence[Access]) -> Source:

@@ -31,10 +31,12 @@ def from_prometheus(prometheus: Prometheus) -> Source:
     """Target, burn rate, budget left and the split of causes, of the objective that an alert is about."""
 
     def ask(incident: Incident) -> Evidence:
-        burning = [one for one in incident.firing or incident.members.values() if one.labels.get(names.SLO)]
+        burning = [
+            member for member in incident.firing or incident.members.values() if member.labels.get(names.SLO)
+        ]
         if not burning:
             return Evidence(at=0)
-        member = min(burning, key=lambda one: names.SEVERITIES.index(one.severity))
+        member = min(burning, key=lambda member: names.SEVERITIES.index(member.severity))
         return Evidence(at=0, facts=tuple(_budget(prometheus, member)))
 
     return ask
@@ -53,7 +55,7 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     where = selector(member, names.SLO, names.INDICATOR, *names.GROUPING)
 
     def value(query: str) -> float | None:
-        return next((one.value for one in prometheus.instant(query)), None)
+        return next((sample.value for sample in prometheus.instant(query)), None)
 
     facts = []
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
@@ -78,7 +80,7 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     shares = prometheus.instant(
         f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
     )
-    named = [(cause_words(one.labels.get(names.CAUSE, "?")), one.value) for one in shares]
+    named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
     if parts:
         facts += [(SPLIT, ", ".join(parts)), (FIRST_STEP, _step(member, shares))]
@@ -90,7 +92,7 @@ def _short_history(prometheus: Prometheus, where: str, objective: str, days: flo
     began = prometheus.instant(
         f"min({names.SLI_EVENTS_SINCE}{where}) > (max({names.PERIOD_START}{objective}) or vector(0))"
     )
-    reached = [one.at - one.value for one in began]
+    reached = [sample.at - sample.value for sample in began]
     if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
         return ""
     return f" (recorded for {duration(reached[0])} only)"
@@ -98,7 +100,7 @@ def _short_history(prometheus: Prometheus, where: str, objective: str, days: flo
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:
     """What to do first about the largest cause; a GPU held back is none of them: it overlaps."""
-    causes = (one.labels.get(names.CAUSE, "") for one in shares)
+    causes = (sample.labels.get(names.CAUSE, "") for sample in shares)
     largest = next((cause for cause in causes if cause != "gpu_throttled"), "")
     return _indicator(member).step_for(largest)
 

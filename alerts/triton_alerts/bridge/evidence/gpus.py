@@ -38,11 +38,11 @@ def gpu_state(prometheus: Prometheus) -> Source:
 
     def ask(incident: Incident) -> Evidence:
         members = incident.firing or tuple(incident.members.values())
-        member = next((one for one in members if concerns(one)), None)
+        member = next((each for each in members if concerns(each)), None)
         if member is None:
             return Evidence(at=0)
-        found = _collect(prometheus.instant(query(member)))
-        return Evidence(at=0, facts=((GPU, worded(found)),) if found else ())
+        gpus = _collect(prometheus.instant(query(member)))
+        return Evidence(at=0, facts=((GPU, worded(gpus)),) if gpus else ())
 
     return ask
 
@@ -85,10 +85,10 @@ def query(member: Member) -> str:
     )
 
 
-def worded(found: dict[tuple[str, str, str], _Gpu]) -> str:
+def worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
     """Return a line for each GPU, those in trouble first."""
-    ranked = sorted(found.items(), key=lambda one: (not one[1].xids, not one[1].throttled, one[0]))
-    lines = [_line(uuid, one) for (_, uuid, _), one in ranked[:SHOWN]]
+    ranked = sorted(gpus.items(), key=lambda entry: (not entry[1].xids, not entry[1].throttled, entry[0]))
+    lines = [_line(uuid, card) for (_, uuid, _), card in ranked[:SHOWN]]
     if len(ranked) > SHOWN:
         lines.append(f"and {len(ranked) - SHOWN} more GPUs")
     return "\n".join(lines)
@@ -96,47 +96,51 @@ def worded(found: dict[tuple[str, str, str], _Gpu]) -> str:
 
 def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
     """By instance, GPU and part of it. What is known of the whole board is shown for each of its parts."""
-    keys = {_key(one.labels) for one in samples if one.labels[_FACT] in ("busy", "used", "runs")}
-    keys |= {_key(one.labels) for one in samples if not any(_key(one.labels)[:2] == key[:2] for key in keys)}
-    found = {key: _Gpu(part=key[2]) for key in sorted(keys)}
+    keys = {_key(sample.labels) for sample in samples if sample.labels[_FACT] in ("busy", "used", "runs")}
+    keys |= {
+        _key(sample.labels)
+        for sample in samples
+        if not any(_key(sample.labels)[:2] == key[:2] for key in keys)
+    }
+    gpus = {key: _Gpu(part=key[2]) for key in sorted(keys)}
     for sample in samples:
         key = _key(sample.labels)
-        for one in [found[key]] if key in found else [g for k, g in found.items() if k[:2] == key[:2]]:
-            _note(one, sample.labels, sample.value)
-    return found
+        for card in [gpus[key]] if key in gpus else [g for k, g in gpus.items() if k[:2] == key[:2]]:
+            _note(card, sample.labels, sample.value)
+    return gpus
 
 
 def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
     return labels.get("instance", ""), labels.get("gpu_uuid", ""), labels.get("gpu_instance_id", "")
 
 
-def _note(one: _Gpu, labels: Mapping[str, str], value: float) -> None:
+def _note(card: _Gpu, labels: Mapping[str, str], value: float) -> None:
     fact = labels[_FACT]
     if fact == "name":
-        one.name = labels.get("name", "").removeprefix("NVIDIA ")
+        card.name = labels.get("name", "").removeprefix("NVIDIA ")
     elif fact == "runs":
-        one.confidence = labels.get("confidence", "")
+        card.confidence = labels.get("confidence", "")
     else:
-        one.values[fact] = max(value, one.values.get(fact, value))
+        card.values[fact] = max(value, card.values.get(fact, value))
     if fact == "reason" and value > 0:
-        one.throttled.add(labels.get("reason", ""))
+        card.throttled.add(labels.get("reason", ""))
     if fact == "cause" and value > 0.05:
-        one.throttled.add(labels.get("cause", ""))
+        card.throttled.add(labels.get("cause", ""))
     if fact == "xid" and value > 0:
-        one.xids.add(f"{labels.get('xid', '?')} ({labels.get('class', 'unknown')})")
+        card.xids.add(f"{labels.get('xid', '?')} ({labels.get('class', 'unknown')})")
 
 
-def _line(uuid: str, one: _Gpu) -> str:
-    name = " ".join(word for word in (one.name, uuid[:12]) if word)
-    if one.part:
-        name += f" part {one.part}"
-    if one.confidence == "guess":
+def _line(uuid: str, card: _Gpu) -> str:
+    name = " ".join(word for word in (card.name, uuid[:12]) if word)
+    if card.part:
+        name += f" part {card.part}"
+    if card.confidence == "guess":
         name += " (a guess)"
-    return f"{name}: {', '.join(_figures(one)) or 'nothing known'}"
+    return f"{name}: {', '.join(_figures(card)) or 'nothing known'}"
 
 
-def _figures(one: _Gpu) -> list[str]:
-    figures, known = [], one.values
+def _figures(card: _Gpu) -> list[str]:
+    figures, known = [], card.values
     if "busy" in known:
         figures.append(f"{100 * known['busy']:.0f} % busy")
     if "used" in known:
@@ -144,12 +148,12 @@ def _figures(one: _Gpu) -> list[str]:
         figures.append(f"{known['used'] / _GIB:.1f}{total} GiB used")
     if "celsius" in known:
         figures.append(f"{known['celsius']:.0f} °C")
-    if one.throttled:
-        figures.append(f"throttled by {', '.join(sorted(one.throttled))}")
+    if card.throttled:
+        figures.append(f"throttled by {', '.join(sorted(card.throttled))}")
     elif "reason" in known or "cause" in known:
         figures.append("not throttled")
-    if one.xids:
-        figures.append(f"XID {', '.join(sorted(one.xids))} in the last hour")
+    if card.xids:
+        figures.append(f"XID {', '.join(sorted(card.xids))} in the last hour")
     elif "xid" in known:
         figures.append("no XID in the last hour")
     return figures

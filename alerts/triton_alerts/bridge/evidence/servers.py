@@ -19,7 +19,10 @@ def serving(prometheus: Prometheus) -> Source:
         member = incident.lead
         if not member.labels.get("model"):
             return Evidence(at=0)
-        ready = {one.labels.get("instance", "?"): one.value > 0 for one in prometheus.instant(query(member))}
+        ready = {
+            sample.labels.get("instance", "?"): sample.value > 0
+            for sample in prometheus.instant(query(member))
+        }
         return Evidence(at=0, facts=((SERVERS, worded(ready)),) if ready else ())
 
     return ask

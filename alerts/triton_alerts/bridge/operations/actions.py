@@ -180,10 +180,10 @@ class Actions:
         known = iter(alertmanager.silences(comment))
         made: list[SilencePart] = []
         try:
-            for one in matchers:
-                wire = [matcher.wire() for matcher in one]
+            for group in matchers:
+                wire = [matcher.wire() for matcher in group]
                 number = alertmanager.silence(wire, now, until, press.user, comment, next(known, ""))
-                made.append(SilencePart(id=number, matchers=one))
+                made.append(SilencePart(id=number, matchers=group))
         except PeerError:
             for part in made:
                 with suppress(PeerError):

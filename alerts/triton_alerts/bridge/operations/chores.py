@@ -93,27 +93,33 @@ class Reconciler:
             self._missing.clear()
             return
         answers = {}
-        for one in self.alertmanagers.each:
+        for alertmanager in self.alertmanagers.each:
             try:
-                answers[one.url] = self._ask(one, now)
+                answers[alertmanager.url] = self._ask(alertmanager, now)
             except PeerError as error:
                 self._complain(error)
                 continue
-            self.alertmanagers.learn(one, answers[one.url].firing, (incident for _, incident in opened))
+            self.alertmanagers.learn(
+                alertmanager, answers[alertmanager.url].firing, (incident for _, incident in opened)
+            )
         missing = self._missing_alerts(opened, answers) | self._missing_silences(silenced, answers)
         self._missing = {key: min(self._missing.get(key, now), now) for key in missing}
         self._end_alerts(opened, now)
         for number, incident in silenced:
             if incident.silence is None:
                 continue
-            one = self.alertmanagers.at(incident.silence.alertmanager)
+            alertmanager = self.alertmanagers.at(incident.silence.alertmanager)
             try:
-                self._keep_silence(number, incident, incident.silence, one, answers.get(one.url), now)
+                self._keep_silence(
+                    number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
+                )
             except PeerError as error:
                 self._complain(error)
 
-    def _ask(self, one: Alertmanager, now: float) -> AlertmanagerState:
-        return AlertmanagerState(firing(one), one.silences(), now - one.up_since() >= SETTLED_SECONDS)
+    def _ask(self, alertmanager: Alertmanager, now: float) -> AlertmanagerState:
+        return AlertmanagerState(
+            firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= SETTLED_SECONDS
+        )
 
     def _complain(self, error: PeerError) -> None:
         log.warning("could not compare with Alertmanager: %s", error)
@@ -124,7 +130,10 @@ class Reconciler:
     ) -> set[tuple[int, str]]:
         """Return the alerts that no responsible Alertmanager lists; they stay missing while one cannot be asked."""
         missing = set()
-        senders = {one.url: set(self.alertmanagers.senders(one)) for one in self.alertmanagers.each}
+        senders = {
+            alertmanager.url: set(self.alertmanagers.senders(alertmanager))
+            for alertmanager in self.alertmanagers.each
+        }
         for number, incident in opened:
             for name, member in incident.members.items():
                 responsible = [url for url, known in senders.items() if member.source in known]
@@ -171,7 +180,7 @@ class Reconciler:
         number: int,
         incident: Incident,
         silence: Silence,
-        one: Alertmanager,
+        alertmanager: Alertmanager,
         answer: AlertmanagerState | None,
         now: float,
     ) -> None:
@@ -179,31 +188,33 @@ class Reconciler:
             if silence.until_resolved:
                 if answer is None:
                     return
-                self._end_silence(one, silence)
+                self._end_silence(alertmanager, silence)
             self.store.change(number, partial(_set_silence, silence, None, ()))
         elif silence.until <= now:
             self._silence_over(number, silence, "the silence has ended, and the alert is still firing", now)
         elif answer is None:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
-            self._end_silence(one, silence)
+            self._end_silence(alertmanager, silence)
             text = "the silence was ended in Alertmanager, or lost there, and no end of the alert is known"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
             current = silence
             if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
-                current = self._renewed(one, incident, silence, now)
+                current = self._renewed(alertmanager, incident, silence, now)
             elif abs(answer.silences[silence.id] - silence.until) > 1.0:
                 # Somebody moved its end in Alertmanager.
                 current = silence.model_copy(update={"until": answer.silences[silence.id]})
             self.store.change(number, partial(_set_silence, silence, current, ()))
 
-    def _renewed(self, one: Alertmanager, incident: Incident, silence: Silence, now: float) -> Silence:
+    def _renewed(
+        self, alertmanager: Alertmanager, incident: Incident, silence: Silence, now: float
+    ) -> Silence:
         until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
 
         def renewed(part: SilencePart) -> SilencePart:
             wire = [matcher.wire() for matcher in part.matchers]
-            number = one.silence(wire, now, until, silence.by, comment, part.id)
+            number = alertmanager.silence(wire, now, until, silence.by, comment, part.id)
             return part.model_copy(update={"id": number})
 
         first = renewed(SilencePart(id=silence.id, matchers=silence.matchers or incident.matchers[0]))
@@ -212,9 +223,9 @@ class Reconciler:
             update={"id": first.id, "until": until, "matchers": first.matchers, "parts": parts}
         )
 
-    def _end_silence(self, one: Alertmanager, silence: Silence) -> None:
+    def _end_silence(self, alertmanager: Alertmanager, silence: Silence) -> None:
         for number in silence.ids:
-            one.unsilence(number)
+            alertmanager.unsilence(number)
 
     def _silence_over(self, number: int, silence: Silence, text: str, now: float) -> None:
         event = Event(at=now, kind="unsilenced", text=text)

@@ -21,39 +21,39 @@ _FACTS = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
 """Evidence that is worth reading after the end."""
 
 
-def listed(one: RecordedIncident, now: float) -> str:
+def listed(record: RecordedIncident, now: float) -> str:
     """Return two lines: name, start, urgency, how long it took and who acknowledged it; then what was wrong."""
-    incident = one.incident
-    parts = [incident.name, _when(incident.since), f"{WORD[one.severity]:<6}", _lasted(one, now)]
+    incident = record.incident
+    parts = [incident.name, _when(incident.since), f"{WORD[record.severity]:<6}", _lasted(record, now)]
     head = "  ".join(parts)
-    return f"{head}, {acknowledged(one)}\n" + _wrapped(" " * 10, title(one))
+    return f"{head}, {acknowledged(record)}\n" + _wrapped(" " * 10, title(record))
 
 
-def shown(one: RecordedIncident, now: float) -> str:
+def shown(record: RecordedIncident, now: float) -> str:
     """Return one incident with its cause, who had it and everything that happened."""
-    incident = one.incident
+    incident = record.incident
     lines = [
-        _wrapped("", title(one)),
-        f"incident {incident.name}, {WORD[one.severity]}, {'firing' if incident.open else 'resolved'}",
+        _wrapped("", title(record)),
+        f"incident {incident.name}, {WORD[record.severity]}, {'firing' if incident.open else 'resolved'}",
         "",
-        *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(one, now)),
+        *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(record, now)),
     ]
     zone = "times in UTC"
-    return "\n".join([*lines, "", f"What happened ({zone})", *_timeline(one)]) + "\n"
+    return "\n".join([*lines, "", f"What happened ({zone})", *_timeline(record)]) + "\n"
 
 
-def facts(one: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
+def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     """Yield what is known of an incident as pairs of a name and a text; times are in UTC."""
-    incident = one.incident
+    incident = record.incident
     yield "began", _when(incident.since, "seconds")
     yield "recovered", "not yet" if incident.open else _when(incident.ended_at, "seconds")
     yield (
         "firing for" if incident.open else "lasted",
         duration((now if incident.open else incident.ended_at) - incident.since),
     )
-    if one.paged_at is not None and one.paged_at != incident.opened_at:
-        yield "a page since", _when(one.paged_at, "seconds")
-    yield "acknowledged", _who(one)
+    if record.paged_at is not None and record.paged_at != incident.opened_at:
+        yield "a page since", _when(record.paged_at, "seconds")
+    yield "acknowledged", _who(record)
     yield "cause", clean(causes.largest(incident, incident.lead) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())
     yield "alerts", clean(", ".join(names))
@@ -64,36 +64,36 @@ def facts(one: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
         yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in evidence.reasons.items())
 
 
-def as_json(one: RecordedIncident) -> dict[str, Any]:
+def as_json(record: RecordedIncident) -> dict[str, Any]:
     """Return the incident as JSON: what the bridge sends to other systems, its timeline and times."""
-    mark = one.acknowledged
+    mark = record.acknowledged
     return {
-        **incident_json.document(one.incident, Style()),
-        "severity": one.severity,
-        "opened_at": incident_json.time(one.incident.opened_at),
-        "paged_at": incident_json.time(one.paged_at),
+        **incident_json.document(record.incident, Style()),
+        "severity": record.severity,
+        "opened_at": incident_json.time(record.incident.opened_at),
+        "paged_at": incident_json.time(record.paged_at),
         "acknowledged": {"by": mark.by, "at": incident_json.time(mark.at)} if mark is not None else None,
-        "seconds_to_acknowledge": _rounded(one.seconds_to_acknowledge),
-        "seconds_to_recover": _rounded(one.seconds_to_recover),
-        "timeline": [_event(event) for event in one.events],
+        "seconds_to_acknowledge": _rounded(record.seconds_to_acknowledge),
+        "seconds_to_recover": _rounded(record.seconds_to_recover),
+        "timeline": [_event(event) for event in record.events],
     }
 
 
-def title(one: RecordedIncident) -> str:
+def title(record: RecordedIncident) -> str:
     """Return what was wrong, in one line, without the state."""
-    return plain(headline(one.incident, state=False), 200)
+    return plain(headline(record.incident, state=False), 200)
 
 
-def happened(one: RecordedIncident) -> Iterator[tuple[float, str]]:
+def happened(record: RecordedIncident) -> Iterator[tuple[float, str]]:
     """Yield everything that happened to an incident, the oldest first: Unix time and text."""
-    for event in one.events:
-        what = as_text(what_happened(one.incident, event))
-        yield event.at, what.removeprefix("also ") if event is one.events[0] else what
+    for event in record.events:
+        what = as_text(what_happened(record.incident, event))
+        yield event.at, what.removeprefix("also ") if event is record.events[0] else what
 
 
-def _timeline(one: RecordedIncident) -> Iterator[str]:
+def _timeline(record: RecordedIncident) -> Iterator[str]:
     day = ""
-    for at, what in happened(one):
+    for at, what in happened(record):
         moment = datetime.fromtimestamp(at, UTC)
         if f"{moment:%Y-%m-%d}" != day:
             day = f"{moment:%Y-%m-%d}"
@@ -112,20 +112,20 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _lasted(one: RecordedIncident, now: float) -> str:
-    seconds = one.seconds_to_recover
+def _lasted(record: RecordedIncident, now: float) -> str:
+    seconds = record.seconds_to_recover
     if seconds is None:
-        return f"firing for {duration(now - one.incident.since)}"
+        return f"firing for {duration(now - record.incident.since)}"
     return f"took {duration(seconds)}"
 
 
-def acknowledged(one: RecordedIncident) -> str:
-    seconds = one.seconds_to_acknowledge
+def acknowledged(record: RecordedIncident) -> str:
+    seconds = record.seconds_to_acknowledge
     return "nobody acknowledged" if seconds is None else f"acknowledged in {duration(seconds)}"
 
 
-def _who(one: RecordedIncident) -> str:
-    mark, seconds = one.acknowledged, one.seconds_to_acknowledge
+def _who(record: RecordedIncident) -> str:
+    mark, seconds = record.acknowledged, record.seconds_to_acknowledge
     if mark is None or seconds is None:
         return "by nobody"
     return f"by {as_text(person(mark.by))} in {duration(seconds)}"

@@ -65,16 +65,16 @@ def summarize(
     """Sum up the incidents that opened in the week before a time."""
     until = end.timestamp()
     start = until - WEEK_SECONDS
-    week = [one for one in recorded if start <= one.incident.opened_at < until]
-    pages = [one for one in week if one.paged_at is not None]
-    outside = [one for one in pages if not hours.contain(one.paged_at or 0.0)]
-    unacknowledged = [one for one in pages if one.acknowledged is None]
+    week = [record for record in recorded if start <= record.incident.opened_at < until]
+    pages = [record for record in week if record.paged_at is not None]
+    outside = [page for page in pages if not hours.contain(page.paged_at or 0.0)]
+    unacknowledged = [page for page in pages if page.acknowledged is None]
     begin = datetime.fromtimestamp(start, end.tzinfo)
     parts = [
         Part("In short", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
         Part("By cause", _table(week, _cause)),
         Part("By model", _table(week, _model)),
-        Part("Pages outside hours", _cut([_page_line(one, end) for one in outside])),
+        Part("Pages outside hours", _cut([_page_line(page, end) for page in outside])),
         Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
         Part("Error budgets", _cut(budgets)),
     ]
@@ -90,15 +90,15 @@ def budgets(prometheus: Prometheus, end: float) -> list[str]:
     query = f"{names.PERIOD_BUDGET_REMAINING}{{{names.OURS}}}"
     now, before = (
         {
-            tuple(sorted(one.labels.items())): 1 - one.value
-            for one in prometheus.instant(query, at)
-            if math.isfinite(one.value)
+            tuple(sorted(sample.labels.items())): 1 - sample.value
+            for sample in prometheus.instant(query, at)
+            if math.isfinite(sample.value)
         }
         for at in (end, end - WEEK_SECONDS)
     )
     if not now:
         return ["Not known: Prometheus has no error budgets."]
-    most = sorted(now.items(), key=lambda one: -one[1])
+    most = sorted(now.items(), key=lambda entry: -entry[1])
     lines = [
         f"{_objective(dict(labels))}: {_share(spent)} spent"
         + (f" ({_share(before[labels])} a week before)" if labels in before else "")
@@ -121,7 +121,7 @@ def _in_short(
     if not week:
         yield "No incident."
         return
-    still = sum(one.incident.open for one in week)
+    still = sum(record.incident.open for record in week)
     yield (
         f"{count(len(week), 'incident')}: {count(len(pages), 'page')}, {count(len(week) - len(pages), 'ticket')}"
         + (f"; {still} still open" if still else "")
@@ -129,10 +129,10 @@ def _in_short(
     if pages:
         yield f"{len(outside)} of {count(len(pages), 'page')} outside hours ({hours})"
         yield f"{len(unacknowledged)} of {count(len(pages), 'page')} acknowledged by nobody"
-    taken = [one.seconds_to_acknowledge for one in pages if one.seconds_to_acknowledge is not None]
+    taken = [page.seconds_to_acknowledge for page in pages if page.seconds_to_acknowledge is not None]
     if taken:
         yield f"Median time to acknowledge a page: {duration(median(taken))}"
-    lasted = [one.seconds_to_recover for one in week if one.seconds_to_recover is not None]
+    lasted = [record.seconds_to_recover for record in week if record.seconds_to_recover is not None]
     if lasted:
         yield f"Median time to recover: {duration(median(lasted))}"
 
@@ -140,13 +140,13 @@ def _in_short(
 def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], str]) -> tuple[str, ...]:
     """Return how many incidents, pages and how much time each key has, the most pages first."""
     groups: dict[str, list[RecordedIncident]] = {}
-    for one in week:
-        groups.setdefault(key(one), []).append(one)
+    for record in week:
+        groups.setdefault(key(record), []).append(record)
     rows = []
     for name, some in groups.items():
-        pages = sum(one.paged_at is not None for one in some)
-        seconds = sum(one.seconds_to_recover or 0.0 for one in some)
-        still = sum(one.incident.open for one in some)
+        pages = sum(record.paged_at is not None for record in some)
+        seconds = sum(record.seconds_to_recover or 0.0 for record in some)
+        still = sum(record.incident.open for record in some)
         line = f"{name}: {count(len(some), 'incident')}, {count(pages, 'page')}"
         line += f", {duration(seconds)} in total" if still < len(some) else ""
         line += f", {still} still open" if still else ""
@@ -154,24 +154,24 @@ def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], s
     return _cut([row[-1] for row in sorted(rows)])
 
 
-def _cause(one: RecordedIncident) -> str:
-    lead = one.incident.lead
-    return causes.largest(one.incident, lead) or f"cause not known ({lead.name})"
+def _cause(record: RecordedIncident) -> str:
+    lead = record.incident.lead
+    return causes.largest(record.incident, lead) or f"cause not known ({lead.name})"
 
 
-def _model(one: RecordedIncident) -> str:
-    lead: Member = one.incident.lead
+def _model(record: RecordedIncident) -> str:
+    lead: Member = record.incident.lead
     return lead.labels.get("model") or "not about one model"
 
 
-def _page_line(one: RecordedIncident, end: datetime) -> str:
-    at = datetime.fromtimestamp(one.paged_at or 0.0, end.tzinfo)
-    return f"{at:%a %H:%M}, {acknowledged(one)}: {title(one)} ({one.incident.name})"
+def _page_line(record: RecordedIncident, end: datetime) -> str:
+    at = datetime.fromtimestamp(record.paged_at or 0.0, end.tzinfo)
+    return f"{at:%a %H:%M}, {acknowledged(record)}: {title(record)} ({record.incident.name})"
 
 
 def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
-    every = Counter(one.incident.lead.name for one in pages)
-    ignored = Counter(one.incident.lead.name for one in pages if one.acknowledged is None)
+    every = Counter(page.incident.lead.name for page in pages)
+    ignored = Counter(page.incident.lead.name for page in pages if page.acknowledged is None)
     return _cut(
         [f"{name}: {number} of {count(every[name], 'page')}" for name, number in ignored.most_common()]
     )

@@ -86,8 +86,8 @@ class WeeklySummary:
 
     def _send(self, known: Posted, end: datetime, now: float) -> None:
         resumed = bool(known.name)
-        if resumed and (found := self.transport.find(self.where, known.name, known.since)) is not None:
-            self._arrived(known, found, end, now)
+        if resumed and (posted := self.transport.find(self.where, known.name, known.since)) is not None:
+            self._arrived(known, posted, end, now)
             return
         week = summarize(
             list_incidents(self.store.database.path.parent), end, self.hours, self.budgets(end.timestamp())
