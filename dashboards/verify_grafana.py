@@ -75,10 +75,10 @@ def verify(url: str, expected: tuple[Json, ...], import_seconds: float = IMPORT_
     deadline = time.monotonic() + import_seconds
     for model in expected:
         stored = _imported(url, model["uid"], deadline)
-        found = _lost(model, stored) if stored else ["was not imported"]
-        if not found:
-            found = query_all(url, model)
-        problems += [f"{model['uid']}: {line}" for line in found]
+        mistakes = _lost(model, stored) if stored else ["was not imported"]
+        if not mistakes:
+            mistakes = query_all(url, model)
+        problems += [f"{model['uid']}: {line}" for line in mistakes]
     return problems
 
 
@@ -102,7 +102,7 @@ def _lost(model: Json, stored: Json) -> list[str]:
 
 
 def _panels(model: Json) -> Iterator[Json]:
-    return (one for top in model["panels"] for one in (top, *(top.get("panels") or ())))
+    return (panel for top in model["panels"] for panel in (top, *(top.get("panels") or ())))
 
 
 def query_all(url: str, model: Json) -> list[str]:
@@ -117,8 +117,8 @@ def query_all(url: str, model: Json) -> list[str]:
                 return [f"variable {variable['name']}: {problem}"]
     asked, empty = 0, 0
     for title, target in _targets(model):
-        error, found = _run(url, target, chosen)
-        asked, empty = asked + 1, empty + (not found)
+        error, frames = _run(url, target, chosen)
+        asked, empty = asked + 1, empty + (not frames)
         problems += [f"{title} {target['refId']}: {error}"] if error else []
     print(f"  {model['uid']}: {asked} queries, {len(problems)} failed, {empty} without data")
     return problems
@@ -143,7 +143,7 @@ def _choose(url: str, variable: Json, chosen: Mapping[str, str]) -> str:
     answer = requests.get(url + path, {"match[]": fill(asked[1], chosen), **span}, timeout=30)
     if not answer.ok:
         raise CannotVerifyError(_said(answer))
-    values = [str(one) for one in _json(answer).get("data", ())]
+    values = [str(value) for value in _json(answer).get("data", ())]
     if variable.get("allValue"):
         return str(variable["allValue"])
     if not values:
@@ -182,10 +182,10 @@ def _run(url: str, target: Json, chosen: Mapping[str, str]) -> tuple[str, bool]:
 
 def _json(answer: requests.Response) -> Json:
     try:
-        found = answer.json()
+        content = answer.json()
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _said(answer: requests.Response) -> str:

@@ -137,7 +137,7 @@ def main(argv: list[str]) -> int:
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
     own = json.loads(example.text(sorted((ROOT / "slo" / "objectives").glob("*.yaml"))))
-    models = {one.uid: dashboard_model(one) for one in dashboards(Options())} | {own["uid"]: own}
+    models = {board.uid: dashboard_model(board) for board in dashboards(Options())} | {own["uid"]: own}
     changed: Json = {
         **({"width": args.width} if args.width else {}),
         **({"mode": args.mode, "colors": ()} if args.mode else {}),
@@ -150,17 +150,17 @@ def main(argv: list[str]) -> int:
         for picture in PICTURES:
             if args.only not in ("", picture.name) or (args.large and picture.name not in LARGE):
                 continue
-            one = replace(picture, **changed)
-            if args.model and one.wanted:
-                one = replace(one, wanted=(("model", args.model),))
-            if args.large and one.wanted:
-                one = replace(one, wanted=(("model", "model-000"),))
-            model = models[one.uid]
+            changed_picture = replace(picture, **changed)
+            if args.model and changed_picture.wanted:
+                changed_picture = replace(changed_picture, wanted=(("model", args.model),))
+            if args.large and changed_picture.wanted:
+                changed_picture = replace(changed_picture, wanted=(("model", "model-000"),))
+            model = models[changed_picture.uid]
             seconds = {"now-6h": 21_600, "now-24h": 86_400}[model["time"]["from"]]
             grafana = replace(fleet, seconds=seconds) if args.large else fleet
             started = time.perf_counter()
-            problems += draw(one, model, grafana, args.out, args.chromium)
-            print(f"{one.name}: {time.perf_counter() - started:.1f} s")
+            problems += draw(changed_picture, model, grafana, args.out, args.chromium)
+            print(f"{changed_picture.name}: {time.perf_counter() - started:.1f} s")
     print("\n".join(problems) or "every panel drew and says what the history holds")
     return 1 if problems else 0
 
@@ -219,12 +219,16 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
     """Write one PNG; returns what is wrong with it."""
     chosen = grafana.choose(model, dict(picture.wanted))
     if picture.rows:
-        model = _opened(model | {"panels": [one for one in model["panels"] if one["title"] in picture.rows]})
+        model = _opened(
+            model | {"panels": [panel for panel in model["panels"] if panel["title"] in picture.rows]}
+        )
     elif picture.opened:
         model = _opened(model)
     asked = [panel for panel in model["panels"] if panel.get("targets")]
     answers = {
-        panel["id"]: {one["refId"]: grafana.ask(panel, one, chosen).series for one in panel["targets"]}
+        panel["id"]: {
+            target["refId"]: grafana.ask(panel, target, chosen).series for target in panel["targets"]
+        }
         for panel in asked
     }
     data = {
@@ -239,7 +243,7 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
         "width": picture.width,
     }
     (HERE / "data.js").write_text(f"window.DATA = {json.dumps(data)};", encoding="utf-8")
-    height = HEAD + 8 + UNIT * max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in model["panels"])
+    height = HEAD + 8 + UNIT * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in model["panels"])
     flags = [
         "--headless=new",
         "--no-sandbox",
@@ -259,10 +263,10 @@ def draw(picture: Picture, model: Json, grafana: Grafana, out: Path, chromium: s
 
 def _marks(model: Json, grafana: Grafana, chosen: dict[str, str]) -> list[Json]:
     """Return when each annotation that is switched on began and ended, with its colour."""
-    drawn = {"list": [one for one in model["annotations"]["list"] if one["enable"]]}
+    drawn = {"list": [annotation for annotation in model["annotations"]["list"] if annotation["enable"]]}
     marks = []
     for annotation, answer in zip(
-        (one for one in drawn["list"] if "target" in one),
+        (annotation for annotation in drawn["list"] if "target" in annotation),
         replace(grafana, step=max(60, grafana.step)).marks({"annotations": drawn}, chosen),
         strict=True,
     ):
@@ -286,9 +290,9 @@ def _opened(model: Json) -> Json:
         if panel["type"] == "row":
             moved = end - panel["gridPos"]["y"]
         opened = panel | ({"collapsed": False, "panels": []} if panel["type"] == "row" else {})
-        for one in (opened, *panel.get("panels", ())):
-            place = one["gridPos"] | {"y": one["gridPos"]["y"] + moved}
-            placed.append(one | {"gridPos": place})
+        for opened_panel in (opened, *panel.get("panels", ())):
+            place = opened_panel["gridPos"] | {"y": opened_panel["gridPos"]["y"] + moved}
+            placed.append(opened_panel | {"gridPos": place})
             end = max(end, place["y"] + place["h"])
     return model | {"panels": placed}
 

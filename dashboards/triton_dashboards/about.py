@@ -51,7 +51,7 @@ def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
 _WORD = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
 _FAMILIES = {
     name: metric
-    for metric in (*METRICS, *(one for one in vars(bridge).values() if isinstance(one, Metric)))
+    for metric in (*METRICS, *(value for value in vars(bridge).values() if isinstance(value, Metric)))
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 }
 

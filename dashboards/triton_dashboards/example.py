@@ -20,4 +20,4 @@ def text(files: list[Path]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text([Path(one) for one in sys.argv[1:]]))
+    sys.stdout.write(text([Path(path) for path in sys.argv[1:]]))

@@ -14,11 +14,14 @@ from triton_slo.artifact import Artifact, Options
 def artifacts(objectives: Sequence[object], options: Options) -> tuple[Artifact, ...]:
     """Make the dashboards for objectives, and their recording rules."""
     return (
-        *(Artifact("dashboards", f"{one.uid}.json", dashboard_text(one)) for one in dashboards(options)),
+        *(
+            Artifact("dashboards", f"{board.uid}.json", dashboard_text(board))
+            for board in dashboards(options)
+        ),
         Artifact("rules", "triton-dashboards.rules.yml", rules_text(options)),
     )
 
 
 def dashboards(options: Options) -> tuple[Dashboard, ...]:
     """Return the dashboards that serve any fleet."""
-    return tuple(one.dashboard(options) for one in (fleet, model, slo, gpu, server, on_call))
+    return tuple(board.dashboard(options) for board in (fleet, model, slo, gpu, server, on_call))

@@ -69,11 +69,11 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
 
 def _promised(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
     """Return the view with this model's limits; where versions differ, the strictest."""
-    found: dict[str, list[float]] = defaultdict(list)
+    limits: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:
         for version in facts.versions or ("1",):
             promise = objective.resolve(facts.name, version)
             limit = None if promise is None else objective.indicator.limit(*promise)
             if limit is not None:
-                found[objective.indicator.kind].append(round(limit, 12))
-    return replace(seen, limits={kind: min(values) for kind, values in found.items()})
+                limits[objective.indicator.kind].append(round(limit, 12))
+    return replace(seen, limits={kind: min(values) for kind, values in limits.items()})

@@ -100,7 +100,11 @@ def _steps(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold
     for color, value in colored:
         if value is not None:
             steps = [
-                *(one for one in steps if one.value is not None and one.value < value),
+                *(
+                    threshold
+                    for threshold in steps
+                    if threshold.value is not None and threshold.value < value
+                ),
                 Threshold(color, value),
             ]
     return (Threshold(base), *steps)
@@ -111,6 +115,7 @@ def calm(display: Display) -> Display:
     return replace(
         display,
         thresholds=tuple(
-            Threshold("text", one.value) if one.color == "green" else one for one in display.thresholds
+            Threshold("text", threshold.value) if threshold.color == "green" else threshold
+            for threshold in display.thresholds
         ),
     )

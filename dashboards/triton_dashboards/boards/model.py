@@ -57,9 +57,11 @@ def dashboard(options: Options) -> Dashboard:
 def marks(seen: View) -> tuple[Annotation, ...]:
     """What happened to the model, and alerts of it and of its servers."""
     # Not a regular expression: Grafana does not escape a variable with one value.
-    [one] = seen.objectives.matchers
+    [objectives] = seen.objectives.matchers
     here = shared.OF_SERVER
-    return shared.event_annotations(Scope((*seen.servers.matchers, one)), (one, here), ('model=""', here))
+    return shared.event_annotations(
+        Scope((*seen.servers.matchers, objectives)), (objectives, here), ('model=""', here)
+    )
 
 
 def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:

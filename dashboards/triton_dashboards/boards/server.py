@@ -135,10 +135,10 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
     keys = ("model", "version", "instance")
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
-    one = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
+    states = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
     # A product, so that the state names the line and the moment fills it.
     failed = f"max_over_time({within(FAILED_LOADS)}[$__interval])"
-    current = f"{one} * on ({', '.join(keys)}) group_left () {missing}"
+    current = f"{states} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
         shared.MODEL,
         "Model dashboard",

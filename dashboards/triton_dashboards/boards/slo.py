@@ -172,7 +172,7 @@ def _now(title: str, lead: str, expr: str, display: Display, reads: Sources | No
     return Stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
 
 
-_WORDS = tuple(dict.fromkeys(one.word for one in CAVEATS.values()))
+_WORDS = tuple(dict.fromkeys(caveat.word for caveat in CAVEATS.values()))
 _CAVEAT_WORDS: dict[int, tuple[str, Color]] = {
     number: (word.capitalize(), "orange") for number, word in enumerate(_WORDS, 1)
 }
@@ -182,7 +182,7 @@ def _caveats(within: Scope) -> str:
     """The number of each group's caveat, by its source."""
     parts = []
     for number, word in enumerate(_WORDS, 1):
-        sources = "|".join(source for source, one in CAVEATS.items() if one.word == word)
+        sources = "|".join(source for source, caveat in CAVEATS.items() if caveat.word == word)
         matcher = f'{SOURCE}=~"{sources}"'
         parts.append(f"{number} * {within(SLI_SOURCE, matcher)}")
     return " or ".join(parts)
@@ -305,11 +305,10 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
 def _explained(within: Scope) -> str:
     """Return a series of each indicator whose causes explain a chosen objective: causes know no objective."""
     objectives = Scope((within.matchers[0], OURS))(PERIOD_DAYS)
-    for kind, one in KINDS.items():
-        if one.cause_split not in ("", kind):
-            objectives = (
-                f'label_replace({objectives}, "{INDICATOR}", "{one.cause_split}", "{INDICATOR}", "{kind}")'
-            )
+    for kind, indicator in KINDS.items():
+        split = indicator.cause_split
+        if split not in ("", kind):
+            objectives = f'label_replace({objectives}, "{INDICATOR}", "{split}", "{INDICATOR}", "{kind}")'
     return objectives
 
 

@@ -117,10 +117,10 @@ def _bands(panel: StateTimeline) -> int:
 
 def _heatmap(panel: Heatmap) -> Any:
     return library.BucketHeatmap(
-        **_common(panel, [_target(one, index, "heatmap") for index, one in enumerate(panel.asked)])
+        **_common(panel, [_target(query, index, "heatmap") for index, query in enumerate(panel.asked)])
         # With a column for each pixel the gaps would be all that one sees.
         | {"maxDataPoints": 120},
-        thresholds=[_threshold(one) for one in panel.display.thresholds],
+        thresholds=[_threshold(threshold) for threshold in panel.display.thresholds],
         extraJson={
             "fieldConfig": {
                 "defaults": {
@@ -170,7 +170,7 @@ def _table(panel: Table) -> Any:
         "renameByName": {key.label: key.name for key in panel.keys} | values,
     }
     return library.core.Table(
-        **_common(panel, [_target(one, index, "table") for index, one in enumerate(panel.asked)]),
+        **_common(panel, [_target(query, index, "table") for index, query in enumerate(panel.asked)]),
         thresholds=[_threshold(Threshold("text"))],
         unit="short",
         filterable=True,
@@ -217,7 +217,10 @@ def _column(column: Column) -> Json:
     display = column.display
     properties: Json = {
         "unit": display.unit,
-        "thresholds": {"mode": "absolute", "steps": [_threshold(one) for one in display.thresholds]},
+        "thresholds": {
+            "mode": "absolute",
+            "steps": [_threshold(threshold) for threshold in display.thresholds],
+        },
     }
     if display.decimals is not None:
         properties["decimals"] = display.decimals
@@ -236,8 +239,8 @@ def _column(column: Column) -> Json:
 
 def _figure(panel: Figure) -> Json:
     display = panel.display
-    return _common(panel, [_target(one, index) for index, one in enumerate(panel.asked)]) | {
-        "thresholds": [_threshold(one) for one in display.thresholds],
+    return _common(panel, [_target(query, index) for index, query in enumerate(panel.asked)]) | {
+        "thresholds": [_threshold(threshold) for threshold in display.thresholds],
         "mappings": _mappings(display),
         "overrides": [_style(style) for style in display.styles],
     }
@@ -308,7 +311,7 @@ def _link(link: Link) -> Json:
 
 
 def _limits(display: Display) -> Json:
-    limits: Json = {"noValue": display.no_value, "links": [_link(one) for one in display.links]}
+    limits: Json = {"noValue": display.no_value, "links": [_link(link) for link in display.links]}
     if display.minimum is not None:
         limits["min"] = display.minimum
     if display.maximum is not None:

@@ -98,7 +98,7 @@ def url(link: Link, project: str, single: tuple[str, ...] = (), keys: tuple[Key,
         parameters = "&".join(f"var-{name}={value}" for name, value in chosen.items())
         address = f"/projects/{project}/dashboards/{link.dashboard}{'?' if parameters else ''}{parameters}"
     labels = {key.name: key.label for key in keys}
-    return _FIELD.sub(lambda found: f'${{__data.fields["{labels[found[1]]}"]}}', address)
+    return _FIELD.sub(lambda match: f'${{__data.fields["{labels[match[1]]}"]}}', address)
 
 
 def _made(kind: str, spec: Json) -> Json:
@@ -147,7 +147,7 @@ def _time_series(panel: TimeSeries) -> Json:
             "position": "right" if panel.legend == "right" else "bottom",
             "mode": "table",
             "size": "small",
-            "values": [_CALCULATIONS[one] for one in panel.calcs],
+            "values": [_CALCULATIONS[calculation] for calculation in panel.calcs],
         }
     if panel.limit_line:
         spec["thresholds"] = _thresholds(display)

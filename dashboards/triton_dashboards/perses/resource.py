@@ -14,9 +14,9 @@ _DATASOURCE = "$datasource"
 
 def resource(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) -> Json:
     """Write a dashboard as a resource of a project; a menu becomes links to those of its tag among `siblings`."""
-    single = tuple(one.name for one in dashboard.variables if not one.multi)
+    single = tuple(variable.name for variable in dashboard.variables if not variable.multi)
     names = _names(dashboard.panels)
-    panels = dict(zip(names, (_panel(one, project, single) for one in dashboard.panels), strict=True))
+    panels = dict(zip(names, (_panel(panel, project, single) for panel in dashboard.panels), strict=True))
     layouts, placed = [], iter(names)
     for row in dashboard.rows:
         layouts.append(_grid(row, [next(placed) for _ in row.panels]))
@@ -27,7 +27,7 @@ def resource(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) 
             "display": {"name": dashboard.title, "description": dashboard.description},
             "duration": dashboard.time_from.removeprefix("now-"),
             "refreshInterval": "30s",
-            "variables": [_datasource(), *(_variable(one) for one in dashboard.variables)],
+            "variables": [_datasource(), *(_variable(variable) for variable in dashboard.variables)],
             "panels": panels,
             "layouts": layouts,
             "links": _links(dashboard, siblings, project),
@@ -45,7 +45,7 @@ def _names(panels: Sequence[Panel]) -> list[str]:
     names: list[str] = []
     for panel in panels:
         name = re.sub(r"[^a-z0-9]+", "-", panel.title.lower()).strip("-")
-        count = sum(one == name or re.fullmatch(rf"{name}-\d+", one) is not None for one in names)
+        count = sum(other == name or re.fullmatch(rf"{name}-\d+", other) is not None for other in names)
         names.append(f"{name}-{count + 1}" if count else name)
     return names
 
@@ -54,7 +54,7 @@ def _panel(panel: Panel, project: str, single: tuple[str, ...]) -> Json:
     spec: Json = {
         "display": {"name": panel.title, "description": panel.description + remark(panel)},
         "plugin": plugin(panel, project),
-        "queries": [_query(one.expr, one.legend, one.instant, panel) for one in panel.asked],
+        "queries": [_query(query.expr, query.legend, query.instant, panel) for query in panel.asked],
     }
     if isinstance(panel, Figure) and panel.display.links:
         spec["links"] = [
@@ -129,9 +129,9 @@ def _links(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) ->
     for link in dashboard.links:
         if isinstance(link, Menu):
             made += [
-                {"name": one.title, "url": f"/projects/{project}/dashboards/{one.uid}"}
-                for one in siblings
-                if link.tag in one.tags and one.uid != dashboard.uid
+                {"name": board.title, "url": f"/projects/{project}/dashboards/{board.uid}"}
+                for board in siblings
+                if link.tag in board.tags and board.uid != dashboard.uid
             ]
         else:
             made.append({"name": link.title, "url": link.url, "targetBlank": True, "renderVariables": True})
