@@ -131,17 +131,17 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
     """Files as they are given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
-    return [path for one in given for path in (_inside(one) if os.path.isdir(one) else [one])]
+    return [path for place in given for path in (_inside(place) if os.path.isdir(place) else [place])]
 
 
 def _inside(folder: Path) -> list[Path]:
     try:
-        found = sorted(one for one in folder.iterdir() if one.suffix in (".yaml", ".yml"))
+        files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error
-    if not found:
+    if not files:
         raise UsageError(f"no *.yaml in the folder {folder}")
-    return found
+    return files
 
 
 def objective_texts(folder: Path) -> list[tuple[str, str]]:

@@ -146,7 +146,7 @@ def _one(read: Callable[[str], Any]) -> BeforeValidator:
 
 def _each(read: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(
-        lambda raw: tuple(read(str(one)) for one in (raw if isinstance(raw, list) else [raw]))
+        lambda raw: tuple(read(str(item)) for item in (raw if isinstance(raw, list) else [raw]))
     )
 
 
@@ -287,7 +287,7 @@ def _flag(key: str) -> str:
 
 
 def _form(key: str) -> Form:
-    return next(one for one in ExporterOptions.model_fields[key].metadata if isinstance(one, Form))
+    return next(entry for entry in ExporterOptions.model_fields[key].metadata if isinstance(entry, Form))
 
 
 def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _validated(raw: Mapping[str, Any], places: Mapping[str, str], problems: list
     try:
         return ExporterOptions.model_validate(raw)
     except ValidationError as error:
-        mistakes = {str(one["loc"][0]): one for one in error.errors()}
+        mistakes = {str(detail["loc"][0]): detail for detail in error.errors()}
     for key, mistake in mistakes.items():
         if mistake["type"] == "missing":
             problems.append(Problem(_flag(key), "is missing", f"{_flag(key)} http://127.0.0.1:8000"))

@@ -45,8 +45,8 @@ class Grafana:
 
     def folder_title(self, uid: str) -> str | None:
         """Return the title of the folder with this uid, or None."""
-        found = self._ask("GET", f"/api/folders/{uid}", missing=True)
-        return None if found is None else str(found.get("title", ""))
+        folder = self._ask("GET", f"/api/folders/{uid}", missing=True)
+        return None if folder is None else str(folder.get("title", ""))
 
     def create_folder(self, uid: str, title: str) -> None:
         """Make a folder."""
@@ -58,8 +58,8 @@ class Grafana:
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
         """Uids of the dashboards in a folder that have a tag."""
-        found = self._ask("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
-        return [str(one["uid"]) for one in found or () if one.get("folderUid") == folder_uid]
+        boards = self._ask("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
+        return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
 
     def delete(self, uid: str) -> None:
         """Delete a dashboard."""
@@ -67,12 +67,12 @@ class Grafana:
 
     def dashboard(self, uid: str) -> Stored | None:
         """Return the dashboard with this uid, or None."""
-        found = self._ask("GET", f"/api/dashboards/uid/{uid}", missing=True)
-        if found is None:
+        answer = self._ask("GET", f"/api/dashboards/uid/{uid}", missing=True)
+        if answer is None:
             return None
-        meta = found.get("meta", {})
+        meta = answer.get("meta", {})
         return Stored(
-            found.get("dashboard", {}), str(meta.get("folderUid", "")), bool(meta.get("provisioned", False))
+            answer.get("dashboard", {}), str(meta.get("folderUid", "")), bool(meta.get("provisioned", False))
         )
 
     def save(self, model: Json, folder_uid: str) -> None:
@@ -101,12 +101,12 @@ class Grafana:
         if not answer.ok or answer.is_redirect:
             raise GrafanaError(self._explain(method, path, answer))
         try:
-            found = answer.json()
+            content = answer.json()
         except ValueError:
-            found = None
-        if not isinstance(found, dict | list):
+            content = None
+        if not isinstance(content, dict | list):
             raise GrafanaError(f"{self._url}{path} answered something that is not Grafana's JSON")
-        return found
+        return content
 
     def _explain(self, method: str, path: str, answer: requests.Response) -> str:
         if answer.status_code == 401:

@@ -60,7 +60,7 @@ def not_loaded(
     `rows` are the status of everything that Prometheus (of that address) records, `access` the options that reach
     it. Only the `chosen` objectives (empty: all) and groups of the model are compared; `at` is as for `status`.
     """
-    wanted = {one.name: one for one in objectives if not chosen or one.name in chosen}
+    wanted = {objective.name: objective for objective in objectives if not chosen or objective.name in chosen}
     recorded = {row.slo for row in rows}
     missing = [name for name in wanted if name not in recorded]
     edited = _edited(wanted, [row for row in rows if model in (None, row.model)])
@@ -85,7 +85,7 @@ def not_loaded(
 
 def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> list[str]:
     """Return a line for each target or threshold that Prometheus records otherwise than the files have it."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    groups_by_change: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in rows:
         objective = wanted.get(row.slo)
         if objective is None or row.target is None:
@@ -100,8 +100,8 @@ def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> lis
             values.append(("threshold", _threshold(row.threshold_seconds), _threshold(threshold)))
         for what, loaded, filed in values:
             change = f"{what} {loaded} is loaded, {filed} is in the files"
-            found[row.slo, change].append(group_name(row))
-    return [f"  {slo} {_some(groups)}: {change}" for (slo, change), groups in found.items()]
+            groups_by_change[row.slo, change].append(group_name(row))
+    return [f"  {slo} {_some(groups)}: {change}" for (slo, change), groups in groups_by_change.items()]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -144,11 +144,11 @@ def _written(files: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 def _loaded(answer: Any) -> _Rules:
     """Return what defines each rule, by group: without its state and the time of its evaluation."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    rules_by_group: dict[str, list[dict[str, Any]]] = {}
     for group in answer["data"]["groups"]:
         rules = [{key: rule.get(key) for key in _DEFINING} for rule in group["rules"]]
-        found.setdefault(group["name"], []).extend(rules)
-    return found
+        rules_by_group.setdefault(group["name"], []).extend(rules)
+    return rules_by_group
 
 
 def _groups(text: str) -> list[dict[str, Any]]:

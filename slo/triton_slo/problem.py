@@ -49,8 +49,8 @@ class Problem:
 def explained_once(problems: Iterable[Problem]) -> Iterator[str]:
     """Yield a line for each problem; a meaning that an earlier line has is not repeated, nor is its fix."""
     explained: set[tuple[str, str]] = set()
-    for one in problems:
-        explanation = one.meaning, one.fix
-        yield f"{one.short()} (explained above)" if explanation in explained else str(one)
-        if one.meaning:
+    for problem in problems:
+        explanation = problem.meaning, problem.fix
+        yield f"{problem.short()} (explained above)" if explanation in explained else str(problem)
+        if problem.meaning:
             explained.add(explanation)

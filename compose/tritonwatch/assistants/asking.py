@@ -129,10 +129,10 @@ def _access_options() -> list[str]:
 
 
 def _limited(
-    verb: str, answer: JsonAnswer, age: float | None, found: Sequence[str], *, now: bool = False
+    verb: str, answer: JsonAnswer, age: float | None, more: Sequence[str], *, now: bool = False
 ) -> dict[str, Any]:
     """Return an answer with its age and its doubts; `now`: it is about now, so old data are a doubt."""
-    all_doubts = [*answer.messages, *found]
+    all_doubts = [*answer.messages, *more]
     if age is None:
         all_doubts.append("the age of the data is not known")
     elif now and age > STALE_SECONDS:

@@ -88,11 +88,11 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         raise UsageError("give either --prometheus or --history")
     if args.last < 2 * args.step:
         raise UsageError("--last must be at least twice --step")
-    found = load(args.objectives)
-    objectives = {objective.name: objective for objective in found}
+    loaded = load(args.objectives)
+    objectives = {objective.name: objective for objective in loaded}
     try:
         incidents = _incidents(args.incidents)
-        history, warnings = _history(args, found)
+        history, warnings = _history(args, loaded)
         _save(history, args.save)
         replayed_objectives = {
             name: replayed(objectives[name], excluded=_excluded(args, objectives[name], history))
@@ -136,8 +136,8 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple
     plans = [Plan(objective, Options()) for objective in objectives]
     with access.connect(args) as prometheus:
         history = fetch(prometheus, plans, end - args.last // step * step, end, step)
-    found = {slo for slo, _, _ in history.keys}
-    if silent := [objective.name for objective in objectives if objective.name not in found]:
+    recorded = {slo for slo, _, _ in history.keys}
+    if silent := [objective.name for objective in objectives if objective.name not in recorded]:
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
         fix = "does its model exist? and let --step span at least two scrapes"
         return history, [f"no events of {', '.join(silent)}, so not replayed (fix: {fix})"]
@@ -150,7 +150,7 @@ def _excluded(args: argparse.Namespace, objective: Objective, history: History) 
         return []
     # An exclusion that ended just before the history still lasts for as long as windows reach back.
     start, end = float(history.times[0]) - 3600, float(history.times[-1])
-    if args.history or not any(one.promql for one in objective.exclusions):
+    if args.history or not any(exclusion.promql for exclusion in objective.exclusions):
         try:
             return excluded_spans(objective.exclusions, start, end)
         except LookupError as error:
@@ -166,7 +166,7 @@ def _save(history: History, path: str | None) -> None:
 
 
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
-    found = sorted({slo for slo, _, _ in history.keys})
-    if unknown := [name for name in found if name not in objectives]:
+    recorded = sorted({slo for slo, _, _ in history.keys})
+    if unknown := [name for name in recorded if name not in objectives]:
         raise CommandError(f"no objective is called {', '.join(unknown)}; name their folder by --objectives")
-    return found
+    return recorded

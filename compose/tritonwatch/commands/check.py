@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     tuned = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
-    others = {name for name, _ in rules} | {one.file for one in tuned}
-    reading = read([one for one in texts if one[0] not in others])
+    others = {name for name, _ in rules} | {settings.file for settings in tuned}
+    reading = read([named_text for named_text in texts if named_text[0] not in others])
     models, hiding, uncertain = None, None, []
     unmeasured: list[Problem] = []
     if args.prometheus:
@@ -64,24 +64,24 @@ def run(args: argparse.Namespace) -> int:
     around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
     hints = [
         hint
-        for one in reading.objectives
-        for hint in notes(one, partial(reading.place, one.name), time.time())
+        for objective in reading.objectives
+        for hint in notes(objective, partial(reading.place, objective.name), time.time())
     ]
     hints += [*hidden_failures(reading, around), *uncertain]
     if not args.prometheus:
         hints += needed_series(reading)
     problems: list[Problem] = [*reading.problems, *findings(reading, around), *unmeasured]
-    for one in tuned:
-        problems += [*one.problems, *one.findings(models)]
-        hints += one.notes()
+    for settings in tuned:
+        problems += [*settings.problems, *settings.findings(models)]
+        hints += settings.notes()
     for name, groups in rules:
         problems += check_file(name, groups, args.scrape_interval)
     problems = by_line(problems)
-    alerts = sum(len(one.get("rules") or ()) for _, groups in rules for one in groups)
+    alerts = sum(len(group.get("rules") or ()) for _, groups in rules for group in groups)
     if args.json:
         counted = {"files": len(texts), "objectives": len(reading.objectives), "rules": alerts}
-        found = {"mistakes": list(map(asdict, problems)), "notes": list(map(asdict, hints))}
-        print(json.dumps(counted | found, indent=2))
+        listed = {"mistakes": list(map(asdict, problems)), "notes": list(map(asdict, hints))}
+        print(json.dumps(counted | listed, indent=2))
         return 1 if problems else 0
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     objectives = count(len(reading.objectives), "objective")
     and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
     if tuned:
-        changed = sum(len(one.tuning.alerts) for one in tuned)
+        changed = sum(len(settings.tuning.alerts) for settings in tuned)
         and_alerts += f" and the settings of {count(changed, 'alert')}"
     files, mistakes = count(len(texts), "file"), count(len(problems), "mistake")
     print(f"{objectives}{and_alerts} in {files}, {mistakes}")
@@ -99,12 +99,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
     """Models of objectives that are measured on what Triton does not expose."""
-    found = set()
-    for one in reading.objectives:
-        plan = Plan(one, Options())
-        if any(one.indicator.needs(plan.scope(chosen(one)))):
-            found |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
-    return frozenset().union(*found)
+    models = set()
+    for objective in reading.objectives:
+        plan = Plan(objective, Options())
+        if any(objective.indicator.needs(plan.scope(chosen(objective)))):
+            models |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
+    return frozenset().union(*models)
 
 
 def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
@@ -118,11 +118,13 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
 
 def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
     """Objectives without any series to measure: the first step that has none, and what makes it appear."""
-    for one in reading.objectives:
-        for query, what, fix in one.indicator.needs(Plan(one, Options()).scope(chosen(one))):
+    for objective in reading.objectives:
+        for query, what, fix in objective.indicator.needs(
+            Plan(objective, Options()).scope(chosen(objective))
+        ):
             if not prometheus.instant(query):
-                reason = f"{one.name}: indicator: Prometheus has no {what}"
-                yield Problem(reading.place(one.name, "indicator"), reason, fix)
+                reason = f"{objective.name}: indicator: Prometheus has no {what}"
+                yield Problem(reading.place(objective.name, "indicator"), reason, fix)
                 break
 
 
@@ -130,34 +132,36 @@ def _unmeasured(
     prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float
 ) -> Iterator[Problem]:
     """Settings that leave an objective without data of models that have some."""
-    for one in reading.objectives:
-        plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))
-        found: dict[tuple[str, str], list[str]] = {}
+    for objective in reading.objectives:
+        plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
+        groups_by_fix: dict[tuple[str, str], list[str]] = {}
         for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
-            groups = [GroupStatus(one.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)]
-            found.setdefault((mistake.words, mistake.fix), []).extend(map(group_name, groups))
-        for (words, fix), names in found.items():
+            groups = [
+                GroupStatus(objective.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)
+            ]
+            groups_by_fix.setdefault((mistake.words, mistake.fix), []).extend(map(group_name, groups))
+        for (words, fix), names in groups_by_fix.items():
             if names:
-                reason = f"{one.name}: indicator: {', '.join(sorted(names))}: {words}"
-                yield Problem(reading.place(one.name, "indicator"), reason, fix)
+                reason = f"{objective.name}: indicator: {', '.join(sorted(names))}: {words}"
+                yield Problem(reading.place(objective.name, "indicator"), reason, fix)
 
 
 def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float) -> Iterator[Problem]:
     """Notes on objectives with groups whose estimates are too uncertain for the target."""
-    for one in reading.objectives:
-        plan = Plan(one, Options(scrape_interval_seconds=scrape_seconds))
+    for objective in reading.objectives:
+        plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
         blurred = [
             row
             for row in fed_groups(prometheus, plan)
             if not all(carries(row, source) for source in row.caveats)
         ]
         if idle := [group_name(row) for row in blurred if row.idle]:
-            reason = f"{one.name}: no traffic in the last hour: {', '.join(sorted(idle))}"
+            reason = f"{objective.name}: no traffic in the last hour: {', '.join(sorted(idle))}"
             yield Problem(
-                reading.place(one.name, "indicator"),
+                reading.place(objective.name, "indicator"),
                 reason,
                 "check again when there were some, for the error",
             )
         for whose, meaning, settled in uncertainties(blurred, group_name):
-            place = reading.place(one.name, "indicator")
-            yield Problem(place, f"{one.name}: {whose}", settled, meaning=meaning)
+            place = reading.place(objective.name, "indicator")
+            yield Problem(place, f"{objective.name}: {whose}", settled, meaning=meaning)

@@ -89,29 +89,31 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
     kinds = ("mistakes", "losses", "notes")
-    found = {kind: list(dict.fromkeys(getattr(ledger, kind))) for kind in kinds}
+    by_kind = {kind: list(dict.fromkeys(getattr(ledger, kind))) for kind in kinds}
     if args.json:
         is_printed = args.out is None and not ledger.mistakes and not (args.strict and ledger.losses)
         result = {"converted": text if is_printed else None}
-        print(json.dumps({kind: list(map(asdict, ones)) for kind, ones in found.items()} | result, indent=2))
+        print(
+            json.dumps({kind: list(map(asdict, ones)) for kind, ones in by_kind.items()} | result, indent=2)
+        )
         return
-    for kind, ones in found.items():
-        for one in ones:
-            print(f"{'note: ' if kind == 'notes' else ''}{one}", file=sys.stderr)
+    for kind, ones in by_kind.items():
+        for entry in ones:
+            print(f"{'note: ' if kind == 'notes' else ''}{entry}", file=sys.stderr)
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
     if args.to:
         return _theirs(texts, ledger)
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for file, text in texts:
-        for one in documents(file, text):
-            if isinstance(one, Problem):
-                ledger.mistakes.append(one)
+        for document in documents(file, text):
+            if isinstance(document, Problem):
+                ledger.mistakes.append(document)
             else:
-                found.append(one)
+                entries.append(document)
     reader = sloth.convert if args.source == "sloth" else openslo.convert
-    return _ours(reader(found, args.window, ledger), ledger)
+    return _ours(reader(entries, args.window, ledger), ledger)
 
 
 def _theirs(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:

@@ -52,11 +52,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     undo = parts.add_parser("undo", help="undo a correction, or the history that replay has added")
     resume = parts.add_parser("resume", help="write the rest of a correction or undo that was interrupted")
-    for one in (undo, resume):
-        adder(one.add_argument)("id", "name of the correction in the list, or its first characters")
-        making.add_trail(one)
-        making.add_place(one, required=False)
-        access.add_login(one, "access to the address of --import")
+    for verb in (undo, resume):
+        adder(verb.add_argument)("id", "name of the correction in the list, or its first characters")
+        making.add_trail(verb)
+        making.add_place(verb, required=False)
+        access.add_login(verb, "access to the address of --import")
     making.add_signature(undo)
 
 
@@ -132,13 +132,13 @@ def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool
     if as_json:
         rows = [
             {
-                "labels": dict(one.labels),
-                "error": one.error,
-                "total": one.total,
-                "before": making.budget(one.before),
-                "after": making.budget(one.after),
+                "labels": dict(correction.labels),
+                "error": correction.error,
+                "total": correction.total,
+                "before": making.budget(correction.before),
+                "after": making.budget(correction.after),
             }
-            for one in corrections
+            for correction in corrections
         ]
         print(json.dumps({"from": span[0], "to": span[1], "groups": rows}, indent=2))
         return
@@ -195,7 +195,7 @@ def _undo(args: argparse.Namespace) -> int:
 def _resume(args: argparse.Namespace) -> int:
     with locked(args.trail) as trail:
         entry = trail.find(args.id)
-        undoing = next((one for one in trail.entries if one.undoes == entry.id), None)
+        undoing = next((later for later in trail.entries if later.undoes == entry.id), None)
         if trail.is_done(entry) and undoing is not None:
             entry = undoing
         if trail.is_done(entry):

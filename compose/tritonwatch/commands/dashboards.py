@@ -108,21 +108,22 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     if not args.prometheus:
         raise UsageError("--per-model needs --prometheus, which knows the models")
     with access.connect(args) as prometheus:
-        found = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
+        samples = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
         # A model that never loaded has no configuration, and is the most interesting one.
-        found += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
+        samples += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
         mapped = {
-            one.labels["model"] for one in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
+            sample.labels["model"]
+            for sample in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
         }
         caching = prometheus.instant(f"group by (model) ({models.RESPONSE_CACHE} == 1)")
-        cached = {one.labels["model"] for one in caching}
+        cached = {sample.labels["model"] for sample in caching}
     versions: dict[str, set[str]] = {}
     backends: dict[str, str] = {}
-    for one in found:
-        name = one.labels["model"]
-        versions.setdefault(name, set()).add(one.labels.get("version", ""))
-        platform = one.labels.get("platform", "")
-        backend = "ensemble" if platform == "ensemble" else one.labels.get("backend", "")
+    for sample in samples:
+        name = sample.labels["model"]
+        versions.setdefault(name, set()).add(sample.labels.get("version", ""))
+        platform = sample.labels.get("platform", "")
+        backend = "ensemble" if platform == "ensemble" else sample.labels.get("backend", "")
         backends[name] = backends.get(name) or backend
     if not versions:
         raise CommandError(
@@ -137,8 +138,8 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
 
 
 def _list(_args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
-    for one in made:
-        print(f"{one.uid:26} {one.title:32} {one.description.split('?')[0]}?")
+    for board in made:
+        print(f"{board.uid:26} {board.title:32} {board.description.split('?')[0]}?")
     return 0
 
 
@@ -148,10 +149,10 @@ def _write(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.objectives:
         check_out(args.out, (), args.objectives)
     if args.format == "perses":
-        files = {f"{one.uid}.perses.json": resource_text(one, made, args.project) for one in made}
+        files = {f"{board.uid}.perses.json": resource_text(board, made, args.project) for board in made}
     else:
         folder = args.folder or FOLDER_TITLE
-        files = dict(delivered(dashboard_text(one), args.format, folder, args.namespace) for one in made)
+        files = dict(delivered(dashboard_text(board), args.format, folder, args.namespace) for board in made)
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")
     return 0
@@ -162,7 +163,7 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
         raise UsageError("push needs --grafana URL")
     if args.prune and not args.per_model:
         raise UsageError("--prune needs --per-model")
-    texts = {one.uid: dashboard_text(one) for one in made}
+    texts = {board.uid: dashboard_text(board) for board in made}
     with Grafana(access.checked_url(args.grafana, "--grafana"), _token(args.grafana_token_file)) as grafana:
         # Compare all dashboards before writing any: one provisioned dashboard stops the whole push.
         plan = {uid: _planned(grafana, uid, json.loads(text)) for uid, text in texts.items()}
@@ -189,7 +190,7 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
 
 def _retired(grafana: Grafana, texts: Mapping[str, str]) -> set[str]:
     """Dashboards that a push made for models that are not among those of this push."""
-    ours = {one for one in grafana.tagged(per_model.TAG, FOLDER_UID) if one.startswith(per_model.UID_PREFIX)}
+    ours = {uid for uid in grafana.tagged(per_model.TAG, FOLDER_UID) if uid.startswith(per_model.UID_PREFIX)}
     return ours - set(texts)
 
 

@@ -110,15 +110,15 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
 
 def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | None) -> tuple[Finding, ...]:
     now = time.time()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for part in gpu_parts(settings):
         # Triton's own series first, because they can be the source; models last, because they need the GPUs.
         if page is not None:
             part.observe(page, now)
         part.poll(now)
         part.observe_snapshot(snapshot)
-        found.extend(part.examine(now))
-    return tuple(found)
+        findings.extend(part.examine(now))
+    return tuple(findings)
 
 
 def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:

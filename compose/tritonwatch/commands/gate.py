@@ -181,7 +181,7 @@ def _judge(
 def _events(prometheus: Prometheus, row: GroupStatus, args: argparse.Namespace) -> float:
     end = time.time() if args.at is None else args.at
     seen = gate_queries.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
-    return sum(one.total for one in seen)
+    return sum(group.total for group in seen)
 
 
 def _asked(row: GroupStatus, args: argparse.Namespace) -> bool:
@@ -246,25 +246,25 @@ def _compare(
 
 
 def _document(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:
-    return {"verdict": verdict, "judgements": [asdict(one) for one in judgements]}
+    return {"verdict": verdict, "judgements": [asdict(judgement) for judgement in judgements]}
 
 
 def _show(verdict: Outcome, judgements: Sequence[Judgement]) -> None:
     explained: set[str] = set()
-    for one in judgements:
-        where = f"{one.slo} {group_name(one)}".strip()
-        age = "" if one.data_age_seconds is None else f" (data {one.data_age_seconds:.0f} s old)"
-        print(printable(f"{one.verdict:8} {where}: {_once(one.reason, explained)}{age}"))
+    for judgement in judgements:
+        where = f"{judgement.slo} {group_name(judgement)}".strip()
+        age = "" if judgement.data_age_seconds is None else f" (data {judgement.data_age_seconds:.0f} s old)"
+        print(printable(f"{judgement.verdict:8} {where}: {_once(judgement.reason, explained)}{age}"))
     print(f"verdict: {verdict}")
 
 
 def _once(reason: str, explained: set[str]) -> str:
     """Return a reason whose caveat, a paragraph that is the same for many groups, is explained only once."""
-    found, but, caveat = reason.partition(gate.BUT)
+    short, but, caveat = reason.partition(gate.BUT)
     if caveat not in explained:
         explained.add(caveat)
         return reason
-    return f"{found}{but}{caveat.partition(': ')[0]}, as above" if caveat else reason
+    return f"{short}{but}{caveat.partition(': ')[0]}, as above" if caveat else reason
 
 
 def _ratio(text: str) -> float:

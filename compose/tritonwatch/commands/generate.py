@@ -146,15 +146,19 @@ def run(args: argparse.Namespace) -> int:
     made = generated(args, "prometheus" if args.format == "helm" else args.format)
     if args.format == "helm":
         values = _helm_values(objective_texts(args.objectives), made)
-        made = (values, *(one for one in made if one.part not in ("rules", "promtool")))
+        made = (values, *(artifact for artifact in made if artifact.part not in ("rules", "promtool")))
     if args.only:
-        return _write(args, {one.name: one.text for one in made if one.part == args.only})
+        return _write(args, {artifact.name: artifact.text for artifact in made if artifact.part == args.only})
     return _write(args, by_path(made))
 
 
 def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]) -> Artifact:
     """Return the rules and the objectives that they were made of as one values file of the chart."""
-    rules = {one.name.partition(".")[0]: yaml.safe_load(one.text) for one in made if one.part == "rules"}
+    rules = {
+        artifact.name.partition(".")[0]: yaml.safe_load(artifact.text)
+        for artifact in made
+        if artifact.part == "rules"
+    }
     values = {"objectives": {Path(name).name: text for name, text in objectives}, "rules": {"files": rules}}
     return Artifact("rules", "values.yaml", yaml.safe_dump(values, sort_keys=False, width=110))
 
@@ -198,7 +202,7 @@ def known_models(args: argparse.Namespace) -> frozenset[str] | None:
 
 def by_path(made: Sequence[Artifact]) -> dict[str, str]:
     """Text by path under --out."""
-    return {f"{one.part}/{one.name}": one.text for one in made}
+    return {f"{artifact.part}/{artifact.name}": artifact.text for artifact in made}
 
 
 def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:

@@ -31,9 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(dest="part", metavar="list | show ID | summary")
     every = parts.add_parser("list", help="list incidents, as without a word")
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
-    one = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
-    adder(one.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
-    _add_shared(one)
+    show = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
+    adder(show.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
+    _add_shared(show)
     week = parts.add_parser("summary", help="write a summary of a week as Markdown")
     _add_data(week)
     add = adder(week.add_argument)
@@ -82,38 +82,44 @@ def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return the list as `--json` writes it, an object for each incident. Raises CommandError."""
     chosen = _chosen(args, recorded_incidents(args.data), time.time())
-    return JsonAnswer([listing.as_json(one) for one in chosen])
+    return JsonAnswer([listing.as_json(record) for record in chosen])
 
 
 def _chosen(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:
-    return [one for one in recorded if one.incident.open or one.incident.opened_at >= now - args.last]
+    return [
+        record for record in recorded if record.incident.open or record.incident.opened_at >= now - args.last
+    ]
 
 
 def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     now = time.time()
     chosen = _chosen(args, recorded, now)
-    for one in chosen:
-        print(json.dumps(listing.as_json(one), ensure_ascii=False) if args.json else listing.listed(one, now))
+    for record in chosen:
+        print(
+            json.dumps(listing.as_json(record), ensure_ascii=False)
+            if args.json
+            else listing.listed(record, now)
+        )
     if not chosen:
         print(f"no incident in the last {duration(args.last)}", file=sys.stderr)
     return 0
 
 
 def _show(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
-    found = [one for one in recorded if one.incident.name.startswith(args.id)]
-    if len(found) != 1:
+    matching = [record for record in recorded if record.incident.name.startswith(args.id)]
+    if len(matching) != 1:
         known = (
-            f"{len(found)} incidents begin with it"
-            if found
+            f"{len(matching)} incidents begin with it"
+            if matching
             else "it is not stored; closed ones are kept for 30 days"
         )
         raise CommandError(
             f"incident {args.id}: {known}; see tritonwatch incidents --data {args.data} --last 30d"
         )
     if args.json:
-        print(json.dumps(listing.as_json(found[0]), ensure_ascii=False, indent=2))
+        print(json.dumps(listing.as_json(matching[0]), ensure_ascii=False, indent=2))
     else:
-        print(listing.shown(found[0], time.time()), end="")
+        print(listing.shown(matching[0], time.time()), end="")
     return 0
 
 

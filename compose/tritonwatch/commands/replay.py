@@ -56,24 +56,24 @@ def run(args: argparse.Namespace) -> int:
     """Do it: 0 done, 1 not possible or not complete, 2 wrong usage."""
     now = time.time()
     if args.part == "plan":
-        found = _worked_out(args, now, now)
-        print_plan(found, _span(found, now), args.json)
+        corrections = _worked_out(args, now, now)
+        print_plan(corrections, _span(corrections, now), args.json)
         return 0
     signed = making.signature(args)
     into = making.writer(args, access.to_import(args))
-    found = _worked_out(args, now, into.newest(now))
-    if not found:
+    corrections = _worked_out(args, now, into.newest(now))
+    if not corrections:
         raise CommandError("there is no history to add: nothing was written")
-    span = _span(found, now)
-    print_plan(found, span, args.json)
-    made = making.make("history", found, span, signed, args.trail, into)
+    span = _span(corrections, now)
+    print_plan(corrections, span, args.json)
+    made = making.make("history", corrections, span, signed, args.trail, into)
     words = f"history {made.id}: {made.samples} samples written; {into.next_step()}"
     print(words, file=sys.stderr if args.json else sys.stdout)
     return 0
 
 
 def _worked_out(args: argparse.Namespace, now: float, writable_to: float) -> tuple[GroupCorrection, ...]:
-    objectives = {one.name: one for one in load(args.objectives)}
+    objectives = {objective.name: objective for objective in load(args.objectives)}
     chosen = args.objective or list(objectives)
     if unknown := [name for name in chosen if name not in objectives]:
         raise UsageError(
@@ -85,15 +85,17 @@ def _worked_out(args: argparse.Namespace, now: float, writable_to: float) -> tup
     with access.connect(args) as prometheus:
         try:
             return tuple(
-                one
+                correction
                 for name in dict.fromkeys(chosen)
-                for one in replayed(prometheus, Plan(objectives[name], options), now, writable_to)
+                for correction in replayed(prometheus, Plan(objectives[name], options), now, writable_to)
             )
         except CorrectionError as error:
             raise CommandError(error) from error
 
 
-def _span(found: tuple[GroupCorrection, ...], now: float) -> Span:
-    if not found:
+def _span(corrections: tuple[GroupCorrection, ...], now: float) -> Span:
+    if not corrections:
         return now, now
-    return min(one.tiles[0].end for one in found), max(one.tiles[-1].end for one in found)
+    return min(correction.tiles[0].end for correction in corrections), max(
+        correction.tiles[-1].end for correction in corrections
+    )

@@ -84,10 +84,10 @@ def run(args: argparse.Namespace) -> int:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
-            found = _read(prometheus, objectives, args)
-            for warning in found.warnings:
+            rows_read = _read(prometheus, objectives, args)
+            for warning in rows_read.warnings:
                 print(printable(f"tritonwatch status: {warning}"), file=sys.stderr)
-            return found
+            return rows_read
 
         if args.watch is not None and args.fail_on:
             raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
@@ -97,17 +97,17 @@ def run(args: argparse.Namespace) -> int:
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--json` writes. Raises CommandError."""
     with access.connect(args) as prometheus:
-        found = _read(prometheus, objective_files.load(args.objectives), args)
+        rows_read = _read(prometheus, objective_files.load(args.objectives), args)
     at = time.time() if args.at is None else args.at
-    document = status_table.document(found.rows, at) if found.rows else None
-    messages = (*found.warnings, found.not_loaded) if found.not_loaded else found.warnings
-    return JsonAnswer(document, messages, 1 if found.not_loaded else 0)
+    document = status_table.document(rows_read.rows, at) if rows_read.rows else None
+    messages = (*rows_read.warnings, rows_read.not_loaded) if rows_read.not_loaded else rows_read.warnings
+    return JsonAnswer(document, messages, 1 if rows_read.not_loaded else 0)
 
 
 def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
-    with prometheus.collecting() as found:
+    with prometheus.collecting() as collected:
         rows = read_status(prometheus, args.at)
-    warnings = tuple(f"Prometheus warns: {warning}" for warning in found)
+    warnings = tuple(f"Prometheus warns: {warning}" for warning in collected)
     not_loaded = objective_files.not_loaded(
         objectives,
         rows,
@@ -134,19 +134,19 @@ def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: 
 
 
 def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
-    found = read()
-    if found.rows and args.json:
-        print(status_table.to_json(found.rows, time.time() if args.at is None else args.at))
-    elif found.rows:
-        _console().print(status_table.tables(found.rows, args.top))
-    _warn(found)
-    failed = any(_IN_STATE[state](row) for state in args.fail_on for row in found.rows)
-    return 1 if found.not_loaded or failed else 0
+    reading = read()
+    if reading.rows and args.json:
+        print(status_table.to_json(reading.rows, time.time() if args.at is None else args.at))
+    elif reading.rows:
+        _console().print(status_table.tables(reading.rows, args.top))
+    _warn(reading)
+    failed = any(_IN_STATE[state](row) for state in args.fail_on for row in reading.rows)
+    return 1 if reading.not_loaded or failed else 0
 
 
-def _warn(found: _Reading) -> None:
-    if found.not_loaded:
-        print(f"tritonwatch status: {found.not_loaded}", file=sys.stderr)
+def _warn(reading: _Reading) -> None:
+    if reading.not_loaded:
+        print(f"tritonwatch status: {reading.not_loaded}", file=sys.stderr)
 
 
 def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
@@ -170,21 +170,21 @@ def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
 
 def _json_line(read: Callable[[], _Reading]) -> None:
     try:
-        found = read()
+        reading = read()
     except PrometheusError as error:
         print(printable(f"tritonwatch status: {error}"), file=sys.stderr)
         return
-    if found.rows:
-        print(status_table.to_json(found.rows, time.time(), indent=None), flush=True)
-    _warn(found)
+    if reading.rows:
+        print(status_table.to_json(reading.rows, time.time(), indent=None), flush=True)
+    _warn(reading)
 
 
 def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Group | Text) -> Group | Text:
     moment = time.strftime("%H:%M:%S")
     try:
-        found = read()
-        table = status_table.tables(found.rows, args.top) if found.rows else Text()
-        message = [Text(found.not_loaded, style="bold red")] if found.not_loaded else []
+        reading = read()
+        table = status_table.tables(reading.rows, args.top) if reading.rows else Text()
+        message = [Text(reading.not_loaded, style="bold red")] if reading.not_loaded else []
         return Group(table, *message, Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         previous = before.renderables[0] if isinstance(before, Group) else Text()

@@ -22,7 +22,9 @@ class Notice:
 
 def read_notices(data: Path) -> list[Notice]:
     """Everything that was posted so far, one notice a model, alert and status; `data` is the bridge's folder."""
-    return [notice for one in list_incidents(data) if one.posted for notice in _notices(one.incident)]
+    return [
+        notice for record in list_incidents(data) if record.posted for notice in _notices(record.incident)
+    ]
 
 
 def _notices(incident: Incident) -> Iterator[Notice]:

@@ -151,8 +151,8 @@ def _handled(
     try:
         yield
     finally:
-        for number, one in before.items():
-            signal.signal(number, one)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -80,9 +80,9 @@ class Stack:
         """Name -> URL of everything a person may want to open."""
         shown = ["web page", "exporter", "Prometheus", "Alertmanager"]
         shown += ["Grafana"] if any(child.name == "Grafana" for child in self.children) else []
-        found = {name: self.ports.url(name) for name in shown}
-        found["exporter"] += "/metrics"
-        return {"Triton": self.triton.http_url, **found, "files": str(self.directory)}
+        addresses_by_name = {name: self.ports.url(name) for name in shown}
+        addresses_by_name["exporter"] += "/metrics"
+        return {"Triton": self.triton.http_url, **addresses_by_name, "files": str(self.directory)}
 
     @property
     def bridge_log(self) -> Path:

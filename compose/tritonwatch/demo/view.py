@@ -86,20 +86,22 @@ class Viewer:
             )
             for model, version in keys
         ]
-        server = {name: one.value for name, query in SERVER_QUERIES.items() for one in self._query(query)}
+        server = {
+            name: sample.value for name, query in SERVER_QUERIES.items() for sample in self._query(query)
+        }
         return DemoView(rows, self._alerts(), server)
 
     def _query(self, query: str) -> list[Sample]:
         try:
-            return [one for one in self._prometheus.instant(query) if math.isfinite(one.value)]
+            return [sample for sample in self._prometheus.instant(query) if math.isfinite(sample.value)]
         except PrometheusError:
             return []
 
     def _by_model(self, query: str) -> dict[tuple[str, str], float]:
         return {
-            (one.labels["model"], one.labels.get("version", "")): one.value
-            for one in self._query(query)
-            if one.labels.get("model")
+            (sample.labels["model"], sample.labels.get("version", "")): sample.value
+            for sample in self._query(query)
+            if sample.labels.get("model")
         }
 
     def _alerts(self) -> list[ListedAlert]:

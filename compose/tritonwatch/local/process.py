@@ -99,11 +99,11 @@ class Guard:
 
 def end_marked(mark: str, proc: Path = Path("/proc")) -> int:
     """Kill every process with this mark in its environment and return how many there were."""
-    found = [int(path.name) for path in proc.iterdir() if path.name.isdigit() and _is_marked(path, mark)]
-    for pid in found:
+    pids = [int(path.name) for path in proc.iterdir() if path.name.isdigit() and _is_marked(path, mark)]
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return len(found)
+    return len(pids)
 
 
 def _is_marked(process: Path, mark: str) -> bool:

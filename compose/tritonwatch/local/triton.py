@@ -146,7 +146,7 @@ def _shared_memory(pid: int) -> set[Path]:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:  # it has ended already
         return set()
-    return {Path(one) for one in re.findall(r"/\S+/triton_python_backend_shm_region_\S+", maps)}
+    return {Path(path) for path in re.findall(r"/\S+/triton_python_backend_shm_region_\S+", maps)}
 
 
 def port_is_free(port: int) -> bool:
@@ -164,12 +164,12 @@ def free_ports(count: int) -> list[int]:
     """Ports that are free now, chosen by the kernel."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for taken in sockets:
+            taken.bind(("127.0.0.1", 0))
+        return [int(taken.getsockname()[1]) for taken in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for taken in sockets:
+            taken.close()
 
 
 def prepare_backends(directory: Path) -> None:

@@ -73,7 +73,7 @@ def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
             raise CommandError(
                 f"no objective here has the owner {owner!r}{did_you_mean(owner, report.owners)}"
             )
-    chosen = tuple(one for one in report.objectives if not owners or one.owner in owners)
+    chosen = tuple(judged for judged in report.objectives if not owners or judged.owner in owners)
     return replace(report, objectives=chosen)
 
 
@@ -112,14 +112,14 @@ def _outcomes(
     timezone: str,
     objectives: Sequence[Objective],
 ) -> Iterator[ObjectiveOutcome]:
-    filed = {one.name: one for one in objectives}
+    filed = {objective.name: objective for objective in objectives}
     recorded = recorded_objectives(prometheus, reported, now, timezone)
-    for one in recorded:
-        objective = filed.get(one.slo)
+    for events in recorded:
+        objective = filed.get(events.slo)
         counted = objective is not None and objective.unknown.policy == "bad"
-        yield outcome(one, unknown_is_failed=counted)
+        yield outcome(events, unknown_is_failed=counted)
     if recorded:
-        for name in sorted(filed.keys() - {one.slo for one in recorded}):
+        for name in sorted(filed.keys() - {objective.slo for objective in recorded}):
             yield ObjectiveOutcome(name, filed[name].owner, None)
 
 
@@ -128,20 +128,20 @@ def _incidents(
 ) -> Iterator[Incident]:
     """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
     span = report.reported.in_zone(report.timezone)
-    for one in recorded:
-        incident = one.incident
+    for record in recorded:
+        incident = record.incident
         ended = None if incident.open else incident.ended_at
         if incident.since >= span.end or (ended is not None and ended < span.start):
             continue
-        found = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
-        if not owners or found & set(owners):
+        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
+        if not owners or affected & set(owners):
             yield Incident(
                 incident.name,
-                listing.title(one),
-                one.severity,
+                listing.title(record),
+                record.severity,
                 incident.since,
                 ended,
-                one.acknowledged is not None,
-                tuple(sorted(found)),
-                listing.as_json(one),
+                record.acknowledged is not None,
+                tuple(sorted(affected)),
+                listing.as_json(record),
             )

@@ -73,27 +73,29 @@ def _paged(pages: float | None) -> str:
 
 
 _COUNTS: tuple[Column[PolicyOutcome], ...] = (
-    Column("policy", lambda one: one.policy, number=False),
-    Column("pages", lambda one: str(one.score.pages)),
-    Column("tickets", lambda one: str(one.score.alerts - one.score.pages), 2),
+    Column("policy", lambda outcome: outcome.policy, number=False),
+    Column("pages", lambda outcome: str(outcome.score.pages)),
+    Column("tickets", lambda outcome: str(outcome.score.alerts - outcome.score.pages), 2),
 )
 _MARKS: tuple[Column[PolicyOutcome], ...] = (
-    Column("precision", lambda one: _share(one.score.precision), 3),
-    Column("recall", lambda one: _share(one.score.recall), 1),
-    Column("false pages", lambda one: str(one.score.false_pages)),
-    Column("pages/incident", lambda one: _paged(one.score.pages_per_incident), 6),
-    Column("detection", lambda one: _median(one.score.detection_median, one.score.detection_worst), 4),
-    Column("reset", lambda one: _median(one.score.reset_median, one.score.reset_worst), 5),
+    Column("precision", lambda outcome: _share(outcome.score.precision), 3),
+    Column("recall", lambda outcome: _share(outcome.score.recall), 1),
+    Column("false pages", lambda outcome: str(outcome.score.false_pages)),
+    Column("pages/incident", lambda outcome: _paged(outcome.score.pages_per_incident), 6),
+    Column(
+        "detection", lambda outcome: _median(outcome.score.detection_median, outcome.score.detection_worst), 4
+    ),
+    Column("reset", lambda outcome: _median(outcome.score.reset_median, outcome.score.reset_worst), 5),
 )
 _ALERTS: tuple[Column[Episode], ...] = (
-    Column("when (UTC)", lambda one: _moment(one.started), number=False),
-    Column("as", lambda one: one.severity, number=False),
-    Column("alert", lambda one: one.alert, number=False),
-    Column("objective", lambda one: one.key[0], number=False),
-    Column("model", lambda one: one.key[1] or "-", number=False, wraps=True),
-    Column("version", lambda one: one.key[2] or "-", 3, number=False),
-    Column("for", lambda one: _lasted(one), 1),
-    Column("budget left then", lambda one: _left(one), 2),
+    Column("when (UTC)", lambda episode: _moment(episode.started), number=False),
+    Column("as", lambda episode: episode.severity, number=False),
+    Column("alert", lambda episode: episode.alert, number=False),
+    Column("objective", lambda episode: episode.key[0], number=False),
+    Column("model", lambda episode: episode.key[1] or "-", number=False, wraps=True),
+    Column("version", lambda episode: episode.key[2] or "-", 3, number=False),
+    Column("for", lambda episode: _lasted(episode), 1),
+    Column("budget left then", lambda episode: _left(episode), 2),
 )
 
 

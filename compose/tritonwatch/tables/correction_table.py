@@ -10,20 +10,23 @@ from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
 from tritonwatch.tables.fitted import Column, Fitted
 
 _ROWS: tuple[Column[GroupCorrection], ...] = (
-    Column("objective", lambda one: one.slo, 0, False),
-    Column("model", lambda one: _group(one), 0, False),
-    Column("failures", lambda one: f"{one.error:+,.0f}", 3),
-    Column("events", lambda one: f"{one.total:+,.0f}", 4),
-    Column("SLI before", lambda one: _sli(one.before), 2),
-    Column("SLI after", lambda one: _sli(one.after), 2),
-    Column("budget left before", lambda one: _left(one.before), 1),
-    Column("budget left after", lambda one: _left(one.after), 0),
+    Column("objective", lambda correction: correction.slo, 0, False),
+    Column("model", lambda correction: _group(correction), 0, False),
+    Column("failures", lambda correction: f"{correction.error:+,.0f}", 3),
+    Column("events", lambda correction: f"{correction.total:+,.0f}", 4),
+    Column("SLI before", lambda correction: _sli(correction.before), 2),
+    Column("SLI after", lambda correction: _sli(correction.after), 2),
+    Column("budget left before", lambda correction: _left(correction.before), 1),
+    Column("budget left after", lambda correction: _left(correction.after), 0),
 )
 
 
 def table(corrections: Sequence[GroupCorrection], title: str) -> Fitted[GroupCorrection]:
     """Draw what a correction changes, the groups with the largest change first."""
-    rows = sorted(corrections, key=lambda one: -abs((one.after.left or 0.0) - (one.before.left or 0.0)))
+    rows = sorted(
+        corrections,
+        key=lambda correction: -abs((correction.after.left or 0.0) - (correction.before.left or 0.0)),
+    )
     return Fitted(title, _ROWS, rows, lambda _: "")
 
 
@@ -32,8 +35,8 @@ def moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _group(one: GroupCorrection) -> str:
-    group = one.group
+def _group(correction: GroupCorrection) -> str:
+    group = correction.group
     named = [group.pop("model", ""), group.pop("version", "")]
     return " ".join([*named, *(f"{name}={value}" for name, value in group.items())]).strip() or "-"
 

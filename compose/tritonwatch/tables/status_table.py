@@ -36,9 +36,12 @@ def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
     summed = overviews(rows)
     below = [Text(), *map(Text, map(printable, caveats(rows)))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
-    if any(one.groups > 1 for one in summed):
+    if any(overview.groups > 1 for overview in summed):
         overview = Fitted(
-            "Objectives and their worst model", _OVERVIEW, summed, lambda one: _STYLE[one.worst.state]
+            "Objectives and their worst model",
+            _OVERVIEW,
+            summed,
+            lambda overview: _STYLE[overview.worst.state],
         )
         return Group(overview, Text(), *drawn)
     return Group(*drawn)
@@ -50,8 +53,8 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     And one for each setting that leaves groups without data, for each group that burns and does not page
     because of the error of its estimate, and for data that do not reach back a period.
     """
-    found = uncertainties(rows, _named)
-    lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in found]
+    uncertain = uncertainties(rows, _named)
+    lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in uncertain]
     for reason, (meaning, fix) in MISTAKES.items():
         if named := ", ".join(_named(row) for row in rows if reason in row.unknown.split(", ")):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to resolve it, {fix}")
@@ -83,16 +86,16 @@ def _burn(window: str, row: GroupStatus) -> str:
 
 
 _OVERVIEW: tuple[Column[Overview], ...] = (
-    _words("objective", lambda one: one.slo),
-    Column("groups", lambda one: str(one.groups), 5),
-    Column("unknown", lambda one: str(one.unknown), 2),
-    Column("exhausted", lambda one: str(one.exhausted), 4),
-    Column("burning", lambda one: str(one.burning), 3),
-    _words("worst model", lambda one: place(one.worst)),
-    _words("version", lambda one: one.worst.version or "-"),
-    _words("state", lambda one: one.worst.shown_state, wraps=True),
-    Column("budget left", lambda one: budget(one.worst), 1),
-    Column("lasts", lambda one: lasts(one.worst), 6),
+    _words("objective", lambda overview: overview.slo),
+    Column("groups", lambda overview: str(overview.groups), 5),
+    Column("unknown", lambda overview: str(overview.unknown), 2),
+    Column("exhausted", lambda overview: str(overview.exhausted), 4),
+    Column("burning", lambda overview: str(overview.burning), 3),
+    _words("worst model", lambda overview: place(overview.worst)),
+    _words("version", lambda overview: overview.worst.version or "-"),
+    _words("state", lambda overview: overview.worst.shown_state, wraps=True),
+    Column("budget left", lambda overview: budget(overview.worst), 1),
+    Column("lasts", lambda overview: lasts(overview.worst), 6),
 )
 _ROWS: tuple[Column[GroupStatus], ...] = (
     _words("objective", lambda row: row.slo),
@@ -181,15 +184,15 @@ def document(rows: Sequence[GroupStatus], at: float) -> dict[str, object]:
     """
     summary = [
         {
-            "slo": one.slo,
-            "indicator": one.indicator,
-            "groups": one.groups,
-            "exhausted": one.exhausted,
-            "burning": one.burning,
-            "unknown": one.unknown,
-            "worst": dict(one.worst.group),
+            "slo": overview.slo,
+            "indicator": overview.indicator,
+            "groups": overview.groups,
+            "exhausted": overview.exhausted,
+            "burning": overview.burning,
+            "unknown": overview.unknown,
+            "worst": dict(overview.worst.group),
         }
-        for one in overviews(rows)
+        for overview in overviews(rows)
     ]
     group_statuses = [_plain(row) for row in rows]
     return {"at": at, "objectives": summary, "group_statuses": group_statuses}
