@@ -13,18 +13,13 @@ from rich.console import Console
 
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
-from triton_slo import names
-from triton_slo.burn.amounts import budget_left
-from triton_slo.correction.excluding_time import excluding
-from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.recorded_growth import Ruler
-from triton_slo.fields import Choice
+from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.objective.exclusion import Span
-from triton_slo.promql import Matchers
 from tritonwatch import access
 from tritonwatch.arguments import add_objective_filter, moment, scale
-from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.correcting import making
+from tritonwatch.command_error import CommandError
+from tritonwatch.correcting import making, planning
+from tritonwatch.correcting.planning import CorrectedTime
 from tritonwatch.correcting.trail import Entry, Trail, locked
 from tritonwatch.tables.correction_table import moment_text, table
 
@@ -92,15 +87,10 @@ def _plan(args: argparse.Namespace) -> int:
 def _apply(args: argparse.Namespace) -> int:
     signed, now = making.signature(args), time.time()
     into = making.writer(args, access.to_import(args))
-    if args.end > into.newest(now):
-        wait = args.end - into.newest(now)
-        raise UsageError(
-            f"--to {moment_text(args.end)}: Prometheus still has this time in memory, where no block may be added; "
-            f"try again in {wait / 60:.0f} minutes"
-        )
+    planning.refuse_recent(_time(args), into, now)
     corrections = _worked_out(args, now)
     if not corrections:
-        raise CommandError("there were no events in that time: no budget changes, nothing was written")
+        raise CommandError(planning.NO_EVENTS)
     _show(corrections, args)
     made = making.make("exclude", corrections, (args.start, args.end), signed, args.trail, into)
     print(f"correction {made.id}: {made.samples} samples written; {into.next_step()}", file=_beside(args))
@@ -108,19 +98,12 @@ def _apply(args: argparse.Namespace) -> int:
 
 
 def _worked_out(args: argparse.Namespace, now: float) -> tuple[GroupCorrection, ...]:
-    if not args.start < args.end <= now:
-        raise UsageError("--from must be before --to, and --to not after now")
-    chosen = Matchers()
-    if args.objective:
-        chosen = chosen.choosing(names.SLO, Choice(names=tuple(args.objective)))
-    for label in names.GROUPING:
-        if value := getattr(args, label):
-            chosen = chosen.equal(label, value)
     with access.connect(args) as prometheus:
-        try:
-            return excluding(prometheus, chosen, (args.start, args.end), now, Ruler(args.time_scale))
-        except CorrectionError as error:
-            raise CommandError(error) from error
+        return planning.planned(prometheus, _time(args), now, args.time_scale)
+
+
+def _time(args: argparse.Namespace) -> CorrectedTime:
+    return CorrectedTime(args.start, args.end, tuple(args.objective), args.model, args.version)
 
 
 def _show(corrections: Sequence[GroupCorrection], args: argparse.Namespace) -> None:
@@ -130,16 +113,7 @@ def _show(corrections: Sequence[GroupCorrection], args: argparse.Namespace) -> N
 def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool) -> None:
     """Print the budgets before and after."""
     if as_json:
-        rows = [
-            {
-                "labels": dict(correction.labels),
-                "error": correction.error,
-                "total": correction.total,
-                "before": making.budget(correction.before),
-                "after": making.budget(correction.after),
-            }
-            for correction in corrections
-        ]
+        rows = list(map(making.group_values, corrections))
         print(json.dumps({"from": span[0], "to": span[1], "groups": rows}, indent=2))
         return
     if not corrections:
@@ -161,20 +135,10 @@ def _list(args: argparse.Namespace) -> int:
 def _line(trail: Trail, entry: Entry) -> str:
     state = trail.state(entry)
     span = f"{moment_text(entry.start)} to {moment_text(entry.end)}"
-    changed = [_change(group) for group in entry.groups]
-    worst = changed[0] if len(changed) == 1 else f"{len(changed)} groups"
+    changed = f"{', '.join(entry.objectives)}: {making.change(entry)}"
     return printable(
-        f"{entry.id}  {state}  {span}  {', '.join(entry.objectives)}: {worst}  by {entry.author} at {entry.at}: "
-        f"{entry.reason}"
+        f"{entry.id}  {state}  {span}  {changed}  by {entry.author} at {entry.at}: {entry.reason}"
     )
-
-
-def _change(group: object) -> str:
-    assert isinstance(group, dict)
-    before, after = (group[side]["left"] for side in ("before", "after"))
-    words = ["no events" if left is None else budget_left(left) for left in (before, after)]
-    labels = group["labels"]
-    return f"{labels.get('model', '')} {labels.get('version', '')} {words[0]} to {words[1]}".strip()
 
 
 def _as_json(trail: Trail, entry: Entry) -> str:
@@ -194,12 +158,7 @@ def _undo(args: argparse.Namespace) -> int:
 
 def _resume(args: argparse.Namespace) -> int:
     with locked(args.trail) as trail:
-        entry = trail.find(args.id)
-        undoing = next((later for later in trail.entries if later.undoes == entry.id), None)
-        if trail.is_done(entry) and undoing is not None:
-            entry = undoing
-        if trail.is_done(entry):
-            raise CommandError(f"{entry.id} is complete; nothing was written")
+        entry = trail.interrupted(args.id)
         into = making.writer_of(entry, args, access.to_import(args))
         making.resume(trail, entry, into)
     print(f"{entry.id}: {entry.samples} samples written; {into.next_step()}")

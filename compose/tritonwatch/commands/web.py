@@ -27,12 +27,14 @@ from tritonwatch.arguments import (
     web_address,
 )
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.correcting import making
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.web.app import create_app
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.server import http_server
-from tritonwatch.web.sources import Addresses, Sources
+from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
 
+_SHORTEST_TOKEN = 16
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
 
 
@@ -54,6 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--bridge-data DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
     add("--bridge-token-file FILE", "file with the bearer token of the bridge at that address", default="")
     add("--bridge-ca-file FILE", "CA certificates to trust at that address (PEM)", default="")
+    add("--trail DIR", "audit trail of tritonwatch correct, to show corrections", path)
+    add(
+        "--corrections-token-file FILE",
+        "file with a token of at least 16 characters, with which forms write corrections; needs --trail, "
+        "and --blocks or --import",
+        path,
+    )
+    making.add_place(parser, required=False)
     add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)
     address = checked(web_address)
     add("--grafana URL", "address of Grafana", address, default="")
@@ -113,6 +123,7 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         not_loaded,
         Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
         _bridge(args),
+        _corrections(args),
     )
 
 
@@ -131,6 +142,31 @@ def _bridge(args: argparse.Namespace) -> Path | BridgeAddress | None:
 
     token()  # a mistake is reported now
     return BridgeAddress(args.bridge_data, token, args.bridge_ca_file)
+
+
+def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
+    place = args.blocks is not None or args.import_url is not None
+    if args.corrections_token_file is None:
+        if place:
+            raise UsageError(
+                "--blocks and --import need --corrections-token-file: pages only read without it"
+            )
+        return None if args.trail is None else CorrectionSource(args.trail)
+    if args.trail is None or not place:
+        raise UsageError("--corrections-token-file needs --trail, and --blocks or --import")
+
+    def token() -> str:
+        secret = access.read_secret(str(args.corrections_token_file), "--corrections-token-file")
+        if len(secret) < _SHORTEST_TOKEN:
+            raise UsageError(f"--corrections-token-file: write at least {_SHORTEST_TOKEN} characters into it")
+        return secret
+
+    token()  # a mistake is reported now
+    reach = access.to_import(args)
+    writing = CorrectionWriting(
+        token, lambda: making.writer(args, reach), lambda entry: making.original_writer(entry, reach)
+    )
+    return CorrectionSource(args.trail, writing)
 
 
 def _listening(host: str, port: int) -> socket.socket:

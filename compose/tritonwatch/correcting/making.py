@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from triton_exporter.options import adder
-from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
+from triton_slo.burn.amounts import budget_left
+from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Access
@@ -45,28 +47,38 @@ def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def signature(args: argparse.Namespace) -> tuple[str, str]:
     """Return reason and author. Raises UsageError where one is blank."""
-    for option in ("reason", "author"):
-        text = getattr(args, option).strip()
-        if not text or len(text) > 500 or not text.isprintable():
+    return checked_signature(args.reason, args.author)
+
+
+def checked_signature(reason: str, author: str) -> tuple[str, str]:
+    """Return reason and author without the blanks around them. Raises UsageError where one is blank."""
+    for option, text in (("reason", reason), ("author", author)):
+        if not text.strip() or len(text) > 500 or not text.strip().isprintable():
             raise UsageError(f"--{option}: give a line of 1 to 500 characters")
-    return args.reason.strip(), args.author.strip()
+    return reason.strip(), author.strip()
 
 
 def writer(args: argparse.Namespace, reach: Reach) -> Writer:
     """Return where the arguments name to write; checked. Raises CommandError."""
-    found: Writer = (
-        Blocks(args.blocks) if args.blocks is not None else VictoriaMetrics(reach(args.import_url))
-    )
-    found.check()
-    return found
+    return _checked(args.blocks, args.import_url, reach)
 
 
 def writer_of(entry: Entry, args: argparse.Namespace, reach: Reach) -> Writer:
-    """Return where an entry was written, or where the arguments name instead."""
-    if args.blocks is None and args.import_url is None:
-        args.blocks = Path(entry.place["blocks"]) if "blocks" in entry.place else None
-        args.import_url = entry.place.get("import")
-    return writer(args, reach)
+    """Return where an entry was written, or where the arguments name instead; checked. Raises CommandError."""
+    if args.blocks is not None or args.import_url is not None:
+        return writer(args, reach)
+    return original_writer(entry, reach)
+
+
+def original_writer(entry: Entry, reach: Reach) -> Writer:
+    """Return where an entry was written; checked. Raises CommandError."""
+    return _checked(entry.place.get("blocks"), entry.place.get("import", ""), reach)
+
+
+def _checked(blocks: Path | str | None, import_url: str, reach: Reach) -> Writer:
+    into: Writer = VictoriaMetrics(reach(import_url)) if blocks is None else Blocks(Path(blocks))
+    into.check()
+    return into
 
 
 def make(
@@ -81,16 +93,7 @@ def make(
     # The name contains a part of the samples, which contain the name.
     identity = new_id(kind, openmetrics(corrections, ""))
     text = openmetrics(corrections, identity)
-    groups = [
-        {
-            "labels": dict(one.labels),
-            "error": one.error,
-            "total": one.total,
-            "before": budget(one.before),
-            "after": budget(one.after),
-        }
-        for one in corrections
-    ]
+    groups = list(map(group_values, corrections))
     with locked(folder) as trail:
         _refuse_overlap(trail, kind, span, groups)
         return _store_and_write(trail, _entry(identity, kind, span, signed, into, text, groups), text, into)
@@ -108,8 +111,8 @@ def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> E
         resume(trail, entry, into)
     identity = f"undo-{entry.id}"
     text = reversed_text(trail.text(entry), entry.id, identity)
-    swapped = [{**group, "before": group["after"], "after": group["before"]} for group in entry.groups]
-    made = _entry(identity, "undo", (entry.start, entry.end), signed, into, text, swapped, entry.id)
+    groups = list(map(_reversed, entry.groups))
+    made = _entry(identity, "undo", (entry.start, entry.end), signed, into, text, groups, entry.id)
     return _store_and_write(trail, made, text, into)
 
 
@@ -119,9 +122,57 @@ def resume(trail: Trail, entry: Entry, into: Writer) -> None:
     trail.finish(entry)
 
 
-def budget(one: PeriodBudget) -> dict[str, float | None]:
+def group_values(correction: GroupCorrection) -> dict[str, object]:
+    """Return what changes of a group, as JSON and the trail have it."""
+    return {
+        "labels": dict(correction.labels),
+        "error": correction.error,
+        "total": correction.total,
+        "before": _budget(correction.before),
+        "after": _budget(correction.after),
+    }
+
+
+def stored_groups(entry: Entry) -> list[GroupCorrection]:
+    """Return the groups of an entry, each with its events as one tile."""
+    return [
+        GroupCorrection(
+            tuple(sorted(group["labels"].items())),
+            entry.start,
+            (Tile(entry.end, group["error"], group["total"]),),
+            *(
+                PeriodBudget(**{field.name: group[side][field.name] for field in fields(PeriodBudget)})
+                for side in ("before", "after")
+            ),
+        )
+        for group in entry.groups
+    ]
+
+
+def change(entry: Entry) -> str:
+    """Return what an entry changes, in words: the budget of its group, or the number of its groups."""
+    if len(entry.groups) != 1:
+        return f"{len(entry.groups)} groups"
+    [group] = entry.groups
+    left = [group[side]["left"] for side in ("before", "after")]
+    before, after = ("no events" if share is None else budget_left(share) for share in left)
+    of = " ".join(group["labels"][name] for name in ("model", "version") if name in group["labels"])
+    return f"{of + ': ' if of else ''}{before} to {after}"
+
+
+def _reversed(group: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "labels": group["labels"],
+        "error": -group["error"],
+        "total": -group["total"],
+        "before": group["after"],
+        "after": group["before"],
+    }
+
+
+def _budget(budget: PeriodBudget) -> dict[str, float | None]:
     """Return a budget as JSON has it; null is unknown."""
-    return {**asdict(one), "sli": one.sli, "left": one.left}
+    return {**asdict(budget), "sli": budget.sli, "left": budget.left}
 
 
 def _entry(

@@ -98,6 +98,15 @@ class Trail:
             )
         return found[0]
 
+    def interrupted(self, name: str) -> Entry:
+        """Return the entry with this name, or its undo, that is not written whole. Raises CommandError."""
+        entry = self.find(name)
+        if self.is_done(entry):
+            entry = next((later for later in self.entries if later.undoes == entry.id), entry)
+        if self.is_done(entry):
+            raise CommandError(f"{entry.id} is complete; nothing was written")
+        return entry
+
     def text(self, entry: Entry) -> str:
         """Return the samples of an entry. Raises CommandError where the file is not what was stored."""
         path = self.path(entry)

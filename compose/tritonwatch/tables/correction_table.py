@@ -9,7 +9,7 @@ from triton_slo.burn.amounts import budget_left, ratio
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
 from tritonwatch.tables.fitted import Column, Fitted
 
-_ROWS: tuple[Column[GroupCorrection], ...] = (
+COLUMNS: tuple[Column[GroupCorrection], ...] = (
     Column("objective", lambda correction: correction.slo, 0, False),
     Column("model", lambda correction: _group(correction), 0, False),
     Column("failures", lambda correction: f"{correction.error:+,.0f}", 3),
@@ -22,12 +22,16 @@ _ROWS: tuple[Column[GroupCorrection], ...] = (
 
 
 def table(corrections: Sequence[GroupCorrection], title: str) -> Fitted[GroupCorrection]:
-    """Draw what a correction changes, the groups with the largest change first."""
-    rows = sorted(
+    """Draw what a correction changes."""
+    return Fitted(title, COLUMNS, ordered(corrections), lambda _: "")
+
+
+def ordered(corrections: Sequence[GroupCorrection]) -> list[GroupCorrection]:
+    """Return the groups with the largest change first."""
+    return sorted(
         corrections,
         key=lambda correction: -abs((correction.after.left or 0.0) - (correction.before.left or 0.0)),
     )
-    return Fitted(title, _ROWS, rows, lambda _: "")
 
 
 def moment_text(at: float) -> str:

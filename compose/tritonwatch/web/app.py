@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from triton_exporter.http.web_config import WebConfig
 from triton_exporter.printable import printable
 from tritonwatch.web.pages import (
+    corrections_page,
     incidents_page,
     model_page,
     objective_page,
@@ -40,7 +41,15 @@ class Page(Protocol):
         """Return the routes of the page, its JSON endpoints among them."""
 
 
-PAGES: tuple[Page, ...] = (overview, objective_page, model_page, incidents_page, report_page, what_if_page)
+PAGES: tuple[Page, ...] = (
+    overview,
+    objective_page,
+    model_page,
+    incidents_page,
+    report_page,
+    corrections_page,
+    what_if_page,
+)
 
 
 def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:

@@ -68,6 +68,11 @@ class Reader:
         return Reader(self._prometheus, interval_seconds, most, self._now, self._retry)
 
     @property
+    def prometheus(self) -> Prometheus:
+        """The client, for what must be asked again: its methods raise PrometheusError."""
+        return self._prometheus
+
+    @property
     def now(self) -> float:
         """Unix time."""
         return self._now()

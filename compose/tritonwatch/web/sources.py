@@ -12,6 +12,8 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.correcting.trail import Entry
+from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.reading import Answer, Reader
@@ -26,6 +28,27 @@ class Addresses:
     prometheus: str = ""
     alertmanager: str = ""
     grafana: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionSource:
+    """The audit trail of corrections. Without `writing` the pages only show it."""
+
+    trail: Path
+    writing: CorrectionWriting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionWriting:
+    """How the pages write corrections. All functions raise CommandError.
+
+    `token` returns the token that a form must have, `writer` where new corrections go, `writer_of` where an entry
+    was written, for its rest or its opposite.
+    """
+
+    token: Callable[[], str]
+    writer: Callable[[], Writer]
+    writer_of: Callable[[Entry], Writer]
 
 
 def _all_loaded(_rows: Sequence[GroupStatus]) -> str:
@@ -47,6 +70,7 @@ class Sources:
     not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
+    corrections: CorrectionSource | None = None
 
     def incidents(self) -> Answer[list[RecordedIncident]]:
         """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""
@@ -54,8 +78,8 @@ class Sources:
 
     @cached_property
     def _bridge(self) -> BridgeReader | None:
-        found = self.bridge_data
-        return None if found is None else BridgeReader(lambda: incidents_of(found, BRIDGE_OPTION))
+        bridge = self.bridge_data
+        return None if bridge is None else BridgeReader(lambda: incidents_of(bridge, BRIDGE_OPTION))
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

@@ -87,7 +87,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
         "chosen": chosen,
         "months": tuple(_periods(now, chosen.timezone, "month")),
         "quarters": tuple(_periods(now, chosen.timezone, "quarter")),
-        "owners": [one for one in answer.value.owners if one],
+        "owners": [owner for owner in answer.value.owners if owner],
         "title": report_text.title(answer.value),
         "refused": "",
         "tally": (),
@@ -101,7 +101,9 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
             context["refused"] = str(error)
         else:
             context["tally"] = tuple(tally(report.objectives).items())
-            context["sections"] = [(one, _rows(one, chosen.at)) for one in report_text.sections(report)]
+            context["sections"] = [
+                (section, _rows(section, chosen.at)) for section in report_text.sections(report)
+            ]
     response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
     response.status_code = 404 if context["refused"] else 200
     return response
@@ -116,7 +118,7 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
         report = _narrowed(answer.value, incidents, chosen)
     except CommandError as error:
         return JSONResponse({"error": str(error)}, 404)
-    problems = (one for one in (answer.problem, incidents.problem) if one)
+    problems = filter(None, (answer.problem, incidents.problem))
     text = written(replace(report, warnings=(*answer.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
@@ -176,7 +178,7 @@ def _rows(section: Section, at: str) -> list[list[Cell]]:
 
 def _cell(column: str, text: str, at: str) -> Cell:
     if column == "Result":
-        return Cell(column, text, COLOURS[next(one for one in RESULTS if text.startswith(one))])
+        return Cell(column, text, COLOURS[next(result for result in RESULTS if text.startswith(result))])
     if column == "Objective":
         return Cell(column, text, url=urls.address("/", {"slo": text, urls.TIME: at}))
     if column == "Incident":

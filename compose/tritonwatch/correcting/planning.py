@@ -1,0 +1,65 @@
+"""Plan a correction that takes past time out of the budgets: the same for the command line and the web page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triton_slo import names
+from triton_slo.correction.excluding_time import excluding
+from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
+from triton_slo.correction.recorded_growth import Ruler
+from triton_slo.fields import Choice
+from triton_slo.objective.exclusion import Span
+from triton_slo.prometheus import Prometheus
+from triton_slo.promql import Matchers
+from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.correcting.writers import Writer
+from tritonwatch.tables.correction_table import moment_text
+
+NO_EVENTS = "there were no events in that time: no budget changes, nothing was written"
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedTime:
+    """Past time that does not count, from and to Unix times; of all objectives and models where none is named."""
+
+    start: float
+    end: float
+    objectives: tuple[str, ...] = ()
+    model: str = ""
+    version: str = ""
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.end
+
+
+def planned(
+    prometheus: Prometheus, time: CorrectedTime, now: float, time_scale: float = 1.0
+) -> tuple[GroupCorrection, ...]:
+    """Return what would change, of each group with events in the time.
+
+    Raises PrometheusError, UsageError, and CommandError where the time cannot be corrected.
+    """
+    if not time.start < time.end <= now:
+        raise UsageError("--from must be before --to, and --to not after now")
+    chosen = Matchers()
+    if time.objectives:
+        chosen = chosen.choosing(names.SLO, Choice(names=time.objectives))
+    for label, value in (("model", time.model), ("version", time.version)):
+        if value:
+            chosen = chosen.equal(label, value)
+    try:
+        return excluding(prometheus, chosen, time.span, now, Ruler(time_scale))
+    except CorrectionError as error:
+        raise CommandError(error) from error
+
+
+def refuse_recent(time: CorrectedTime, into: Writer, now: float) -> None:
+    """Raise UsageError where a part of the time is too recent to be written."""
+    wait = time.end - into.newest(now)
+    if wait > 0:
+        raise UsageError(
+            f"--to {moment_text(time.end)}: Prometheus still has this time in memory, where no block may be added; "
+            f"try again in {wait / 60:.0f} minutes"
+        )

@@ -1,0 +1,244 @@
+"""Corrections: past time that does not count, with budgets before and after; written and undone with a token."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from triton_slo.correction.group_correction import GroupCorrection
+from triton_slo.prometheus import Prometheus, PrometheusError
+from tritonwatch.arguments import moment
+from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.correcting import making, planning
+from tritonwatch.correcting.planning import CorrectedTime
+from tritonwatch.correcting.trail import Entry, Trail, locked
+from tritonwatch.tables.correction_table import COLUMNS, ordered
+from tritonwatch.web import urls
+from tritonwatch.web.forms import has_token, posted
+from tritonwatch.web.reading import Answer
+from tritonwatch.web.site import Site
+from tritonwatch.web.sources import CorrectionSource, CorrectionWriting
+
+MENU = ("Corrections", "/corrections")
+OPTION, TOKEN_OPTION = "--trail", "--corrections-token-file"
+STATES: Mapping[str, str] = {
+    "written": "ok",
+    "undone": "idle",
+    "incomplete": "exhausted",
+    "undo incomplete": "exhausted",
+}
+"""State of a correction -> the state of a group that has its colour and its symbol."""
+_GROUPS = 50
+_FIELDS = ("from", "to", "objective", "model", "version")
+_SIGNATURE = ("reason", "author")
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionLine:
+    """A correction or undo as the pages show it."""
+
+    entry: Entry
+    state: str
+    made_at: float
+    url: str
+    change: str
+
+
+def routes(site: Site) -> Sequence[Route]:
+    """Return the list with the form, and one correction; both also take forms that write."""
+
+    def page(request: Request) -> Response:
+        return _list(site, request, {name: request.query_params.get(name, "") for name in _FIELDS})
+
+    def entry(request: Request) -> Response:
+        return _one(site, request, request.query_params.get("id", ""))
+
+    async def apply(request: Request) -> Response:
+        return await run_in_threadpool(_apply, site, request, await posted(request))
+
+    async def change(request: Request) -> Response:
+        return await run_in_threadpool(_change, site, request, await posted(request))
+
+    return [
+        Route(MENU[1], page, methods=["GET"]),
+        Route(MENU[1], apply, methods=["POST"]),
+        Route("/correction", entry, methods=["GET"]),
+        Route("/correction", change, methods=["POST"]),
+    ]
+
+
+def _list(
+    site: Site, request: Request, form: Mapping[str, str], problem: str = "", code: int = 200
+) -> Response:
+    source = site.sources.corrections
+    trail = _trail(source)
+    answers: list[Answer[Any]] = [trail] if trail.problem else []
+    plan: tuple[GroupCorrection, ...] | None = None
+    if any(form.get(name, "").strip() for name in _FIELDS):
+        try:
+            answer = _planned(site, _time(form))
+        except CommandError as error:
+            problem, code = problem or _worded(error), 400 if code == 200 else code
+        else:
+            answers.append(answer)
+            plan = answer.value
+    status = site.status(None)
+    context = {
+        "form": {name: form.get(name, "") for name in (*_FIELDS, *_SIGNATURE)},
+        "objectives": sorted({row.slo for row in status.value}),
+        "plan": None if plan is None else ordered(plan)[:_GROUPS],
+        "more": max(0, len(plan or ()) - _GROUPS),
+        "problem": problem,
+        "lines": [_line(trail.value, entry) for entry in reversed(trail.value.entries)]
+        if trail.value
+        else [],
+    }
+    response = site.page(request, "corrections.html", _shared(source) | context, *answers, status)
+    response.status_code = code
+    return response
+
+
+def _one(site: Site, request: Request, name: str, problem: str = "", code: int = 200) -> Response:
+    source = site.sources.corrections
+    trail = _trail(source)
+    if trail.value is None:
+        raise HTTPException(404, trail.problem or "no audit trail is known here")
+    entry = _exact(trail.value, name)
+    line = _line(trail.value, entry)
+    groups = ordered(making.stored_groups(entry))
+    context = {
+        "line": line,
+        "groups": groups[:_GROUPS],
+        "more": max(0, len(groups) - _GROUPS),
+        "place": next(iter(entry.place.values()), ""),
+        "problem": problem,
+        "undo": entry.kind != "undo" and line.state in ("written", "incomplete"),
+        "resume": "incomplete" in line.state,
+    }
+    response = site.page(request, "correction.html", _shared(source) | context)
+    response.status_code = code
+    return response
+
+
+def _exact(trail: Trail, name: str) -> Entry:
+    """Return the entry with this name; a part of a name, as the command line takes, is answered with 404."""
+    entry = next((entry for entry in trail.entries if entry.id == name), None)
+    if entry is None:
+        raise HTTPException(404, f"there is no correction {name[:80]!r}")
+    return entry
+
+
+def _shared(source: CorrectionSource | None) -> dict[str, object]:
+    return {
+        "at": "",  # the trail has no past
+        "source": source,
+        "option": OPTION,
+        "token_option": TOKEN_OPTION,
+        "columns": COLUMNS,
+        "colours": STATES,
+    }
+
+
+def _apply(site: Site, request: Request, form: Mapping[str, str]) -> Response:
+    try:
+        source, writing = _writable(site, form)
+        signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
+        corrected, now = _time(form), site.sources.reader.now
+        into = writing.writer()
+        planning.refuse_recent(corrected, into, now)
+        scale = site.sources.options.time_scale
+        corrections = planning.planned(site.sources.reader.prometheus, corrected, now, scale)
+        if not corrections:
+            raise CommandError(planning.NO_EVENTS)
+        made = making.make("exclude", corrections, corrected.span, signed, source.trail, into)
+    except (CommandError, PrometheusError) as error:
+        return _list(site, request, form, _worded(error), _code(error))
+    return RedirectResponse(_url(made), 303)
+
+
+def _change(site: Site, request: Request, form: Mapping[str, str]) -> Response:
+    name = form.get("id", "")
+    try:
+        source, writing = _writable(site, form)
+        with locked(source.trail) as trail:
+            entry = _exact(trail, name)
+            if form.get("action") == "resume":
+                entry = trail.interrupted(name)
+                making.resume(trail, entry, writing.writer_of(entry))
+            else:
+                signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
+                making.undo(trail, entry, signed, writing.writer_of(entry))
+    except CommandError as error:
+        return _one(site, request, name, _worded(error), _code(error))
+    return RedirectResponse(urls.address("/correction", {"id": name}), 303)
+
+
+class _RefusedError(CommandError):
+    """The form has no right to write."""
+
+
+def _writable(site: Site, form: Mapping[str, str]) -> tuple[CorrectionSource, CorrectionWriting]:
+    source = site.sources.corrections
+    if source is None or source.writing is None:
+        raise HTTPException(403, f"this server only shows corrections; start it with {TOKEN_OPTION}")
+    if not has_token(form, source.writing.token()):
+        raise _RefusedError(f"the token is not that of {TOKEN_OPTION}; nothing was written")
+    return source, source.writing
+
+
+def _code(error: Exception) -> int:
+    codes = ((_RefusedError, 403), (UsageError, 400), (PrometheusError, 503), (CommandError, 409))
+    return next(code for kind, code in codes if isinstance(error, kind))
+
+
+def _worded(error: Exception) -> str:
+    """Return a message with the fields of the form instead of the options of the command line."""
+    return re.sub(rf"--({'|'.join((*_FIELDS, *_SIGNATURE))})\b", r"\1", str(error))
+
+
+def _trail(source: CorrectionSource | None) -> Answer[Trail | None]:
+    if source is None:
+        return Answer(None, None)
+    try:
+        return Answer(Trail(source.trail), None)
+    except CommandError as error:
+        return Answer(None, None, str(error))
+
+
+def _planned(site: Site, corrected: CorrectedTime) -> Answer[tuple[GroupCorrection, ...] | None]:
+    def read(prometheus: Prometheus) -> tuple[GroupCorrection, ...]:
+        return planning.planned(
+            prometheus, corrected, site.sources.reader.now, site.sources.options.time_scale
+        )
+
+    return site.sources.reader.ask(("correction", corrected), read, None)
+
+
+def _time(form: Mapping[str, str]) -> CorrectedTime:
+    moments = []
+    for name in ("from", "to"):
+        try:
+            moments.append(moment(form.get(name, "").strip()))
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"{name}: {error}") from error
+    objective, model, version = (form.get(name, "").strip() for name in ("objective", "model", "version"))
+    return CorrectedTime(moments[0], moments[1], (objective,) if objective else (), model, version)
+
+
+def _line(trail: Trail, entry: Entry) -> CorrectionLine:
+    made_at = datetime.fromisoformat(entry.at).timestamp()
+    return CorrectionLine(entry, trail.state(entry), made_at, _url(entry), making.change(entry))
+
+
+def _url(entry: Entry) -> str:
+    return urls.address("/correction", {"id": entry.id})
