@@ -39,7 +39,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--objectives DIR",
-        "report which of these objectives Prometheus has not loaded as they are here, and how to load them",
+        "report the objectives of this folder that Prometheus has not loaded as they are now, and how to load them",
         Path,
     )
 

@@ -37,8 +37,8 @@ SLOW = {
 }
 """Half of the requests are too slow."""
 BURNS = (
-    "Objective: {target} % over 30d ({promise}). The error budget burns that fast over windows of up to "
-    "{long} and {short}. Nothing of the budget is left. It has been recorded for 30m 0s only."
+    "Objective: {target} % over 30d ({promise}). The error budget burns at that rate over the last {long} "
+    "and the last {short}. Nothing of the budget is left. It has been recorded for 30m 0s only."
 )
 
 

@@ -240,8 +240,8 @@ max by (cluster, instance) (
         owner="observability",
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
         description="Alertmanager {{ $labels.instance }} does not answer scrapes of Prometheus, or does not take "
-        "the notifications that Prometheus sends. If it is the only one, this "
-        "alert reaches nobody; the missing watchdog does.",
+        "the notifications that Prometheus sends. If it is the only one, no "
+        "alert reaches anybody; only the missing watchdog shows it.",
         action="Look at its log and its disk; then restart it.",
         silence="instance, while one of several is restarted",
     ),

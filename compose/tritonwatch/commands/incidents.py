@@ -26,10 +26,10 @@ EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the verb; without a word after it, it lists incidents."""
+    """Declare the arguments of the verb; without a subcommand it lists incidents."""
     _add_list(parser, default=None, last="7d")
     parts = parser.add_subparsers(dest="part", metavar="list | show ID | summary")
-    every = parts.add_parser("list", help="list incidents, as without a word")
+    every = parts.add_parser("list", help="list incidents (the default)")
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
     show = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
     adder(show.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")

@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--fail-on STATE",
-        "exit with 1 if any row is in this state (repeatable); burning: above 1x now",
+        "exit with 1 if any row is exhausted, unknown or burning (above 1x now) (repeatable)",
         choices=tuple(_IN_STATE),
         action="append",
         default=[],

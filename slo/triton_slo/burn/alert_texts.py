@@ -36,13 +36,12 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     own = _own(plan) | {
         name: literal(text) for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
-    windows = f"{canonical(tier.long)} and {canonical(tier.short)}"
+    windows = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}"
     return {
         **own,
         "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_target(plan)} The error budget burns that fast over windows of up to {windows}."
-            f"{_facts(plan, tier, recurs)}"
+            f"{_target(plan)} The error budget burns at that rate over {windows}.{_facts(plan, tier, recurs)}"
         ),
         "action": own.get("action") or objective.indicator.all_steps(),
         **_links(plan, objective.indicator.burn_alert),
