@@ -23,7 +23,9 @@ done
 # Prometheus and Alertmanager take a bcrypt hash of the password (https://prometheus.io/docs/prometheus/latest/configuration/https/).
 # The stack's own image makes it, or a Python that has bcrypt.
 hash='import bcrypt, sys
-print("basic_auth_users:\n  tritonwatch:", bcrypt.hashpw(sys.stdin.buffer.read(), bcrypt.gensalt(10)).decode())'
+password = sys.stdin.buffer.read().strip()
+0 < len(password) <= 72 or sys.exit("stack_password must have 1 to 72 bytes: bcrypt reads no more")
+print("basic_auth_users:\n  tritonwatch:", bcrypt.hashpw(password, bcrypt.gensalt(10)).decode())'
 if [ ! -s "$dir/web_config.yml" ]; then
     python=${PYTHON:-$here/../.venv/bin/python}
     if "$python" -c 'import bcrypt' 2>/dev/null; then
@@ -33,9 +35,8 @@ if [ ! -s "$dir/web_config.yml" ]; then
             <"$dir/stack_password" | keep web_config.yml
     fi
 fi
-if [ ! -e "$dir/slack_bot_token" ]; then
-    touch "$dir/slack_bot_token"
-    chmod 444 "$dir/slack_bot_token"
-fi
+touch "$dir/slack_bot_token"
+# Files of your own, too.
+chmod a+r "$dir"/stack_password "$dir"/grafana_admin_password "$dir"/bridge_token "$dir"/slack_bot_token "$dir"/web_config.yml
 [ -s "$dir/slack_bot_token" ] || echo "put your Slack bot token (xoxb-...) into $dir/slack_bot_token, see docs/on-call.md,
 or try without Slack: write SLACK_DRY_RUN=1 into $here/.env"

@@ -202,7 +202,8 @@ def plain_session(access: Access) -> requests.Session:
     if access.bearer:
         session.auth = _Bearer(access.bearer)
     elif access.user:
-        session.auth = (access.user, access.password)
+        # As bytes: requests would encode text as Latin-1, and servers compare UTF-8.
+        session.auth = requests.auth.HTTPBasicAuth(access.user.encode(), access.password.encode())
     session.verify = (access.ca_file or True) if access.verify else False
     if access.cert_file:
         session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file

@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ TOOLS = ROOT / ".cache" / "kubernetes"
 class Cluster:
     """A Kubernetes API, reached by kubectl and Helm."""
 
-    environment: dict[str, str]
+    environment: dict[str, str] = field(repr=False)
 
     def run(self, *words: object, stdin: str | None = None) -> str:
         """Run a command against the cluster and return what it writes. It must succeed."""

@@ -12,10 +12,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from hypothesis import given
 
 from clusters.cluster import TOOLS, Cluster, cluster, operator
-from support.helm import CHART, find_helm
+from support.chart_values import chart_values
+from support.helm import CHART, find_helm, objects, template
 from support.kustomize import KUBERNETES, kustomized
+from support.thorough import examples
 from support.tools import ROOT, amtools, promtools
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB
@@ -44,6 +47,13 @@ spec:
   configSecret: tritonwatch-alertmanager
   secrets: [tritonwatch-bridge]
 """
+HOSTILE = [
+    "--option=b: c # d",
+    "--option=\"quoted\" 'and' \\",
+    "--option=line\nbreak",
+    "--option={{ .x }} <&> ü",
+]
+"""Options that YAML, Go templates, JSON and CEL would each write in another way."""
 POD = """
 apiVersion: v1
 kind: Pod
@@ -75,7 +85,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def _apply(found: Cluster, folder: Path) -> None:
     for name in ("triton", MONITORING):
         found.run("kubectl", "create", "namespace", name)
-    for overlay in ("overlays/prometheus-operator", "example", "overlays/remote-write"):
+    for overlay in ("overlays/prometheus-operator", "web", "example", "overlays/remote-write"):
         found.apply("-k", KUBERNETES / overlay)
     # The cluster may have a namespace of this name with the real dcgm-exporter in it.
     found.apply("-f", "-", stdin=kustomized("gpu").replace("namespace: gpu-operator", "namespace: triton"))
@@ -197,29 +207,52 @@ def test_the_agent_writes_to_its_remote_storage(applied: Cluster) -> None:
     ]
 
 
-def test_helm_installs_upgrades_and_uninstalls(applied: Cluster) -> None:
+def _injection(cluster: Cluster) -> list[str]:
+    """Options that let the chart use the policies of this API server; none where it has no such policies."""
+    resources = cluster.run("kubectl", "api-resources", "--no-headers")
+    versions = re.findall(
+        r"(admissionregistration\.k8s\.io/\S+)\s+\S+\s+(MutatingAdmissionPolicy)\b", resources
+    )
+    return [f"--api-versions={version}/{kind}" for version, kind in versions]
+
+
+@examples(25, thorough=300)
+@given(values=chart_values())
+def test_the_server_accepts_what_any_values_render(
+    applied: Cluster, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    """The API server checks every object, the expression of the injection's policy among them."""
+    assert find_helm()
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    versions = _injection(applied)
+    text = template(f"--values={tmp_path / 'values.json'}", f"--namespace={MONITORING}", *versions)
+    unknown = {"VMPodScrape"} | (
+        set() if versions else {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+    )
+    rendered = [one for (kind, _), one in objects(text).items() if kind not in unknown]
+    if rendered:
+        listed = {"apiVersion": "v1", "kind": "List", "items": rendered}
+        # As JSON: PyYAML leaves `Y` without quotes, which kubectl reads as a bool.
+        applied.apply("--dry-run=server", "-f", "-", stdin=json.dumps(listed))
+
+
+def test_helm_installs_upgrades_and_uninstalls(applied: Cluster, tmp_path: Path) -> None:
     """A new pod of Triton gets the exporter; an upgrade changes one argument; uninstalling removes all."""
     helm = find_helm()
-    injects = "mutatingadmissionpolicies" in applied.run("kubectl", "api-resources", "-o", "name")
+    injects = bool(_injection(applied))
     namespace = ("--namespace", MONITORING)
-    applied.run(
-        helm,
-        "install",
-        "tritonwatch",
-        CHART,
-        *namespace,
-        f"--set=sidecar.injection.enabled={str(injects).lower()}",
-    )
+    sidecar = {"injection": {"enabled": injects}, "extraArgs": HOSTILE}
+    (tmp_path / "values.json").write_text(json.dumps({"sidecar": sidecar, "web": {"enabled": True}}))
+    applied.run(helm, "install", "tritonwatch", CHART, *namespace, f"--values={tmp_path / 'values.json'}")
     if injects:
         create = ("kubectl", "-n", MONITORING, "create", "-f", "-", "-o", "json", "--dry-run=server")
+
+        def exporter() -> Any:
+            containers = json.loads(applied.run(*create, stdin=POD))["spec"]["containers"]
+            return next((one for one in containers if one["name"] == "tritonwatch-exporter"), None)
+
         # The API server reads a new policy within seconds.
-        eventually(
-            lambda: (
-                ["triton", "tritonwatch-exporter"]
-                == [one["name"] for one in json.loads(applied.run(*create, stdin=POD))["spec"]["containers"]]
-            ),
-            "the pod got no exporter",
-        )
+        assert HOSTILE == eventually(exporter, "the pod got no exporter")["args"][-len(HOSTILE) :]
     else:
         print("this cluster has no MutatingAdmissionPolicy: injection was not tried")
     applied.run(

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bcrypt
 import pytest
 import yaml
 
@@ -98,6 +99,53 @@ def test_a_network_that_reaches_the_internet_is_seen(stack: dict[str, Any], netw
     del broken["networks"][network]["internal"]
 
     assert [f"network {network} reaches the internet"] == problems_of(broken)
+
+
+@pytest.mark.parametrize(
+    ("password", "made"), [("my own pässword\n", True), ("a" * 73, False), (" \n", False)], ids=repr
+)
+def test_a_password_of_ones_own_is_hashed_as_the_services_read_it(
+    tmp_path: Path, password: str, made: bool
+) -> None:
+    """They strip blanks; bcrypt would ignore what is longer than 72 bytes. The containers may read the file."""
+    (tmp_path / "stack_password").write_text(password)
+    (tmp_path / "stack_password").chmod(0o600)
+    done = subprocess.run(
+        ["sh", str(ROOT / "compose" / "make-secrets.sh"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
+    )
+
+    assert made is (done.returncode == 0), done.stderr
+    if made:
+        users = yaml.safe_load((tmp_path / "web_config.yml").read_text())["basic_auth_users"]
+        assert bcrypt.checkpw(password.strip().encode(), users["tritonwatch"].encode())
+        assert {0o444} == {path.stat().st_mode & 0o444 for path in tmp_path.iterdir()}
+    else:
+        assert "stack_password must have 1 to 72 bytes" in done.stderr
+        assert not (tmp_path / "web_config.yml").exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "target"),
+    [("OBJECTIVES_DIR", "/objectives"), ("ALERTS_FILE", "/alerts.yaml"), ("MODEL_REPOSITORY", "/models")],
+)
+def test_a_path_that_does_not_exist_is_refused(variable: str, target: str) -> None:
+    """Docker would make an empty folder of a misspelt path; a path may have a colon, and needs no `./`."""
+    for path, source in (("mine", ROOT / "compose" / "mine"), ("/a b/c:d", Path("/a b/c:d"))):
+        mounts = [
+            mount
+            for service in resolved(**{variable: path})["services"].values()
+            for mount in service.get("volumes", [])
+            if mount["target"] == target
+        ]
+
+        assert mounts
+        assert {("bind", str(source), True)} == {
+            (one["type"], one["source"], one.get("read_only", False)) for one in mounts
+        }
+        assert not any(one["bind"].get("create_host_path", False) for one in mounts)
 
 
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:

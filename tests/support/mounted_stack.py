@@ -40,6 +40,8 @@ MOVES = {
     "/data": "bridge",
 }
 """A container's folder or file -> ours."""
+PASSWORD = "p a$s/w@rd:%\"'#é"
+"""As a user may choose it: characters that a shell, an address or YAML would read as something else."""
 # Not within an address or a longer path.
 _PATHS = re.compile(rf"(?<![\w.:/}}-])(?:{'|'.join(MOVES)})(?![\w-])")
 
@@ -71,16 +73,12 @@ class MountedStack:
             child.stop(5)
         self._guard.close()
 
-    @property
-    def password(self) -> str:
-        return (self.folder / "secrets" / "stack_password").read_text()
-
     def url(self, service: str) -> str:
         return f"http://127.0.0.1:{self.ports[service]}"
 
     def get(self, service: str, path: str, *, login: bool = True) -> requests.Response:
         """Ask a service, as the stack's user or as nobody."""
-        auth = ("tritonwatch", self.password) if login else None
+        auth = requests.auth.HTTPBasicAuth("tritonwatch", PASSWORD.encode()) if login else None
         return requests.get(self.url(service) + path, auth=auth, timeout=5)
 
     def own_command(self, service: str) -> list[str]:
@@ -142,6 +140,8 @@ class MountedStack:
         shutil.copytree(ROOT / "slo" / "objectives", self.folder / "objectives")
         shutil.copy(ROOT / "alerts" / "alerts.yaml", self.folder)
         made = self.folder / "made"
+        made.mkdir()
+        (made / "stack_password").write_text(PASSWORD + "\n")
         subprocess.run(
             ["sh", str(ROOT / "compose" / "make-secrets.sh"), str(made)],
             check=True,

@@ -100,7 +100,8 @@ def _unlike(option: str, text: str) -> tuple[str, str] | None:
     """Why the text cannot be this secret, and what to do; else only the first page would show the mistake."""
     if not text:
         return "is empty", _ALONE
-    if not (text.isascii() and text.isprintable()):
+    # A password may have any letter; a token is sent in a header as it is.
+    if not ((text.isascii() or option == "--password-file") and text.isprintable()):
         return "contains more than one line of plain text", _ALONE
     if option == "--slack-webhook-file" and _address(option, text):
         return "does not contain an address", "the whole address, https://hooks.slack.com/services/..."
