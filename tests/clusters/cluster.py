@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,12 @@ TOOLS = ROOT / ".cache" / "kubernetes"
 class Cluster:
     """A Kubernetes API, reached by kubectl and Helm."""
 
-    environment: dict[str, str] = field(repr=False)
+    kubeconfig: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables for kubectl, Helm and the operator."""
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
 
     def run(self, *words: object, stdin: str | None = None) -> str:
         """Run a command against the cluster and return what it writes. It must succeed."""
@@ -77,7 +82,7 @@ def _running(log: Path, *words: object, **environment: str) -> Iterator[None]:
             yield
         finally:
             server.terminate()
-            server.wait(20)
+            server.wait(120)
 
 
 @contextmanager
@@ -86,9 +91,7 @@ def operator(cluster: Cluster, folder: Path, *namespaces: str) -> Iterator[None]
     if not (TOOLS / "operator").exists():
         pytest.skip("prometheus-operator is not built here: tests/support/fetch-kubernetes-tools.sh says why")
     words = (f"-namespaces={','.join(namespaces)}", f"-web.listen-address=127.0.0.1:{_free_port()}")
-    with _running(
-        folder / "operator.log", TOOLS / "operator", *words, KUBECONFIG=cluster.environment["KUBECONFIG"]
-    ):
+    with _running(folder / "operator.log", TOOLS / "operator", *words, KUBECONFIG=str(cluster.kubeconfig)):
         yield
 
 
@@ -98,11 +101,10 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed here")
     kubeconfig = folder / "kubeconfig"
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     if context := os.environ.get("CONTEXT"):
         command = ["kubectl", "config", "view", "--minify", "--flatten", "--context", context]
         kubeconfig.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        yield Cluster(environment)
+        yield Cluster(kubeconfig)
         return
     missing = [name for name in ("etcd", "kube-apiserver") if not (TOOLS / name).exists()]
     if missing:
@@ -111,10 +113,13 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         )
     with ExitStack() as servers:
         _control_plane(servers, folder, kubeconfig)
-        found = Cluster(environment)
+        found = Cluster(kubeconfig)
         eventually(
             lambda: (
-                0 == subprocess.run(["kubectl", "version"], capture_output=True, env=environment).returncode
+                0
+                == subprocess.run(
+                    ["kubectl", "version"], capture_output=True, env=found.environment
+                ).returncode
             ),
             lambda: (folder / "kube-apiserver.log").read_text()[-2000:],
             120,

@@ -216,7 +216,7 @@ def _injection(cluster: Cluster) -> list[str]:
     return [f"--api-versions={version}/{kind}" for version, kind in versions]
 
 
-@examples(25, thorough=300)
+@examples(15, thorough=300)
 @given(values=chart_values())
 def test_the_server_accepts_what_any_values_render(
     applied: Cluster, tmp_path: Path, values: dict[str, Any]

@@ -61,7 +61,7 @@ def chart_values(draw: st.DrawFn) -> dict[str, Any]:
             monitoringNamespace=_NAMESPACES,
             prometheusUrl=_URLS,
             alertmanagerUrl=_URLS,
-            imagePullSecrets=st.lists(st.fixed_dictionaries({"name": _NAMES}), max_size=2),
+            imagePullSecrets=st.lists(st.fixed_dictionaries({"name": _NAMES}), max_size=2, unique_by=str),
             bridge=_part(
                 enabled=st.booleans(),
                 image=_IMAGES,
