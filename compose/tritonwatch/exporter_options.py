@@ -36,7 +36,7 @@ TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file", *CERTIFICAT
 
 
 class Form(NamedTuple):
-    """How the value of an option is written; a `repeated` one can be given several times, a `switch` has none."""
+    """Form of an option's value; a `repeated` option can be given several times, a `switch` has no value."""
 
     metavar: str
     repeated: bool = False

@@ -23,7 +23,7 @@ BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model: its versions, backend, and whether it caches or runs on GPUs."""
+    """Facts about a model: its versions, its backend, and whether it caches or runs on GPUs."""
 
     name: str
     versions: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class Scope:
         return f"increase({self(metric, *more)}[{RATE}])"
 
     def events(self, metric: Metric | str, *by: str) -> str:
-        """How often something happened within Grafana's own window, where it did, kept apart by some labels."""
+        """Number of events within Grafana's own window by some labels, without zeros."""
         return f"{total(self.increase(metric), *by)} > 0"
 
 

@@ -50,7 +50,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a series of a graph differs from the others, found by its name or by how its name begins.
+    """Style of a series that is chosen by its name or the beginning of its name.
 
     A `limit` is dashed and named where the pointer is, not in a legend that shows three lines. A `reference` is
     thin, behind what is measured.
@@ -78,7 +78,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How values of a panel read: unit, limits, thresholds, words for values, text for no value."""
+    """Display of a panel's values: unit, limits, thresholds, words for values, text for no value."""
 
     unit: str = "short"
     decimals: int | None = None
@@ -118,7 +118,7 @@ class Panel:
 
     @property
     def description(self) -> str:
-        """What it answers, and each metric with its meaning."""
+        """The panel's purpose, and each metric with its meaning."""
         shown = metrics_of(query.expr for query in self.asked) if self.reads is None else self.reads
         return about(self.lead, *((shown,) if isinstance(shown, str | Metric) else shown))
 
@@ -178,7 +178,7 @@ class StateTimeline(Figure):
 
 @dataclass(frozen=True, slots=True)
 class Heatmap(Figure):
-    """How a distribution moves, from the buckets of one histogram: time across, buckets up, colour for how many."""
+    """A distribution over time, from the buckets of one histogram: buckets up, colour for the count."""
 
 
 @dataclass(frozen=True, slots=True)

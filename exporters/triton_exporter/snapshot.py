@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ModelVersion(NamedTuple):
-    """Which model, which version; the version is empty where Triton names none."""
+    """A model and its version, which is empty where Triton names none."""
 
     model: str
     version: str
@@ -34,7 +34,7 @@ class InstanceGroup:
 
     @property
     def instances(self) -> int:
-        """How many instances run: `count` per GPU for KIND_GPU, else `count`."""
+        """Number of instances: `count` per GPU for KIND_GPU, else `count`."""
         return self.count * (max(1, len(self.gpus)) if self.kind == "KIND_GPU" else 1)
 
 

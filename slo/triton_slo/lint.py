@@ -27,7 +27,7 @@ _YEAR = 365 * DAY
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known about the place the rules will run in; None is unknown, and then not judged."""
+    """Facts about the Prometheus that will run the rules; None is unknown, and is not checked."""
 
     scrape_seconds: float = 15.0
     retention_seconds: float | None = None

@@ -35,7 +35,7 @@ class PrometheusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach Prometheus and who we are there.
+    """Address, credentials and limits for requests to Prometheus.
 
     Secrets arrive as values, read from files or the environment by the command line; they are never shown.
     `ca_file` is trusted instead of the system's roots; `cert_file` and `key_file` are ours.

@@ -33,7 +33,7 @@ _MOST_COMMENT = 200
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What one model's requests took so far, in seconds; None was not measured."""
+    """Times that one model's requests took so far, in seconds; None was not measured."""
 
     requests: float = 0.0
     mean: float | None = None
@@ -71,7 +71,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSource:
-    """Where the measurements came from, in words for the comments."""
+    """The source of the measurements, in words for the comments."""
 
     triton_version: str = ""
     latencies: str = "no measurements"

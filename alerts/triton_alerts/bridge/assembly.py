@@ -80,7 +80,7 @@ def claimed(data: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What chores and senders share."""
+    """Parts that chores and senders share."""
 
     args: argparse.Namespace
     clock: Callable[[], float]

@@ -97,7 +97,7 @@ def _secret(option: str, path: Path) -> list[Problem]:
 
 
 def _unlike(option: str, text: str) -> tuple[str, str] | None:
-    """Why the text cannot be this secret, and what to do; else only the first page would show the mistake."""
+    """The reason why the text cannot be this secret, and the fix; else only the first page shows the mistake."""
     if not text:
         return "is empty", _ALONE
     # A password may have any letter; a token is sent in a header as it is.

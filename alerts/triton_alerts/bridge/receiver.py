@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """What answers the bridge's requests. `token` returns the bearer token that Alertmanager must send, if any."""
+    """Handler of the bridge's requests. `token` returns the bearer token that Alertmanager must send, if any."""
 
     store: Store
     instruments: Instruments

@@ -184,7 +184,7 @@ def short_window(rule: AlertingRule, scrape_interval_seconds: float) -> Iterator
 
 
 def labels_and_annotations(rule: AlertingRule, _: float) -> Iterator[str]:
-    """What every alert must carry to be routed and understood."""
+    """Labels and annotations that every alert needs to be routed and understood."""
     labels, annotations = (dict(rule.rule.get(key) or {}) for key in ("labels", "annotations"))
     if labels.get(names.SEVERITY) not in names.SEVERITIES:
         yield f"label severity is none of {', '.join(names.SEVERITIES)}"
@@ -239,7 +239,7 @@ def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
-    """What is divided by 0 is NaN or infinity, and one of them spoils a whole sum or average."""
+    """A division by 0 gives NaN or infinity, and one of them spoils a whole sum or average."""
     for whole in rule.nodes:
         if not isinstance(whole, AggregateExpr):
             continue

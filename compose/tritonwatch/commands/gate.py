@@ -142,7 +142,7 @@ def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterat
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is queried once for all judgements."""
+    """Results of the queries that are sent once for all judgements."""
 
     rows: list[GroupStatus]
     ages: gate_queries.Ages

@@ -11,7 +11,7 @@ import requests
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """How one model is called: `clients` callers, each pausing between its requests."""
+    """Traffic of one model: `clients` callers, each pausing between its requests."""
 
     model: str
     version: str

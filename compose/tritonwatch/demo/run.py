@@ -31,7 +31,7 @@ class PartEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """What the user asked for."""
+    """Options of the demo."""
 
     directory: Path
     port_base: int

@@ -27,7 +27,7 @@ POLL_SECONDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where everything listens on 127.0.0.1, counted up from one number."""
+    """Ports of the demo's servers on 127.0.0.1, counted up from the first."""
 
     base: int
 

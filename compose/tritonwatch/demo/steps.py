@@ -88,7 +88,7 @@ AFTER_REPAIR: Sequence[Step] = (
 
 @dataclass
 class Progress:
-    """Which steps have happened, and when (seconds since the start)."""
+    """The steps that have happened, each with its time (seconds since the start)."""
 
     done: dict[str, float] = field(default_factory=dict)
 

@@ -30,7 +30,7 @@ class CannotStartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TritonPorts:
-    """Where the server listens."""
+    """Ports of the server."""
 
     http: int
     grpc: int

@@ -20,7 +20,7 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BridgeAddress:
-    """Where a bridge listens, and the CA that is trusted instead of the system's.
+    """Address of a bridge, and the CA that is trusted instead of the system's.
 
     `token` returns the bearer token, or raises CommandError; each time, so that it can be replaced.
     """

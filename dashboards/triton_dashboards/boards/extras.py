@@ -23,7 +23,7 @@ from triton_slo.alert_settings.signals import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:
-    """Where an ensemble's time goes: the mean latency and the failures of each of its steps."""
+    """The steps of an ensemble: mean latency and failures of each."""
     everything = Raw(seen.servers)
     steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
@@ -47,7 +47,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
 
 
 def vllm(seen: View) -> tuple[Panel, ...]:
-    """What a user of a vLLM model feels: first token, token by token, whole answers, throughput."""
+    """Times of a vLLM model, to the first token, between tokens and to the end, and throughput."""
     none = "No vLLM series"
 
     def shown(metric: Metric) -> list[Query]:
@@ -82,7 +82,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
 
 
 def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
-    """Whether a TensorRT-LLM engine is full: requests by state, KV cache, the in-flight batcher."""
+    """The load of a TensorRT-LLM engine: requests by state, KV cache, the in-flight batcher."""
     kv_cache = seen.signal(signals.KV_CACHE)
     none = "No TensorRT-LLM series"
     iterations = seen.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
@@ -129,7 +129,7 @@ _BATCHER = "inflight_batcher_specific_metric"
 
 
 def cache(seen: View) -> tuple[Panel, ...]:
-    """What the response cache saves."""
+    """Hits and savings of the response cache."""
     hits, misses = seen.raw.rate(triton.CACHE_HITS_PER_MODEL), seen.raw.rate(triton.CACHE_MISSES_PER_MODEL)
     return (
         TimeSeries(
@@ -142,7 +142,7 @@ def cache(seen: View) -> tuple[Panel, ...]:
 
 
 def gpu_share(seen: View) -> tuple[Panel, ...]:
-    """What this model takes of its GPUs, estimates named as such."""
+    """The model's share of its GPUs; estimates are named as such."""
     by = ("instance", "gpu_uuid")
     legend = "{{instance}} {{gpu_uuid}}"
     return (

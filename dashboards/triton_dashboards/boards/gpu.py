@@ -63,7 +63,7 @@ class _Gpus:
         return f"sum {_BY_GPU} ({self.chosen(metric)})"
 
     def caused(self, recorded: str, each: Callable[[Scope], str]) -> str:
-        """What models cause on all GPUs as it is recorded, or `each` of what they cause on the chosen ones."""
+        """The models' part of all GPUs as it is recorded, or the sum of `each` over the chosen ones."""
         return summed(self.chosen, recorded, each, "instance", "gpu_uuid")
 
     def memory_share(self) -> str:
@@ -214,7 +214,7 @@ def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display,
 
 
 def _load(gpus: _Gpus) -> tuple[Panel, ...]:
-    """What every source of GPU series has, Triton's own but for the temperature."""
+    """Series that every source of GPU series has; Triton's own lack the temperature."""
     share = reading.SHARE.when_empty(_NO_GPU)
     watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(reading.DASHED_LIMIT,))
     return (

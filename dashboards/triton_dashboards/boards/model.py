@@ -55,7 +55,7 @@ def dashboard(options: Options) -> Dashboard:
 
 
 def marks(seen: View) -> tuple[Annotation, ...]:
-    """What happened to the model, and alerts of it and of its servers."""
+    """Events of the model, and alerts of it and of its servers."""
     # Not a regular expression: Grafana does not escape a variable with one value.
     [objectives] = seen.objectives.matchers
     here = shared.OF_SERVER

@@ -233,7 +233,7 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
 
 
 def _fed(within: Scope, sources: str) -> str:
-    """How many model versions have their latency histogram fed by these sources."""
+    """Number of model versions whose latency histogram these sources feed."""
     fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{sources}"')
     return f"count by (instance) ({fed} == 1)"
 

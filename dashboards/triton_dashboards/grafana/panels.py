@@ -269,7 +269,7 @@ def _target(query: Query, index: int, form: str = "") -> library.Target:
 
 
 def _threshold(threshold: Threshold) -> Json:
-    """As the schema has it: the base is null, not the text "null" of grafanalib."""
+    """A threshold as Grafana's schema has it: the base is null, not the text "null" of grafanalib."""
     return {"color": threshold.color, "value": threshold.value}
 
 
@@ -322,7 +322,7 @@ def _limits(display: Display) -> Json:
 
 
 def _soft_maximum(display: Display) -> float | None:
-    """Where an axis ends at least: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
+    """The least end of an axis: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
     if display.maximum is not None:
         return None
     if display.unit == "percentunit":

@@ -42,7 +42,7 @@ def budget(headers: Mapping[str, str], default_seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """What one scrape asked for: the format, and which names (none: all)."""
+    """The parameters of one scrape: the format, and the names that it selects (none: all)."""
 
     openmetrics: bool
     names: frozenset[str]

@@ -17,7 +17,7 @@ _STALE_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What is known of GPUs at one moment.
+    """Facts about the GPUs at one moment.
 
     `details` says of each source that was asked why it failed, or its dialect; `ages` are seconds by GPU;
     `devices` and `wanted` sources are what the operator named.

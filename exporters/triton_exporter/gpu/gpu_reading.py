@@ -79,7 +79,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What one source reported at Unix time `at`.
+    """The report of one source at Unix time `at`.
 
     `pods` names the pods that use a GPU, where the source reports them; `dialect` is the version of its names.
     """

@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long one request may take in all, and how much it may bring."""
+    """Limits of one request: its whole duration, and the size of its response."""
 
     timeout_seconds: float = 5.0
     max_body_bytes: int = 64 * 1024 * 1024

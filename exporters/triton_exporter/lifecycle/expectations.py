@@ -64,7 +64,7 @@ class ExpectedFile:
 
     @property
     def problem(self) -> str:
-        """Why the file is not in force, or empty."""
+        """The reason why the file is not in force, or empty."""
         return self._problem
 
     def poll(self, now: float) -> None:

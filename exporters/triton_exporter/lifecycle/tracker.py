@@ -50,7 +50,7 @@ class Record:
 
     @property
     def first_load(self) -> bool:
-        """Whether it is on its way to serve for the first time."""
+        """Whether the version is being loaded for the first time."""
         return self.fresh and self.claim.state == "loading"
 
 

@@ -86,7 +86,7 @@ class AlertThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What `alert` compares with `threshold`."""
+    """A series that `alert` compares with `threshold`."""
 
     alert: str
     threshold: AlertThreshold

@@ -17,7 +17,7 @@ Severity = Literal["critical", "warning", "info", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tunable:
-    """What alerts.yaml can change of an alert."""
+    """The properties of an alert that alerts.yaml can change."""
 
     name: str
     severity: Severity

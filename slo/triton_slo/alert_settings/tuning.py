@@ -19,7 +19,7 @@ def _time(value: Any) -> str:
 
 
 class Setting(Value):
-    """What may be changed; None keeps what the alert has."""
+    """Settings of an alert; None keeps the alert's own value."""
 
     enabled: bool | None = None
     threshold: float | None = None
@@ -28,7 +28,7 @@ class Setting(Value):
     severity: Literal["critical", "warning", "info"] | None = None
 
     def over(self, general: Setting) -> Setting:
-        """This setting, and the general one where this one is silent."""
+        """Return this setting, completed by the general one."""
         return general.model_copy(
             update=self.model_dump(include=set(Setting.model_fields), exclude_none=True)
         )

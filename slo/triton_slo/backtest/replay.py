@@ -167,7 +167,7 @@ class _Chunk:
         self.shape = history.bad[rows].shape
 
     def firing(self, alert: PolicyAlert) -> Flags:
-        """When the alert fires, step by step."""
+        """Return for each step whether the alert fires."""
         if alert.missing:
             # A model that has never been there is not missing yet.
             true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)

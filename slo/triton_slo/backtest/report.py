@@ -19,7 +19,7 @@ Policies = Mapping[str, Callable[["ReplayedObjective"], Policy]]
 
 @dataclass(frozen=True, slots=True)
 class ReplayedObjective:
-    """What a replay needs to know of an objective; the target may differ by model.
+    """The part of an objective that a replay needs; the target may differ by model.
 
     `period_seconds` is the nominal length; what the budget is a share of may differ from moment to moment.
     """
@@ -38,7 +38,7 @@ class ReplayedObjective:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOutcome:
-    """What one policy would have raised, oldest first, and its score if there were labelled incidents."""
+    """Alerts that one policy would have raised, oldest first, and its score if there were labelled incidents."""
 
     policy: str
     episodes: tuple[Episode, ...]

@@ -184,7 +184,7 @@ class _Fact:
 
 
 def _lasting(plan: Plan) -> _Fact:
-    """When the rest of the budget is gone: `remaining * period / burn`."""
+    """The time until the budget is spent: `remaining * period / burn`."""
     period = number(plan.period_seconds)
     if plan.objective.calendar:
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
@@ -197,7 +197,7 @@ def _lasting(plan: Plan) -> _Fact:
 
 
 def _short_history(plan: Plan) -> _Fact:
-    """How long it has been recorded, where that is less than the period: windows and budget hold little more."""
+    """The recorded time where it is less than the period: windows and budget contain little more."""
     began = f"{names.SLI_EVENTS_SINCE}{{{_group_format(plan)}}}"
     if plan.objective.calendar:
         began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
@@ -210,7 +210,7 @@ def _short_history(plan: Plan) -> _Fact:
 
 
 def _reset(plan: Plan) -> Iterator[_Fact]:
-    """When a calendar's budget resets, which may come before it is gone."""
+    """The time until a calendar's budget resets, which may come before it is spent."""
     if plan.objective.calendar:
         query = f'label_replace({names.PERIOD_END}{plan.own} - time(), "{names.EDGE}", "end", "", "")'
         yield _Fact(query, names.EDGE, " It resets in {{ .Value | humanizeDuration }}.")
@@ -230,7 +230,7 @@ def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
 
 
 def _caveats(plan: Plan) -> Iterator[_Fact]:
-    """What the source of the group's numbers cannot see; nothing where it sees everything."""
+    """Events that the source of the group's numbers cannot see; empty where it sees all."""
     possible = plan.measure(plan.variants[-1]).possible_sources & CAVEATS.keys()
     if not possible:
         return

@@ -63,7 +63,7 @@ def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
 
 
 def _spent(plan: Plan, ticket: Tunable) -> str:
-    """What is left of a budget that was spent in the last day, in which no burn alert of the group fired."""
+    """The rest of a budget that was spent in the last day, in which no burn alert of the group fired."""
     fired = plan.own.equal("alertname", plan.objective.burn_alert).equal("alertstate", "firing")
     lines = [
         f"{_left(plan, models=ticket.models)} < 0",

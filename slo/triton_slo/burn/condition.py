@@ -67,7 +67,7 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class BurnBeyondError:
-    """What is left of the larger of two burns if the estimate is wrong by its stated error.
+    """The larger of two burn rates, less the stated error of the estimate.
 
     Only where an error was stated in the window `stated`.
     """

@@ -30,7 +30,7 @@ class ConvertedIndicator:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """How long a time slice is, and what share of it must be good; None counts the share itself."""
+    """Length of a time slice, and the share of it that must be good; None counts the share itself."""
 
     window: str
     target: float | None

@@ -127,7 +127,7 @@ class HistogramOrSlices(TimedIndicator):
         )
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Those of the exporter's histogram."""
+        """Buckets of the exporter's histogram."""
         return (
             ("", 1.0) if self.source == "slices" else (by_bucket(scope).present(self.histogram.bucket), 1.0)
         )

@@ -54,7 +54,7 @@ class FirstResponse(TimedIndicator):
         return Measure(presence, events, ((presence, "histogram"),), mistakes)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Those of Triton's or of vLLM's histogram."""
+        """Buckets of Triton's or of vLLM's histogram."""
         histogram, second = self.edge(1.0)
         return by_bucket(scope).present(histogram.bucket), 1 / second
 

@@ -18,7 +18,7 @@ Finding = tuple[str, str, str]
 
 
 class Indicator(Value):
-    """What is measured; each method is one kind's answer to a question asked of all."""
+    """A kind of indicator: its events, causes, words and limits, as methods that every kind has."""
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
@@ -48,13 +48,13 @@ class Indicator(Value):
 
     @classmethod
     def step_for(cls, cause: str) -> str:
-        """What to do first about a cause."""
+        """Return the first step for a cause."""
         steps = (step for pattern, step in cls.steps_by_cause.items() if re.search(pattern, cause))
         return next(steps, cls.first_step)
 
     @classmethod
     def step_for_words(cls, words: str) -> str:
-        """What to do first about a cause whose name is known in words only."""
+        """Return the first step for a cause whose name is known in words only."""
         causes = (f"{kind}{words.replace(' ', '_')}" for kind in ("", "state:", "failure:"))
         return next(
             (step for cause in causes if (step := cls.step_for(cause)) != cls.first_step), cls.first_step
@@ -62,7 +62,7 @@ class Indicator(Value):
 
     @classmethod
     def all_steps(cls) -> str:
-        """What to do first while no cause is known, with what follows for each cause."""
+        """Return the first step while no cause is known, with the steps for each cause."""
         cases = (
             f"If {pattern.strip('^$').removeprefix('failure:')}: {step}"
             for pattern, step in cls.steps_by_cause.items()

@@ -70,7 +70,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
             yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Those of the source: the exporter or a gateway."""
+        """Buckets of the source: the exporter or a gateway."""
         if self.gateway is None:
             return super().buckets(scope)
         requests = self.at_gateway(by_bucket(scope)).succeeded
@@ -113,7 +113,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
-        """Where time went; shares need not add up to one, because a GPU is held back while a request computes."""
+        """Shares of the time by cause; they may add up to more than one: a GPU is throttled while it computes."""
         for cause, metric in _TIMES:
             yield cause, share_of_time(metric, selector, window)
         yield "gpu_throttled", _throttled(selector, window)

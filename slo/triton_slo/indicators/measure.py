@@ -35,7 +35,7 @@ class Events:
 
 
 class EventQuery(ABC):
-    """Where events come from."""
+    """PromQL of the events of one source."""
 
     may_begin_late: bool = False
     """Whether a window can lack events that shorter ones have: of a series that began after the window."""
@@ -169,7 +169,7 @@ class SumQuery(CounterQuery):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which source series a measure reads, how it groups them, and how long a time slice is (PromQL)."""
+    """The source series of a measure, the labels of its groups, and the length of a time slice (PromQL)."""
 
     matchers: Matchers
     group_by: tuple[str, ...]
@@ -239,7 +239,7 @@ class UnknownReason:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How an indicator is measured for one part of the models; `mistakes` are settings that prevent it."""
+    """Expressions that measure an indicator for one part of the models; `mistakes` are settings that prevent it."""
 
     presence: str
     events: EventQuery

@@ -25,7 +25,7 @@ SEES_FAILURES = frozenset({PROBER, CLIENTS})
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """Why a number may look better than the truth: a word beside the state, what is missed, what settles it."""
+    """A reason why a number may be too good: its word in `status`, the events missed, and the remedy."""
 
     word: str
     meaning: str

@@ -203,7 +203,7 @@ WORKBOOK_TIERS: tuple[Tier, ...] = (
 
 
 class Alerting(Value):
-    """How an objective alerts; `alerting: off` is short for `enabled: false`.
+    """Alert settings of an objective; `alerting: off` is short for `enabled: false`.
 
     `min_failures` events must have failed within a tier's long window, and the error ratio must exceed the
     budget with `confidence` (one-sided score test), so that one failure at night pages nobody. `name`, `labels` and
@@ -231,7 +231,7 @@ class Alerting(Value):
 
 
 class Unknown(Value):
-    """What to do when a group that should have data has none: alert, count it as failed too, or neither."""
+    """The reaction to a group without data: alert, alert and count it as failed, or neither."""
 
     policy: Literal["alert", "bad", "ignore"] = "alert"
     severity: Severity = "critical"

@@ -44,7 +44,7 @@ RESET = "5m"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What must fire, and nothing else, at a moment (seconds from the start)."""
+    """The alerts that must fire, and no others, at a moment (seconds from the start)."""
 
     at: float
     firing: frozenset[Identity]

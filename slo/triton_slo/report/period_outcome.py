@@ -113,7 +113,7 @@ class ObjectiveOutcome:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not recorded, and what did not count."""
+        """Notes about time that was not recorded or did not count."""
         if self.recorded is None:
             return (NOT_RECORDED,)
         return tuple(_notes(self.recorded))
@@ -135,7 +135,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class PeriodReport:
-    """What is known of a period; `at` is when it was made, and None of incidents is: not asked."""
+    """The report of a period, made at `at`; `incidents` is None where no bridge was asked."""
 
     reported: ReportedPeriod
     timezone: str

@@ -59,7 +59,7 @@ class RecordedGroup:
 
 @dataclass(frozen=True, slots=True)
 class RecordedObjective:
-    """What was recorded of an objective; `period` ends now where it has not ended yet.
+    """The record of an objective over a period, which ends now where it has not ended yet.
 
     `pauses` are the times in which its rules recorded nothing, `excluded` seconds that did not count, by reason.
     """

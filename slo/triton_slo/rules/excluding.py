@@ -63,7 +63,7 @@ def _excluded(plan: Plan) -> str:
 
 
 def lag_seconds(plan: Plan) -> float:
-    """How long after its end time stays excluded: what the longest window reads that is not made of others."""
+    """Seconds by which an exclusion is prolonged: the longest window that is read from counters."""
     longest = max(span.seconds for span in plan.spans.values() if span.raw) + plan.clock.scrape_seconds
     events = plan.measure(plan.variants[-1]).events
     return events.reach_seconds(longest, plan.clock.real(SLICE))

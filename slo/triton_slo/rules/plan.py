@@ -38,7 +38,7 @@ class Plan:
 
     @cached_property
     def clock(self) -> Clock:
-        """How nominal windows become real ones."""
+        """The clock that converts nominal windows to real ones."""
         return Clock(self.options.time_scale, self.options.scrape_interval_seconds)
 
     @cached_property

@@ -40,7 +40,7 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def unless_retired(plan: Plan) -> str:
-    """What follows an expression so that it leaves out retired groups; empty where groups are not of models."""
+    """PromQL that removes retired groups from the expression before it; empty where groups are not of models."""
     if "model" not in plan.objective.group_by:
         return ""
     return f"unless {on(plan.objective.group_by)} ({retired(plan)})"

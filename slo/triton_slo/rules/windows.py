@@ -47,7 +47,7 @@ class RecordedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How nominal time becomes real time: a scale, and a minimum of 4 scrapes."""
+    """Conversion of nominal to real time: a scale, and a minimum of 4 scrapes."""
 
     scale: float = 1.0
     scrape_seconds: float = 15.0

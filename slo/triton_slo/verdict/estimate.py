@@ -78,7 +78,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
 
 
 def no_page_because(row: GroupStatus) -> str:
-    """Why a group that burns pages nobody, and what would settle it; empty where no error prevents a page."""
+    """The reason why a burning group pages nobody, and the remedy; empty where no error prevents a page."""
     if not row.within_error or not burns(row.burn_now):
         return ""
     error = "" if row.estimate_error is None else f" ({either_way(row.estimate_error)})"

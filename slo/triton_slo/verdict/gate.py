@@ -58,7 +58,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What a gate asks for: how old data may be, more budget left than `minimum_budget` (0 to 1).
+    """Limits of a gate: the age of data, and the budget that must be left (`minimum_budget`, 0 to 1).
 
     `trusted` are sources with a caveat that promote all the same.
     """
@@ -306,7 +306,7 @@ def _excluded(row: GroupStatus) -> str:
 
 
 def _settings(row: GroupStatus) -> str:
-    """What to change where a setting leaves the group without data."""
+    """The change that helps where a setting leaves the group without data."""
     mistakes = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
     return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in mistakes)
 

@@ -35,7 +35,7 @@ Timeline = dict[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to a version (empty: any) on a server, at a Unix time."""
+    """A change of a version (empty: any) on a server, at a Unix time."""
 
     at: float
     version: str

@@ -99,7 +99,7 @@ def _short_history(prometheus: Prometheus, where: str, objective: str, days: flo
 
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:
-    """What to do first about the largest cause; a GPU held back is none of them: it overlaps."""
+    """The first step for the largest cause, without that of a throttled GPU, which overlaps with the others."""
     causes = (sample.labels.get(names.CAUSE, "") for sample in shares)
     largest = next((cause for cause in causes if cause != "gpu_throttled"), "")
     return _indicator(member).step_for(largest)

@@ -34,7 +34,7 @@ def query(member: Member) -> str:
 
 
 def worded(ready: dict[str, bool]) -> str:
-    """Those in trouble by name; all by name when none is."""
+    """List the servers that are not ready, or all servers where all are ready."""
     bad = sorted(name for name, good in ready.items() if not good)
     if not bad:
         return f"ready on {_all(len(ready))}: {_names(sorted(ready))}"

@@ -66,7 +66,7 @@ def _id(named: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a press led to: the line for the person who pressed, and how the incident changes with which event."""
+    """The result of a press: the line for the person who pressed, and the change and event of the incident."""
 
     line: str
     event: Event | None = None

@@ -62,7 +62,7 @@ class Escalator:
 
 @dataclass(frozen=True, slots=True)
 class AlertmanagerState:
-    """What an Alertmanager answered: starts of what fires, ends of silences; `settled`: it was sent everything."""
+    """An Alertmanager's alerts (by start) and silences (by end); `settled`: Prometheus has sent it every alert."""
 
     firing: Mapping[str, float]
     silences: Mapping[str, float]

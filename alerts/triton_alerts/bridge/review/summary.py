@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a week was like."""
+    """The summary of a week."""
 
     title: str
     parts: tuple[Part, ...]

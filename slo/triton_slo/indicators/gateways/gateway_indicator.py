@@ -55,7 +55,7 @@ Codes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class GatewayRequests:
-    """What an objective reads of a gateway, by the groups of a scope; `kind` are matchers of some of it."""
+    """Series of a gateway that an objective reads, by the groups of a scope; `kind` are more matchers."""
 
     gateway: Gateway
     model_from: ModelFrom
@@ -71,14 +71,14 @@ class GatewayRequests:
 
     @property
     def answered(self) -> GatewayRequests:
-        """Those that the client did not give up."""
+        """Requests that the client did not give up."""
         return self._also(
             *(f"{label}!~{quote(given_up)}" for label, given_up in self.gateway.statuses(GIVEN_UP))
         )
 
     @property
     def succeeded(self) -> GatewayRequests:
-        """Those in the histogram that succeeded; all, where it has no status."""
+        """Requests in the histogram that succeeded; all, where it has no status."""
         variants = []
         for label, good in self.gateway.statuses(SUCCESSES):
             if label in self.gateway.durations.labels:
