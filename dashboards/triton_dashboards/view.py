@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from triton_dashboards import reading
+from triton_dashboards import displays
 from triton_dashboards.query import Scope, literal, scope
 from triton_dashboards.traffic import Raw
 from triton_dashboards.values import (
@@ -82,7 +82,7 @@ def limited(display: Display, limit: float | None) -> Display:
 def lined(display: Display, limit: float | None) -> Display:
     """Return the same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
     if limit is None:
-        return replace(display, styles=(*display.styles, reading.DASHED_LIMIT))
+        return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
     return limited(display, limit)
 
 

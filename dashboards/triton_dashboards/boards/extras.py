@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from triton_dashboards import reading
+from triton_dashboards import displays
 from triton_dashboards.about import fires
 from triton_dashboards.query import quantile, ratio, total
 from triton_dashboards.traffic import UNCOUNTED, Raw
@@ -32,7 +32,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
             "Latency of the steps",
             "Mean time of each step's requests; a step that others use too counts their requests as well.",
             {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
-            reading.MICROSECONDS.when_empty("No ensemble"),
+            displays.MICROSECONDS.when_empty("No ensemble"),
             reads=(models.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
             stacked=True,
         ),
@@ -40,7 +40,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
             "Failures of the steps",
             f"Share of each step's requests that failed: blame the step, not the ensemble. {UNCOUNTED}",
             {"{{model}}": f"{everything.failed('model')} {member}"},
-            reading.FAILED_BY.when_empty("No ensemble"),
+            displays.FAILED_BY.when_empty("No ensemble"),
             reads=triton.REQUEST_FAILURE,
         ),
     )
@@ -55,7 +55,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
         signal = seen.signal(signal)
-        display = reading.warned(reading.SECONDS.when_empty(none), signal)
+        display = displays.warned(displays.SECONDS.when_empty(none), signal)
         described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
         return TimeSeries(title, described, shown(signal.metric), display, limit_line=True)
 
@@ -66,7 +66,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
             "Whole requests",
             "How long whole answers take.",
             shown(llm.VLLM_E2E_LATENCY),
-            reading.SECONDS.when_empty(none),
+            displays.SECONDS.when_empty(none),
         ),
         TimeSeries(
             "Tokens",
@@ -95,7 +95,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             "Requests in the engine",
             "Active against the most the engine takes; waiting ones found it full.",
             {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
-            reading.COUNT.when_empty(none),
+            displays.COUNT.when_empty(none),
             legend="right",
             calcs=("lastNotNull",),
         ),
@@ -103,7 +103,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             "KV cache used",
             "Share of the KV cache in use; at 1 new requests wait. While requests wait, " + fires(kv_cache),
             {"{{instance}}": kv_cache.expr(blocks)},
-            reading.warned(reading.SHARE.when_empty(none), kv_cache),
+            displays.warned(displays.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
         TimeSeries(
@@ -114,7 +114,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
                     seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
                 )
             },
-            reading.COUNT.when_empty(none),
+            displays.COUNT.when_empty(none),
         ),
         TimeSeries(
             "Engine iterations a second",
@@ -136,7 +136,7 @@ def cache(seen: View) -> tuple[Panel, ...]:
             "Cache hits",
             "Share of requests answered from the cache.",
             {"hits": ratio(hits, f"({hits} + {misses})")},
-            reading.SHARE.when_empty("No response cache"),
+            displays.SHARE.when_empty("No response cache"),
         ),
     )
 
@@ -156,7 +156,7 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
             "Utilisation caused (estimate)",
             "Part of each GPU's utilisation that this model caused.",
             {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
-            reading.SHARE.when_empty("No GPU known"),
+            displays.SHARE.when_empty("No GPU known"),
         ),
     )
 
@@ -185,7 +185,7 @@ def summaries(seen: View) -> tuple[Panel, ...]:
             title,
             "The worst server's quantiles; Triton's cannot be added up over servers.",
             {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},
-            reading.MICROSECONDS.when_empty("Needs summary_latencies"),
+            displays.MICROSECONDS.when_empty("Needs summary_latencies"),
         )
 
     return (panel("Request time", triton.REQUEST_SUMMARY_US), panel("Queue time", triton.QUEUE_SUMMARY_US))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
 from triton_dashboards.recording import window
 from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, Recorded
@@ -105,32 +105,32 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
             [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})", instant=True)],
-            replace(reading.BUDGET, links=to_objectives),
+            replace(displays.BUDGET, links=to_objectives),
             sparkline=False,
         ),
         Stat(
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             fleet.model("requests"),
-            replace(reading.REQUESTS, links=to_servers),
+            replace(displays.REQUESTS, links=to_servers),
         ),
         Stat(
             "Failed",
             SHARE_FAILED,
             fleet.model.failed(),
-            replace(reading.FAILED, links=to_objectives),
+            replace(displays.FAILED, links=to_objectives),
         ),
         Stat(
             "Waiting requests",
             "Requests in the queues of all models.",
             fleet.model("pending"),
-            replace(reading.COUNT, no_value="No traffic", links=to_servers),
+            replace(displays.COUNT, no_value="No traffic", links=to_servers),
         ),
         Stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation.",
             fleet.model.queue_share(),
-            replace(reading.queue_share(fleet.tuning), links=to_objectives),
+            replace(displays.queue_share(fleet.tuning), links=to_objectives),
             reads=model_traffic("queue_seconds"),
         ),
     )
@@ -143,13 +143,13 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
             "Servers down",
             "Servers that do not answer, and exporters that Prometheus cannot reach.",
             or_zero(fleet.down(), f"max({fleet.servers('up')})"),
-            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
+            replace(displays.FAULTS, no_value="No exporter", links=to_servers),
         ),
         Stat(
             "Not ready",
             "Model versions, counted on each server, that should serve and do not.",
             or_zero(fleet.not_ready(), fleet.alive()),
-            replace(reading.FAULTS, no_value="No exporter", links=to_servers),
+            replace(displays.FAULTS, no_value="No exporter", links=to_servers),
             reads=state.MODEL_NOT_READY_SINCE,
         ),
         Stat(
@@ -171,19 +171,19 @@ def _models(fleet: _Fleet) -> Panel:
     left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
     budget = or_last(left, fleet.model("requests", "model"))
     shown = (
-        Column("Not ready", fleet.not_ready("model"), reading.calm(reading.FAULTS), colored=True),
-        Column("Budget left", budget, reading.BUDGET_CELL, colored=True),
-        Column("Requests/s", fleet.model("requests", "model"), reading.REQUESTS),
-        Column("Failed", fleet.model.failed("model"), reading.calm(reading.FAILED), colored=True),
-        Column("Mean latency", fleet.model.latency("model"), reading.SECONDS),
+        Column("Not ready", fleet.not_ready("model"), displays.calm(displays.FAULTS), colored=True),
+        Column("Budget left", budget, displays.BUDGET_CELL, colored=True),
+        Column("Requests/s", fleet.model("requests", "model"), displays.REQUESTS),
+        Column("Failed", fleet.model.failed("model"), displays.calm(displays.FAILED), colored=True),
+        Column("Mean latency", fleet.model.latency("model"), displays.SECONDS),
         Column(
             "Time in queue",
             fleet.model.queue_share("model"),
-            reading.calm(reading.queue_share(fleet.tuning)),
+            displays.calm(displays.queue_share(fleet.tuning)),
             colored=True,
         ),
-        Column("Mean batch", fleet.model.batch("model"), reading.BATCH),
-        Column("Pending", fleet.model("pending", "model"), reading.COUNT),
+        Column("Mean batch", fleet.model.batch("model"), displays.BATCH),
+        Column("Pending", fleet.model("pending", "model"), displays.COUNT),
     )
     link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return Table(
@@ -212,14 +212,14 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Traffic by model",
             "The ten busiest models in view.",
             {"{{model}}": worst(fleet.model("requests", "model"))},
-            reading.REQUESTS,
+            displays.REQUESTS,
             every=fleet.every,
         ),
         TimeSeries(
             "Failed by model",
             f"The ten models that failed most, at any time in view. {UNCOUNTED}",
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
-            reading.FAILED_BY.when_empty("No failures"),
+            displays.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
             every=fleet.every,
         ),
@@ -227,7 +227,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Mean latency by model",
             "The ten slowest models in view; mean of successful requests.",
             {"{{model}}": worst(fleet.model.latency("model"))},
-            reading.SECONDS,
+            displays.SECONDS,
             reads=model_traffic("request_seconds"),
             log=True,
             every=fleet.every,
@@ -236,7 +236,7 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
             "Time in queue by model",
             "Share of request time spent waiting, the ten highest in view.",
             {"{{model}}": worst(fleet.model.queue_share("model"))},
-            reading.queue_share(fleet.tuning),
+            displays.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
             every=fleet.every,
         ),
@@ -245,29 +245,29 @@ def _history(fleet: _Fleet) -> tuple[Panel, ...]:
 
 def _servers(fleet: _Fleet) -> Panel:
     shown = (
-        Column("Live", f"min by (instance) ({fleet.servers(state.SERVER_LIVE)})", reading.YES, colored=True),
+        Column("Live", f"min by (instance) ({fleet.servers(state.SERVER_LIVE)})", displays.YES, colored=True),
         Column(
-            "Ready", f"min by (instance) ({fleet.servers(state.SERVER_READY)})", reading.YES, colored=True
+            "Ready", f"min by (instance) ({fleet.servers(state.SERVER_READY)})", displays.YES, colored=True
         ),
         Column(
             "Not ready",
             f"count by (instance) ({fleet.servers(state.MODEL_NOT_READY_SINCE)})",
-            reading.calm(reading.FAULTS),
+            displays.calm(displays.FAULTS),
             colored=True,
         ),
-        Column("Requests/s", fleet.server("requests", "instance"), reading.REQUESTS),
-        Column("Failed", fleet.server.failed("instance"), reading.calm(reading.FAILED)),
-        Column("Mean latency", fleet.server.latency("instance"), reading.SECONDS),
+        Column("Requests/s", fleet.server("requests", "instance"), displays.REQUESTS),
+        Column("Failed", fleet.server.failed("instance"), displays.calm(displays.FAILED)),
+        Column("Mean latency", fleet.server.latency("instance"), displays.SECONDS),
         Column(
             "Time in queue",
             fleet.server.queue_share("instance"),
-            reading.calm(reading.queue_share(fleet.tuning)),
+            displays.calm(displays.queue_share(fleet.tuning)),
         ),
-        Column("Pending", fleet.server("pending", "instance"), reading.COUNT),
+        Column("Pending", fleet.server("pending", "instance"), displays.COUNT),
         Column(
             "Data age",
             f"time() - max by (instance) ({fleet.servers(own.LAST_SUCCESS)})",
-            reading.calm(reading.aged(signals.EXPORTER_AGE.tuned(fleet.tuning), "–")),
+            displays.calm(displays.aged(signals.EXPORTER_AGE.tuned(fleet.tuning), "–")),
             colored=True,
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.about import fires, unit
 from triton_dashboards.query import Scope, or_zero, ratio, scope, summed, total
 from triton_dashboards.recording import window
@@ -103,7 +103,7 @@ def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
 
 
 def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
-    faults = reading.FAULTS.when_empty(_ABSENT)
+    faults = displays.FAULTS.when_empty(_ABSENT)
     slowed = f"count(max {_BY_GPU} ({gpus.chosen(gpu.THROTTLE_REASON, _SLOWED)}) == 1)"
 
     def errors(title: str, about: str, metric: Metric, matcher: str) -> Stat:
@@ -115,7 +115,7 @@ def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
             "GPUs seen",
             "GPUs that the exporters see.",
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
-            reading.COUNT.when_empty(_NO_GPU),
+            displays.COUNT.when_empty(_NO_GPU),
         ),
         errors(
             "Hardware XIDs",
@@ -152,19 +152,19 @@ def _highest_loads(gpus: _Gpus) -> tuple[Panel, ...]:
             "Fullest memory",
             "The highest share of memory in use on one GPU.",
             f"max({gpus.memory_share()})",
-            reading.filled(gpus.memory).when_empty(_ABSENT),
+            displays.filled(gpus.memory).when_empty(_ABSENT),
         ),
         Stat(
             "Busiest",
             "The highest utilisation of one GPU.",
             f"max({gpus.mean(gpu.UTILIZATION)})",
-            replace(reading.SHARE, decimals=0, no_value=_ABSENT),
+            replace(displays.SHARE, decimals=0, no_value=_ABSENT),
         ),
         Stat(
             "Oldest data",
             "Age of the stalest GPU reading. " + fires(age),
             f"max({age.expr(gpus.chosen)})",
-            reading.aged(age, _ABSENT),
+            displays.aged(age, _ABSENT),
         ),
     )
 
@@ -172,12 +172,12 @@ def _highest_loads(gpus: _Gpus) -> tuple[Panel, ...]:
 def _table(gpus: _Gpus) -> Panel:
     slowed = gpus.most(gpu.THROTTLE_REASON, _SLOWED)
     shown = (
-        Column("Busy", gpus.mean(gpu.UTILIZATION), replace(reading.SHARE, decimals=0)),
-        Column("SMs active", gpus.mean(gpu.SM_ACTIVE), replace(reading.SHARE, decimals=0)),
+        Column("Busy", gpus.mean(gpu.UTILIZATION), replace(displays.SHARE, decimals=0)),
+        Column("SMs active", gpus.mean(gpu.SM_ACTIVE), replace(displays.SHARE, decimals=0)),
         Column(
             "Memory used",
             gpus.memory_share(),
-            reading.calm(reading.filled(gpus.memory)),
+            displays.calm(displays.filled(gpus.memory)),
             colored=True,
         ),
         Column("Power", gpus.most(gpu.POWER), Display("watt", 0)),
@@ -186,14 +186,14 @@ def _table(gpus: _Gpus) -> Panel:
         Column(
             "XIDs",
             f"sum {_BY_GPU} ({gpus.chosen(gpu.XID_ERRORS, _HARDWARE)})",
-            reading.calm(reading.FAULTS),
+            displays.calm(displays.FAULTS),
             colored=True,
         ),
         Column(
             "Models",
             f"count {_BY_GPU} (count by ({', '.join(_GPU)}, model, version) "
             f"({gpus.chosen(gpu.MODEL_GPU_INFO)}))",
-            reading.COUNT,
+            displays.COUNT,
         ),
     )
     link = shared.to(shared.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
@@ -215,8 +215,8 @@ def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display,
 
 def _load(gpus: _Gpus) -> tuple[Panel, ...]:
     """Series that every source of GPU series has; Triton's own lack the temperature."""
-    share = reading.SHARE.when_empty(_NO_GPU)
-    watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(reading.DASHED_LIMIT,))
+    share = displays.SHARE.when_empty(_NO_GPU)
+    watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(displays.DASHED_LIMIT,))
     return (
         _lines(
             "Busy",
@@ -229,7 +229,7 @@ def _load(gpus: _Gpus) -> tuple[Panel, ...]:
             "Memory used",
             "Share of memory in use by all processes. " + fires(gpus.memory),
             {_LEGEND: gpus.memory_share()},
-            reading.warned(share, gpus.memory),
+            displays.warned(share, gpus.memory),
             limit_line=True,
         ),
         TimeSeries(
@@ -249,7 +249,7 @@ def _load(gpus: _Gpus) -> tuple[Panel, ...]:
 
 
 def _use(gpus: _Gpus) -> tuple[Panel, ...]:
-    share = reading.SHARE.when_empty(_ABSENT)
+    share = displays.SHARE.when_empty(_ABSENT)
     return (
         _lines(
             "Streaming multiprocessors active",
@@ -285,7 +285,7 @@ def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
             "Throttled",
             "Share of time the clocks were held down, by cause.",
             {"{{cause}}: " + _LEGEND: throttled},
-            reading.SHARE.when_empty(_ABSENT),
+            displays.SHARE.when_empty(_ABSENT),
         ),
         TimeSeries(
             "Energy per inference",
@@ -322,9 +322,9 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
         Column(
             "Utilisation (estimate)",
             f"sum {by} ({gpus.chosen(gpu.MODEL_UTILIZATION)})",
-            replace(reading.SHARE, decimals=0),
+            replace(displays.SHARE, decimals=0),
         ),
-        Column("Memory (estimate)", f"sum {by} ({gpus.chosen(gpu.MODEL_MEMORY)})", reading.BYTES),
+        Column("Memory (estimate)", f"sum {by} ({gpus.chosen(gpu.MODEL_MEMORY)})", displays.BYTES),
         Column(
             "Mapped", f"max {by} ({gpus.chosen(gpu.MODEL_GPU_INFO)})", Display(words={1: ("yes", "text")})
         ),

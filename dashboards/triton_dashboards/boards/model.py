@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
 from triton_dashboards.query import Scope, or_zero, ratio, total
@@ -90,14 +90,14 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Not ready",
             "Versions that should serve and do not, counted on each server.",
             or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
-            reading.FAULTS.when_empty("No exporter"),
+            displays.FAULTS.when_empty("No exporter"),
             reads=state.MODEL_NOT_READY_SINCE,
         ),
         Stat(
             "Budget left",
             "The smallest error budget left of this model's objectives.",
             f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
-            replace(reading.BUDGET, links=(_to_objectives(seen),)),
+            replace(displays.BUDGET, links=(_to_objectives(seen),)),
         ),
         Stat(
             "Estimate error",
@@ -110,27 +110,27 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Requests/s",
             "Requests answered or failed, without those that clients gave up.",
             raw.requests(),
-            reading.REQUESTS,
+            displays.REQUESTS,
         ),
         Stat(
             "Failed",
             SHARE_FAILED,
             raw.failed(),
-            limited(reading.FAILED, seen.limit(Errors)),
+            limited(displays.FAILED, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
         ),
         Stat(
             "p99 latency",
             "99 of 100 successful requests were quicker.",
             raw.quantile(0.99),
-            limited(reading.SECONDS, seen.limit(Latency)),
+            limited(displays.SECONDS, seen.limit(Latency)),
         ),
         Stat(
             "Time in queue",
             "Share of request time spent waiting: the best stock sign of saturation. "
             + fires(seen.signal(signals.QUEUE_SHARE)),
             raw.queue_share(),
-            reading.queue_share(seen.tuning, seen.name),
+            displays.queue_share(seen.tuning, seen.name),
             reads=triton.QUEUE_DURATION_US,
         ),
     )
@@ -153,7 +153,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
                 "version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version"),
                 WEEK_AGO: total(seen.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
             },
-            replace(reading.REQUESTS, styles=(_AS_BEFORE,)),
+            replace(displays.REQUESTS, styles=(_AS_BEFORE,)),
             width=8,
         ),
         TimeSeries(
@@ -161,7 +161,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
             f"client gave up (no failure of ours). OTHER: an ensemble's step. {UNCOUNTED}",
             {"{{reason}}": f"{by_reason} > 0"},
-            replace(reading.REQUESTS, no_value="No failures", styles=_BY_REASON),
+            replace(displays.REQUESTS, no_value="No failures", styles=_BY_REASON),
             width=8,
         ),
         TimeSeries(
@@ -173,7 +173,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
                 *promised(seen, Latency),
                 Query(raw.quantile(0.99, offset="7d"), WEEK_AGO),
             ],
-            lined(replace(reading.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
+            lined(replace(displays.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
             log=True,
@@ -217,7 +217,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
                 *(Query(raw.per_request(metric), name) for name, metric in PHASES),
                 Query(f"clamp_min({known}, 0)", "other"),
             ],
-            replace(reading.MICROSECONDS, styles=_BY_PHASE),
+            replace(displays.MICROSECONDS, styles=_BY_PHASE),
             reads=(*(metric for _, metric in PHASES),),
             stacked=True,
             legend="right",
@@ -234,7 +234,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
                     raw.rate(triton.REQUEST_DURATION_US),
                 ),
             },
-            replace(reading.SHARE, no_value="No traffic", styles=_BY_PHASE),
+            replace(displays.SHARE, no_value="No traffic", styles=_BY_PHASE),
             reads=(triton.QUEUE_DURATION_US, triton.COMPUTE_INFER_DURATION_US),
             calcs=("mean", "max", "lastNotNull"),
         ),
@@ -242,7 +242,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
             "Wait in the queue",
             "Quantiles of the time requests waited. Dashed: what the objective allows.",
             [*quantiles(raw, state.QUEUE_DURATION), *promised(seen, Queue)],
-            lined(reading.SECONDS, seen.limit(Queue)),
+            lined(displays.SECONDS, seen.limit(Queue)),
             reads=state.QUEUE_DURATION,
             limit_line=seen.limit(Queue) is not None,
             log=True,
@@ -251,7 +251,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
             "Waiting requests by server",
             "Requests in the queue, not yet handed to the backend.",
             {"{{instance}}": total(seen.chosen(triton.PENDING_REQUESTS), "instance")},
-            reading.COUNT.when_empty("Not loaded"),
+            displays.COUNT.when_empty("Not loaded"),
         ),
     )
 
@@ -269,21 +269,21 @@ def limits(seen: View) -> tuple[Panel, ...]:
                 "version {{version}}": raw.batch("version"),
                 "limit": f"max({seen.chosen(models.MAX_BATCH_SIZE)}) > 0",
             },
-            replace(reading.BATCH, styles=(reading.DASHED_LIMIT,)),
+            replace(displays.BATCH, styles=(displays.DASHED_LIMIT,)),
         ),
         TimeSeries(
             "Instances busy",
             "Share of the instances' time spent executing, by version; near 1 requests must wait. "
             + fires(busy),
             {"version {{version}}": raw.instances_busy("version")},
-            reading.warned(replace(reading.SHARE, maximum=None, no_value="No instances known"), busy),
+            displays.warned(replace(displays.SHARE, maximum=None, no_value="No instances known"), busy),
             limit_line=True,
         ),
         TimeSeries(
             "Busy GPUs of this model",
             "Utilisation of the GPUs this model runs on, by all processes.",
             {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
-            reading.SHARE.when_empty("No GPU known"),
+            displays.SHARE.when_empty("No GPU known"),
         ),
         TimeSeries(
             "Requests in flight",
@@ -299,27 +299,27 @@ def versions(seen: View) -> tuple[Panel, ...]:
     everything = Raw(seen.model)
     p99 = everything.quantile(0.99, "version")
     shown = (
-        Column("Ready on", f"sum by (version) ({seen.model(state.MODEL_READY)})", reading.COUNT),
-        Column("Requests/s", everything.requests("version"), reading.REQUESTS),
-        Column("Failed", everything.failed("version"), reading.calm(reading.FAILED), colored=True),
+        Column("Ready on", f"sum by (version) ({seen.model(state.MODEL_READY)})", displays.COUNT),
+        Column("Requests/s", everything.requests("version"), displays.REQUESTS),
+        Column("Failed", everything.failed("version"), displays.calm(displays.FAILED), colored=True),
         Column(
             "Mean latency",
             everything.per_request(triton.REQUEST_DURATION_US, "version"),
-            reading.MICROSECONDS,
+            displays.MICROSECONDS,
         ),
-        Column("p99 latency", p99, reading.SECONDS),
+        Column("p99 latency", p99, displays.SECONDS),
         Column(
             "Time in queue",
             everything.queue_share("version"),
-            reading.calm(reading.queue_share(seen.tuning, seen.name)),
+            displays.calm(displays.queue_share(seen.tuning, seen.name)),
             colored=True,
         ),
         Column(
             "Compute",
             everything.per_request(triton.COMPUTE_INFER_DURATION_US, "version"),
-            reading.MICROSECONDS,
+            displays.MICROSECONDS,
         ),
-        Column("Mean batch", everything.batch("version"), reading.BATCH),
+        Column("Mean batch", everything.batch("version"), displays.BATCH),
     )
     return (
         Table(
@@ -336,13 +336,13 @@ def versions(seen: View) -> tuple[Panel, ...]:
             "p99 latency by version",
             "The slowest of a hundred requests, by version.",
             [Query(p99, "version {{version}}", exemplar=True)],
-            reading.SECONDS,
+            displays.SECONDS,
         ),
         TimeSeries(
             "Failed by version",
             f"Share of requests that failed, by version. Dashed: what the objective allows. {UNCOUNTED}",
             [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
-            lined(reading.FAILED_BY, seen.limit(Errors)),
+            lined(displays.FAILED_BY, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
             limit_line=seen.limit(Errors) is not None,
         ),
@@ -363,7 +363,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "Ready",
             "Whether each version is ready, on each server.",
             {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
-            reading.YES_BANDS,
+            displays.YES_BANDS,
             height=7,
         ),
         TimeSeries(
@@ -375,7 +375,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
                     state.MODEL_LOAD_FAILURES, "reason", "instance"
                 )
             },
-            reading.FAILURES.when_empty("No load failed"),
+            displays.FAILURES.when_empty("No load failed"),
             bars=True,
         ),
         TimeSeries(
@@ -383,6 +383,6 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "How long the last successful load took: Triton's own value, or where it has none an estimate "
             "from the states the exporter saw.",
             {"version {{version}} on {{instance}}": load_time},
-            reading.SECONDS.when_empty("No load was seen"),
+            displays.SECONDS.when_empty("No load was seen"),
         ),
     )

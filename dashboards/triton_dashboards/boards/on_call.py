@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
 from triton_dashboards.query import RATE, Scope, or_zero, scope
 from triton_dashboards.values import (
@@ -69,7 +69,7 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
     def counted(expr: str) -> str:
         return or_zero(f"count({expr})", heartbeat)
 
-    lost = reading.FAULTS.when_empty("No heartbeat")
+    lost = displays.FAULTS.when_empty("No heartbeat")
     tickets = replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1)))
     return (
         Stat(
@@ -93,19 +93,19 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
             "Open incidents",
             "Incidents that the bridge holds open.",
             f"sum({bridge.OPEN_INCIDENTS})",
-            reading.COUNT.when_empty("No bridge"),
+            displays.COUNT.when_empty("No bridge"),
         ),
         Stat(
             "Undelivered",
             "Incidents with a message that Slack has not accepted yet.",
             f"sum({bridge.UNDELIVERED})",
-            reading.FAULTS.when_empty("No bridge"),
+            displays.FAULTS.when_empty("No bridge"),
         ),
         Stat(
             "Longest wait",
             "Age of the oldest notification that Slack has not accepted. " + fires(waiting),
             f"max({waiting.expr(str)})",
-            reading.aged(waiting, "No bridge"),
+            displays.aged(waiting, "No bridge"),
         ),
         Stat(
             "Bridge heartbeat",
@@ -156,7 +156,7 @@ def _history() -> tuple[Panel, ...]:
             "Alerts over time",
             "Bands while an alert fired, for any version, tier or server; red where it paged. Metric: `ALERTS`.",
             {"{{alertname}} {{model}}": f"max by (alertname, model) ({ranked})"},
-            reading.FIRING.when_empty("No alert fired"),
+            displays.FIRING.when_empty("No alert fired"),
             height=9,
         ),
     )
@@ -167,8 +167,8 @@ def _rate(metric: Metric | str, by: str) -> str:
 
 
 def _delivery() -> tuple[Panel, ...]:
-    none = reading.COUNT.when_empty("None")
-    failures = reading.FAILURES.when_empty("None")
+    none = displays.COUNT.when_empty("None")
+    failures = displays.FAILURES.when_empty("None")
     refused = (Style("not stored", "red"), Style("refused", "red", prefix=True))
     return (
         TimeSeries(
@@ -211,13 +211,13 @@ def _delivery() -> tuple[Panel, ...]:
             "Waiting for Slack",
             "Age of the oldest notification that Slack has not accepted.",
             {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
-            reading.SECONDS.when_empty("No bridge"),
+            displays.SECONDS.when_empty("No bridge"),
         ),
     )
 
 
 def _people() -> tuple[Panel, ...]:
-    none = reading.COUNT.when_empty("None")
+    none = displays.COUNT.when_empty("None")
     return (
         TimeSeries(
             "Buttons pressed",
@@ -230,7 +230,7 @@ def _people() -> tuple[Panel, ...]:
             "Answers that came too late",
             "Pages that went out without an answer to one of their questions.",
             {"{{source}}": _rate(bridge.ENRICHMENT_FAILURES, "source")},
-            replace(reading.FAILURES, no_value="None", shade="orange"),
+            replace(displays.FAILURES, no_value="None", shade="orange"),
             bars=True,
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
 from triton_dashboards.query import Scope, or_zero, ratio, scope, total
 from triton_dashboards.recording import window
@@ -65,7 +65,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     # One value of each window; one that has ended is not taken again by looking back.
     failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
     failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
-    no_exporter = reading.FAULTS.when_empty("No exporter")
+    no_exporter = displays.FAULTS.when_empty("No exporter")
     return (
         *(
             Stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), no_exporter, reads=metric)
@@ -85,7 +85,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
             "Models ready",
             "Model versions that are ready, counted on each server.",
             [Query(f"sum({within(state.MODEL_READY)})", instant=True)],
-            reading.COUNT.when_empty("No model"),
+            displays.COUNT.when_empty("No model"),
             sparkline=False,
         ),
         Stat(
@@ -108,7 +108,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
             "Time since an exporter last read the metrics of its Triton; of several, the longest. "
             + fires(age),
             f"max({age.expr(within)})",
-            reading.aged(age, "No exporter"),
+            displays.aged(age, "No exporter"),
         ),
     )
 
@@ -175,7 +175,7 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
             "Models by state",
             "How many model versions are in which state.",
             {"{{state}}": f"{total(within(MODELS_IN_STATE), 'state')} > 0"},
-            replace(reading.COUNT, styles=_BY_STATE),
+            replace(displays.COUNT, styles=_BY_STATE),
             stacked=True,
             step=True,
             calcs=("mean", "max"),
@@ -184,7 +184,7 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
             "Failed loads",
             "Load attempts that failed, by model and class of reason; in a long view the most of two minutes.",
             {"{{model}}: {{reason}}": total(failed, "model", "reason")},
-            reading.FAILURES.when_empty("No load failed"),
+            displays.FAILURES.when_empty("No load failed"),
             bars=True,
             every=every,
         ),
@@ -207,27 +207,27 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
             "Requests",
             "Requests answered or failed; uneven lines mean uneven balancing.",
             {_LEGEND: traffic("requests", by)},
-            reading.REQUESTS,
+            displays.REQUESTS,
         ),
         TimeSeries(
             "Failed",
             SHARE_FAILED,
             {_LEGEND: traffic.failed(by)},
-            reading.FAILED_BY,
+            displays.FAILED_BY,
             reads=server_traffic("failures"),
         ),
         TimeSeries(
             "Mean latency",
             "Mean time of successful requests.",
             {_LEGEND: traffic.latency(by)},
-            reading.SECONDS,
+            displays.SECONDS,
             reads=server_traffic("request_seconds"),
         ),
         TimeSeries(
             "Waiting requests",
             "Requests in queues.",
             {_LEGEND: traffic("pending", by)},
-            reading.COUNT,
+            displays.COUNT,
         ),
     )
 
@@ -248,7 +248,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                     own.SCRAPE_FAILURES, "instance", "endpoint", "reason"
                 )
             },
-            reading.FAILURES.when_empty("None failed"),
+            displays.FAILURES.when_empty("None failed"),
             bars=True,
             width=8,
         ),
@@ -260,7 +260,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
                 "poll, {{instance}}": f"max by (instance) ({within(own.SCRAPE_DURATION)})",
                 "scrape, {{instance}}": f"max by (instance) ({within('scrape_duration_seconds')})",
             },
-            reading.SECONDS,
+            displays.SECONDS,
             width=8,
         ),
         TimeSeries(
@@ -268,7 +268,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             "How many samples Prometheus takes from each exporter: the cost of many models. Metric: "
             "`scrape_samples_scraped`.",
             {_LEGEND: f"max by (instance) ({within('scrape_samples_scraped')})"},
-            replace(reading.COUNT, decimals=None, no_value="No target"),
+            replace(displays.COUNT, decimals=None, no_value="No target"),
             width=8,
         ),
         Table(
@@ -276,8 +276,8 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
             "What feeds each exporter's histograms; those from summaries, sums and sampled means are estimates.",
             [Key("instance", "Server")],
             (
-                Column("Models with traces or histograms", _fed(within, "trace|histogram"), reading.COUNT),
-                Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), reading.COUNT),
+                Column("Models with traces or histograms", _fed(within, "trace|histogram"), displays.COUNT),
+                Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), displays.COUNT),
                 Column(
                     "GPU data",
                     # An exporter with --gpu none has no such series.
@@ -307,7 +307,7 @@ def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
             "Pinned memory used",
             "Share of the pinned memory pool in use. " + fires(pinned),
             {_LEGEND: pinned.expr(lambda metric: total(within(metric), "instance"))},
-            reading.warned(reading.SHARE.when_empty("Needs Triton 24.01"), pinned),
+            displays.warned(displays.SHARE.when_empty("Needs Triton 24.01"), pinned),
             limit_line=True,
             width=8,
         ),
@@ -315,14 +315,14 @@ def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
             "Response cache hits",
             "Share of requests answered from the response cache, by model.",
             {"{{model}}": ratio(hits, f"({hits} + {misses})")},
-            reading.SHARE.when_empty("No response cache"),
+            displays.SHARE.when_empty("No response cache"),
             width=8,
         ),
         TimeSeries(
             "Response cache used",
             "Share of the cache in use.",
             {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},
-            reading.SHARE.when_empty("No response cache"),
+            displays.SHARE.when_empty("No response cache"),
             width=8,
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from triton_dashboards import reading, shared
+from triton_dashboards import displays, shared
 from triton_dashboards.about import Sources
 from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, summed, total, worst
 from triton_dashboards.recording import BURN_WINDOWS
@@ -62,7 +62,7 @@ KEYS = (SLO, INDICATOR, *GROUPING)
 """Labels that identify one error budget."""
 _GROUPS = ("model", "version")
 """Variables that choose groups of an objective."""
-_BURN = replace(reading.calm(reading.BURN), decimals=2)
+_BURN = replace(displays.calm(displays.BURN), decimals=2)
 _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
@@ -118,13 +118,13 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Worst budget",
             "The smallest share of a period's error budget that is left; below 0 it is overspent.",
             f"min({within(PERIOD_BUDGET_REMAINING)})",
-            reading.BUDGET,
+            displays.BUDGET,
         ),
         _now(
             "Fastest burn",
             "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
             f"max({within(CURRENT_BURN_RATE)})",
-            reading.BURN,
+            displays.BURN,
         ),
         _now(
             "Soonest exhausted",
@@ -144,7 +144,7 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Budgets that are used up faster than they may last.",
             or_zero(f"count({within(BURNING)} == 1)", known),
             replace(
-                reading.FAULTS,
+                displays.FAULTS,
                 no_value="No objective",
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
             ),
@@ -154,14 +154,14 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
             "Overspent",
             "Budgets with nothing left.",
             or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known),
-            reading.FAULTS.when_empty("No objective"),
+            displays.FAULTS.when_empty("No objective"),
             reads=PERIOD_BUDGET_REMAINING,
         ),
         _now(
             "Unknown",
             "Groups that should have data and have none that can be trusted: their budget is unknown.",
             or_zero(f"count({within(UNKNOWN)})", known),
-            reading.FAULTS.when_empty("No objective"),
+            displays.FAULTS.when_empty("No objective"),
             reads=UNKNOWN,
         ),
     )
@@ -198,7 +198,7 @@ def _objectives(within: Scope) -> Panel:
     left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), f"({target} or {unknown})")
     shown = (
         Column("Target", target, Display("percentunit", 2), width=80),
-        Column("Budget left", left, reading.BUDGET_CELL, colored=True, width=100),
+        Column("Budget left", left, displays.BUDGET_CELL, colored=True, width=100),
         Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1), width=100),
         Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True, width=85),
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True, width=85),
@@ -295,7 +295,7 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
             {
                 f"{_LEGEND} {{{{{TIER}}}}}": f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})"
             },
-            reading.FIRING.when_empty("No burn alert fired"),
+            displays.FIRING.when_empty("No burn alert fired"),
             width=12,
             height=9,
         ),
