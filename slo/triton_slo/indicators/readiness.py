@@ -1,10 +1,9 @@
 """Readiness: each second in which a model version should serve is an event; it fails when not ready.
 
-What should serve: a version that is neither unloaded on purpose nor on its way out, of a model the exporter
-calls expected. The first load of a version is a deployment: nothing that served is lost, and a model that takes
-minutes to load would page at each of its deployments; a load that fails or is never over has alerts of its own,
-and counts once it has failed. A version whose state is `unknown` (Triton cannot be asked) is not known to be
-ready: it fails.
+A version should serve when the exporter expects its model, and it is neither unloaded on purpose nor being
+unloaded. The first load of a version does not count: it is a deployment, no service is interrupted, and a model
+that takes minutes to load would page at each deployment. A load that fails or never ends has alerts of its own, and
+counts once it has failed. A version whose state is `unknown`, because Triton cannot be polled, counts as not ready.
 """
 
 from __future__ import annotations
