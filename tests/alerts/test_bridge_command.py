@@ -70,6 +70,7 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--channel-for", "warning= "], "SEVERITY=CHANNEL"),
         (["--dry-run", "--escalate-to", "the boss"], "--escalate-to 'the boss': not a channel"),
         (["--dry-run", "--weekly-summary", "the boss"], "--weekly-summary 'the boss': not a channel"),
+        (["--dry-run", "--report", "#slo"], "--report: reports are read from Prometheus"),
         (["--dry-run", "--button-user", "@bob"], "--button-user '@bob': not a Slack user's id"),
         (["--dry-run", "--prometheus", "ftp://prometheus"], "--prometheus ftp://prometheus: not an address"),
         (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: not an address"),

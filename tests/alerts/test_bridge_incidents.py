@@ -23,9 +23,13 @@ from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import SPLIT, Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.review.summary import summarize
-from triton_alerts.bridge.review.weekly import WeeklySummary
+from triton_alerts.bridge.review.period_summary import periodic
+from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
+from triton_alerts.bridge.review.summary import summarize, weekly
 from triton_slo import names
+from triton_slo.prometheus import PrometheusError
+from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport
+from triton_slo.report.reported_period import ReportedPeriod
 from tritonwatch.cli import main
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -229,11 +233,16 @@ def test_a_summary_names_the_budgets_that_were_spent(
     ] == page.splitlines()[-3:]
 
 
+WORKING = hours.parse(hours.WORKING)
+
+
 class Weeks:
     """A bridge's weekly summary in simulated time; its worker checks what was sent twice."""
 
+    title, begun = "Incidents of the week", MONDAY - 600
+
     def __init__(self, folder: Path, *faults: str) -> None:
-        self.folder, self.workspace, self.clock = folder, Workspace(), Clock(MONDAY - 600)
+        self.folder, self.workspace, self.clock = folder, Workspace(), Clock(self.begun)
         left = list(faults)
         self.slack = SimulatedSlack(
             self.workspace,
@@ -245,11 +254,11 @@ class Weeks:
     def start(self) -> None:
         self.store = Store(self.folder / DATABASE_FILE, lambda _severity: CHANNEL)
         rng = random.Random(1)
-        working = hours.parse(hours.WORKING)
-        self.summary = WeeklySummary(
-            CHANNEL, working, self.store, self.slack, lambda _at: ["?"], self.clock, rng
-        )
+        self.summary = ScheduledMessage(CHANNEL, self.occasion(), self.store, self.slack, self.clock, rng)
         self.worker = DeliveryWorker(CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, rng)
+
+    def occasion(self) -> Occasion:
+        return weekly(WORKING, self.folder, lambda _at: ["?"])
 
     def until(self, end: float) -> None:
         """Run until a time; a kill is followed by a start."""
@@ -264,7 +273,7 @@ class Weeks:
             self.clock.now += min(max(wait, 0.5), 60.0)
 
     def posted(self) -> list[float]:
-        return [message.at for message in self.workspace.messages if "Incidents of the week" in message.text]
+        return [message.at for message in self.workspace.messages if self.title in message.text]
 
 
 @pytest.mark.parametrize(
@@ -299,6 +308,66 @@ def test_a_bridge_that_was_away_on_monday_posts_the_summary_when_it_returns(tmp_
 
     assert [24, 168] == [int((at - MONDAY) // HOUR) for at in weeks.posted()]
     assert "to Mon 2026-11-23 09:00, UTC" in weeks.workspace.messages[0].text
+
+
+JANUARY_4 = datetime(2027, 1, 4, 9, 0, tzinfo=UTC).timestamp()
+"""The first Monday of a year that begins on a Friday; its first working day is that Friday."""
+FRIDAY = datetime(2027, 1, 1, 9, 0, tzinfo=UTC).timestamp()
+
+
+class Months(Weeks):
+    """A bridge's reports of months; Prometheus does not answer at first."""
+
+    title, begun = "Objectives of 2026-12", FRIDAY - 600
+    down_until = FRIDAY + HOUR
+
+    def occasion(self) -> Occasion:
+        return periodic("month", WORKING, self.report)
+
+    def report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
+        if self.clock.now < self.down_until:
+            raise PrometheusError("not reachable")
+        return PeriodReport(
+            reported, timezone, self.clock.now, (ObjectiveOutcome("fast", "<!channel>", None),)
+        )
+
+
+@pytest.mark.parametrize("faults", [(), ("hang", "kill"), ("kill_done",)], ids=",".join)
+def test_a_report_is_posted_once_when_prometheus_answers(faults: tuple[str, ...], tmp_path: Path) -> None:
+    """On the first working day of the month, late while the report cannot be read, and once whatever fails."""
+    months = Months(tmp_path, *faults)
+    months.until(FRIDAY + 50 * 60)
+    before = months.posted()
+    months.until(FRIDAY + 3 * HOUR)
+    months.store.close()
+    months.start()
+    months.clock.now = JANUARY_4 - 60
+    months.until(JANUARY_4 + 600)
+    months.store.close()
+    [message] = [json.dumps(one.blocks, ensure_ascii=False) for one in months.workspace.messages]
+
+    assert [] == before
+    assert [1] == [int((at - FRIDAY) // HOUR) for at in months.posted()]
+    assert "0 missed, 1 unknown, 0 met, 0 no events" in message
+    assert "fast (&lt;!channel&gt;): 0 of 0 groups met; nothing was recorded in this period" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "due"),
+    [
+        ("month", "2026-11-01T00:00", "2026-10-01T09:00"),
+        ("month", "2026-11-02T08:59", "2026-10-01T09:00"),
+        ("month", "2026-11-02T09:00", "2026-11-02T09:00"),
+        ("quarter", "2026-11-02T09:00", "2026-10-01T09:00"),
+        ("quarter", "2027-01-01T08:59", "2026-10-01T09:00"),
+        ("quarter", "2027-01-01T09:00", "2027-01-01T09:00"),
+    ],
+)
+def test_a_report_is_due_on_the_first_working_day(kind: str, at: str, due: str) -> None:
+    """Of a month or quarter, when the working hours begin."""
+    now = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+
+    assert due == f"{WORKING.first_start(kind, now):%Y-%m-%dT%H:%M}"
 
 
 def test_names_in_a_summary_are_no_markup(store: Store, tmp_path: Path) -> None:

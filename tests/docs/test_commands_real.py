@@ -30,6 +30,7 @@ NOT_RUN = {
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
     "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "speaks to Slack",
     "docs/on-call.md: tritonwatch bridge --weekly-summary": "a mention",
+    "docs/on-call.md: tritonwatch bridge --report": "a mention",
     "CHANGELOG.md: tritonwatch bridge --weekly-summary": "a mention",
     "docs/on-call.md: tritonwatch incidents": "wants what a bridge recorded, which test_bridge_incidents.py has",
 }

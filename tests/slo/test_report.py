@@ -23,11 +23,15 @@ from support import history, web_fleet
 from support.bridge_simulation import body_of
 from support.browser import LOOKS, browsing, looking
 from support.tools import ROOT
+from triton_alerts import hours
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.review.period_summary import periodic
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus
+from triton_slo.report.period_outcome import PeriodReport
+from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
 from tritonwatch.cli import main
@@ -477,6 +481,30 @@ def test_incidents_of_the_period_are_listed(
     assert "| still open | critical | no | search |" in line
     assert ["critical"] == [one["severity"] for one in only["incidents"]]
     assert only["incidents_known_from"] > END
+
+
+@pytest.mark.real
+def test_the_bridge_posts_the_report_of_the_month_that_ended(
+    prometheus: str, objectives: Mapping[str, Any]
+) -> None:
+    """The message has the results of the report; what was missed or is unknown is in it by name."""
+
+    def read(reported: ReportedPeriod, timezone: str) -> PeriodReport:
+        with Prometheus(Access(prometheus)) as client:
+            return recorded_report(client, reported, END + DAY, timezone)
+
+    occasion = periodic("month", hours.parse(hours.WORKING), read)
+    due = occasion.due(END + DAY)
+    text = json.dumps(occasion.write(due).blocks, ensure_ascii=False)
+
+    assert unix("2025-10-01T09:00") == due
+    assert "Objectives of 2025-09" in text
+    results = [one["result"].split(" (")[0] for one in objectives.values()]
+    numbers = ", ".join(f"{results.count(one)} {one}" for one in ("missed", "unknown", "met", "no events"))
+    assert f"*In short*\\n• {numbers}" in text
+    assert "*Missed*\\n• answers (search): SLI 99.87%, 2 of 6 groups met" in text
+    for slo in ("ended", "paused", "short", "guessed", "silent"):
+        assert f"• {slo}" in text
 
 
 PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
@@ -33,16 +34,20 @@ from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Re
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
 from triton_alerts.bridge.review import summary
-from triton_alerts.bridge.review.weekly import WeeklySummary
-from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Worker
+from triton_alerts.bridge.review.period_summary import period_incidents, periodic
+from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
+from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Worker
 from triton_alerts.bridge.settings import STACK_USER, Secret
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_slo.report.period_outcome import PeriodReport
+from triton_slo.report.recorded_report import recorded_report
+from triton_slo.report.reported_period import PeriodKind, ReportedPeriod
 
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 ALERTMANAGER_SECONDS = 5.0
 SUMMARY_SECONDS = 10.0
-"""Nobody waits for a weekly summary, and it asks about a week before."""
+"""Nobody waits for a summary or report, and it asks about time long before."""
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +142,7 @@ class _Parts:
         return socket
 
     def senders(self) -> Iterator[Worker]:
-        """Yield the workers that deliver: to each channel, to each pager, and the weekly summary."""
+        """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
         evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(Style(self.buttons, self.args.grafana), self.escalation, evidence_seconds)
         store, clock, count = self.store, self.clock, self.instruments.count
@@ -145,12 +150,31 @@ class _Parts:
             yield DeliveryWorker(channel, store, self.transport, options, clock, random.Random(), count)  # noqa: S311
         for pager in _pagers(self.args):
             yield PagerWorker(pager, store, clock, random.Random(), evidence_seconds, count)  # noqa: S311
-        if self.args.weekly_summary:
+        for channel, occasion in self._occasions():
             # A webhook writes to its own channel only.
-            where = self.args.weekly_summary if self.transport.threads else self.channel_for("critical")
-            budgets = partial(_budgets, self.args)
-            week = (where, self.args.hours, store, self.transport, budgets, clock)
-            yield WeeklySummary(*week, random.Random(), count)  # noqa: S311
+            where = channel if self.transport.threads else self.channel_for("critical")
+            rng = random.Random()  # noqa: S311
+            yield ScheduledMessage(where, occasion, store, self.transport, clock, rng, count)
+
+    def _occasions(self) -> Iterator[tuple[str, Occasion]]:
+        if self.args.weekly_summary:
+            week = summary.weekly(self.args.hours, self._data, partial(_budgets, self.args))
+            yield self.args.weekly_summary, week
+        if self.args.report:
+            kinds: tuple[PeriodKind, ...] = ("month", "quarter")
+            for kind in kinds:
+                yield self.args.report, periodic(kind, self.args.hours, self._report)
+
+    def _report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
+        now = self.clock()
+        with Prometheus(_access(self.args, self.args.prometheus, SUMMARY_SECONDS)) as prometheus:
+            report = recorded_report(prometheus, reported, now, timezone)
+        incidents = period_incidents(list_incidents(self._data), report)
+        return replace(report, incidents=tuple(incidents), incidents_known_from=now - KEEP_SECONDS)
+
+    @property
+    def _data(self) -> Path:
+        return self.store.database.path.parent
 
 
 def assemble(

@@ -25,7 +25,7 @@ from triton_alerts.bridge.incidents.database import NewerSchemaError
 from triton_alerts.bridge.incidents.incident import fold
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
-from triton_alerts.bridge.review.summary import summarize
+from triton_alerts.bridge.review.summary import Part, Summary, summarize
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_exporter.options import adder
@@ -174,6 +174,9 @@ def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, n
     if channel == args.weekly_summary:
         end = datetime.fromtimestamp(now, args.hours.zone)
         transport.post(channel, summarize([], end, args.hours, []).message(), f"{name}-w")
+    if channel == args.report:
+        part = Part("In short", ("This is a test: no report was read from Prometheus.",))
+        transport.post(channel, Summary("Report of a month", (part,)).message(), f"{name}-m")
 
 
 def _render(args: argparse.Namespace) -> int:

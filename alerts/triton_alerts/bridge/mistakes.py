@@ -38,7 +38,7 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
     named = {"--channel": [args.channel]}
     named |= {
         f"--{name.replace('_', '-')}": [value]
-        for name in ("escalate_to", "weekly_summary")
+        for name in ("escalate_to", "weekly_summary", "report")
         if (value := getattr(args, name))
     }
     for option, channels in named.items():
@@ -58,6 +58,8 @@ def of_sending(args: argparse.Namespace) -> list[Problem]:
 def of_running(args: argparse.Namespace) -> list[Problem]:
     """Mistakes about receiving, and about where to ask for more."""
     problems = of_sending(args) + _tls(args) + _unauthenticated(args)
+    if args.report and not args.prometheus:
+        problems.append(Problem("--report", "reports are read from Prometheus", "give --prometheus URL, too"))
     problems += _address("--pagerduty-url", args.pagerduty_url)
     if not args.dry_run and args.data is None:
         problems.append(

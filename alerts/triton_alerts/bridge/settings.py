@@ -137,8 +137,13 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
         default="",
     )
     add(
+        "--report CHANNEL",
+        "channel that gets the report of each month and quarter on the first working day after it (default: none)",
+        default="",
+    )
+    add(
         "--hours WHEN",
-        f"working hours, for the weekly summary (default: {hours.WORKING})",
+        f"working hours, for the summary and the reports (default: {hours.WORKING})",
         _hours,
         default=hours.WORKING,
     )
@@ -180,7 +185,7 @@ def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
 
 def channels(args: argparse.Namespace) -> frozenset[str]:
     """Return every channel that is written to."""
-    return (incident_channels(args) | {args.weekly_summary}) - {""}
+    return (incident_channels(args) | {args.weekly_summary, args.report}) - {""}
 
 
 def incident_channels(args: argparse.Namespace) -> frozenset[str]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.review import listing
+from triton_alerts.bridge.review.period_summary import period_incidents
 from triton_alerts.bridge.service import KEEP_SECONDS
-from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import markup, report_json, report_text
-from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, outcome
-from triton_slo.report.recorded_events import recorded_objectives
+from triton_slo.report.period_outcome import PeriodReport
+from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
@@ -43,21 +42,6 @@ def period_report(
     return with_incidents(report, recorded_incidents(bridge_data, "--bridge-data"), owners)
 
 
-def recorded_report(
-    prometheus: Prometheus,
-    reported: ReportedPeriod,
-    now: float,
-    timezone: str = "UTC",
-    objectives: Sequence[Objective] = (),
-) -> PeriodReport:
-    """Return the report of all owners, without incidents.
-
-    Objectives of files of which nothing was recorded are unknown. Raises PrometheusError.
-    """
-    outcomes = _outcomes(prometheus, reported, now, timezone, objectives)
-    return PeriodReport(reported, timezone, now, tuple(outcomes))
-
-
 def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
     """Return the report with the objectives of these owners, without any: of all.
 
@@ -81,7 +65,7 @@ def with_incidents(
     report: PeriodReport, recorded: Iterable[RecordedIncident], owners: Sequence[str] = ()
 ) -> PeriodReport:
     """Return the report with those of a bridge's incidents that belong to it."""
-    incidents = tuple(_incidents(recorded, report, owners))
+    incidents = tuple(period_incidents(recorded, report, owners))
     return replace(report, incidents=incidents, incidents_known_from=report.at - KEEP_SECONDS)
 
 
@@ -103,45 +87,3 @@ def written(report: PeriodReport, form: str) -> str:
         return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
     write = markup.html if form == "html" else markup.markdown
     return write(report_text.title(report), report_text.sections(report))
-
-
-def _outcomes(
-    prometheus: Prometheus,
-    reported: ReportedPeriod,
-    now: float,
-    timezone: str,
-    objectives: Sequence[Objective],
-) -> Iterator[ObjectiveOutcome]:
-    filed = {objective.name: objective for objective in objectives}
-    recorded = recorded_objectives(prometheus, reported, now, timezone)
-    for events in recorded:
-        objective = filed.get(events.slo)
-        counted = objective is not None and objective.unknown.policy == "bad"
-        yield outcome(events, unknown_is_failed=counted)
-    if recorded:
-        for name in sorted(filed.keys() - {objective.slo for objective in recorded}):
-            yield ObjectiveOutcome(name, filed[name].owner, None)
-
-
-def _incidents(
-    recorded: Iterable[RecordedIncident], report: PeriodReport, owners: Sequence[str]
-) -> Iterator[Incident]:
-    """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
-    span = report.reported.in_zone(report.timezone)
-    for record in recorded:
-        incident = record.incident
-        ended = None if incident.open else incident.ended_at
-        if incident.since >= span.end or (ended is not None and ended < span.start):
-            continue
-        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
-        if not owners or affected & set(owners):
-            yield Incident(
-                incident.name,
-                listing.title(record),
-                record.severity,
-                incident.since,
-                ended,
-                record.acknowledged is not None,
-                tuple(sorted(affected)),
-                listing.as_json(record),
-            )

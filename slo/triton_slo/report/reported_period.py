@@ -16,11 +16,14 @@ _NAMED = re.compile(r"([12][0-9]{3})-(?:(0[1-9]|1[0-2])|Q([1-4]))")
 _RELATIVE = re.compile(r"(last|this)-(month|quarter)")
 
 
+PeriodKind = Literal["month", "quarter"]
+
+
 @dataclass(frozen=True, slots=True)
 class ReportedPeriod:
     """A month or a quarter; when it begins and ends depends on the time zone."""
 
-    kind: Literal["month", "quarter"]
+    kind: PeriodKind
     year: int
     number: int
     """1 to 12 of a month, 1 to 4 of a quarter."""

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from statistics import median
 
 from triton_alerts.bridge.deliver.message import Message, header, section
 from triton_alerts.bridge.evidence import causes
-from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_alerts.bridge.incidents.history import RecordedIncident, list_incidents
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.review.listing import acknowledged, title
+from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.text import clean, duration, prose
 from triton_alerts.hours import Hours
 from triton_slo import names
@@ -74,12 +76,25 @@ def summarize(
         Part("In short", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
         Part("By cause", _table(week, _cause)),
         Part("By model", _table(week, _model)),
-        Part("Pages outside hours", _cut([_page_line(page, end) for page in outside])),
+        Part("Pages outside hours", cut([_page_line(page, end) for page in outside])),
         Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
-        Part("Error budgets", _cut(budgets)),
+        Part("Error budgets", cut(budgets)),
     ]
     span = f"{begin:%a %Y-%m-%d %H:%M} to {end:%a %Y-%m-%d %H:%M}, {hours.place or 'UTC'}"
     return Summary(f"Incidents of the week, {span}", tuple(part for part in parts if part.lines))
+
+
+def weekly(hours: Hours, data: Path, budgets: Callable[[float], Sequence[str]]) -> Occasion:
+    """Return the summary of each week in a bridge's folder, due when the first of the working days begins.
+
+    `budgets` returns lines about the error budgets at a time.
+    """
+
+    def write(at: float) -> Message:
+        end = datetime.fromtimestamp(at, hours.zone)
+        return summarize(list_incidents(data), end, hours, budgets(at)).message()
+
+    return Occasion("weekly summary", lambda now: hours.last_start(now).timestamp(), write)
 
 
 def budgets(prometheus: Prometheus, end: float) -> list[str]:
@@ -151,7 +166,7 @@ def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], s
         line += f", {duration(seconds)} in total" if still < len(some) else ""
         line += f", {still} still open" if still else ""
         rows.append((-pages, -len(some), -seconds, line))
-    return _cut([row[-1] for row in sorted(rows)])
+    return cut([row[-1] for row in sorted(rows)])
 
 
 def _cause(record: RecordedIncident) -> str:
@@ -172,7 +187,7 @@ def _page_line(record: RecordedIncident, end: datetime) -> str:
 def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
     every = Counter(page.incident.lead.name for page in pages)
     ignored = Counter(page.incident.lead.name for page in pages if page.acknowledged is None)
-    return _cut(
+    return cut(
         [f"{name}: {number} of {count(every[name], 'page')}" for name, number in ignored.most_common()]
     )
 
@@ -187,7 +202,8 @@ def _share(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 1 else burn_rate(share)
 
 
-def _cut(lines: Sequence[str]) -> tuple[str, ...]:
+def cut(lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the first lines, and how many more there are."""
     more = len(lines) - MOST_LINES
     return (*lines[:MOST_LINES], f"and {more} more") if more > 0 else tuple(lines)
 

@@ -15,10 +15,11 @@ from triton_slo.objective.zone import known
 from triton_slo.prometheus import Prometheus
 from triton_slo.report import report_text
 from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
+from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.reporting import begun_period, of_owners, recorded_report, with_incidents, written
+from tritonwatch.review.reporting import begun_period, of_owners, with_incidents, written
 from tritonwatch.web import urls
 from tritonwatch.web.reading import Answer, Reader
 from tritonwatch.web.site import Site, asked_time

@@ -1,0 +1,98 @@
+"""The report of a month or quarter in a message of Slack, with the incidents of that time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.incidents.history import RecordedIncident
+from triton_alerts.bridge.review import listing
+from triton_alerts.bridge.review.scheduled import Occasion
+from triton_alerts.bridge.review.summary import Part, Summary, cut
+from triton_alerts.hours import Hours
+from triton_slo import names
+from triton_slo.burn.amounts import ratio
+from triton_slo.problem import count
+from triton_slo.report import report_text
+from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, moment_text, tally
+from triton_slo.report.report_text import NO_OWNER
+from triton_slo.report.reported_period import PeriodKind, ReportedPeriod, parse_period
+
+
+def periodic(
+    kind: PeriodKind, hours: Hours, report: Callable[[ReportedPeriod, str], PeriodReport]
+) -> Occasion:
+    """Return the report of each month or quarter, due on the first working day after it.
+
+    `report` returns the report of a period in a time zone; it raises PrometheusError.
+    """
+    zone = hours.place or "UTC"
+
+    def write(at: float) -> Message:
+        return summarize_period(report(parse_period(f"last-{kind}", at, zone), zone)).message()
+
+    return Occasion(f"{kind}ly report", lambda now: hours.first_start(kind, now).timestamp(), write)
+
+
+def summarize_period(report: PeriodReport) -> Summary:
+    """Return what a period was like: results, and the objectives that were missed or may have been."""
+    if not report.objectives:
+        nothing = "Prometheus has no record of any objective in this period."
+        return Summary(report_text.title(report), (Part("In short", (nothing,)),))
+    numbers = tally(report.objectives)
+    in_short = [", ".join(f"{number} {result}" for result, number in numbers.items())]
+    if report.incidents is not None:
+        pages = sum(incident.severity == "critical" for incident in report.incidents)
+        begun = max(report.incidents_known_from, report.reported.in_zone(report.timezone).start)
+        since = f"since {moment_text(begun, report.timezone)}"
+        in_short.append(
+            f"{count(len(report.incidents), 'incident')} {since}, {count(pages, 'page')} among them"
+        )
+    parts = (
+        Part("In short", tuple(in_short)),
+        Part("Missed", cut([_line(outcome) for outcome in _with(report, "missed")])),
+        Part("Not known", cut([_line(outcome) for outcome in _with(report, "unknown")])),
+        Part("By owner", cut([_owner_line(owner, of) for owner, of in report.owners.items()])),
+    )
+    return Summary(report_text.title(report), tuple(part for part in parts if part.lines))
+
+
+def period_incidents(
+    recorded: Iterable[RecordedIncident], report: PeriodReport, owners: Sequence[str] = ()
+) -> Iterator[Incident]:
+    """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
+    span = report.reported.in_zone(report.timezone)
+    for record in recorded:
+        incident = record.incident
+        ended = None if incident.open else incident.ended_at
+        if incident.since >= span.end or (ended is not None and ended < span.start):
+            continue
+        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
+        if not owners or affected & set(owners):
+            yield Incident(
+                incident.name,
+                listing.title(record),
+                record.severity,
+                incident.since,
+                ended,
+                record.acknowledged is not None,
+                tuple(sorted(affected)),
+                listing.as_json(record),
+            )
+
+
+def _with(report: PeriodReport, result: str) -> Iterator[ObjectiveOutcome]:
+    return (outcome for outcome in report.objectives if outcome.result == result)
+
+
+def _line(outcome: ObjectiveOutcome) -> str:
+    share = "" if outcome.sli is None else f"SLI {ratio(outcome.sli)}, "
+    met = sum(group.result == "met" for group in outcome.groups)
+    notes = "".join(f"; {note}" for note in outcome.notes)
+    of = f" ({outcome.owner})" if outcome.owner else ""
+    return f"{outcome.slo}{of}: {share}{met} of {count(len(outcome.groups), 'group')} met{notes}"
+
+
+def _owner_line(owner: str, outcomes: Sequence[ObjectiveOutcome]) -> str:
+    numbers = ", ".join(f"{number} {result}" for result, number in tally(outcomes).items() if number)
+    return f"{owner or NO_OWNER}: {numbers}"
