@@ -36,6 +36,7 @@ from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
 from tritonwatch.cli import main
 from tritonwatch.commands import report
+from tritonwatch.correcting.trail import Entry, locked
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.sources import Sources
 
@@ -256,6 +257,27 @@ def test_corrected_events_do_not_count(objectives: Mapping[str, Any]) -> None:
     found = groups(objectives["corrected"])["good"]
 
     assert (error - 6, total - 200) == (found["failed_events"], found["events"])
+
+
+@pytest.mark.real
+def test_corrections_of_the_period_are_listed_with_what_the_trail_has(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each with the events that it took out; reason and author are those of the audit trail, where one is given."""
+    words = ["report", "--prometheus", prometheus, "--period", "2025-09"]
+    entry = Entry("1", "exclude", "", "anna", "load test", 0.0, 0.0, {}, "", 0, ())
+    with locked(tmp_path) as trail:
+        trail.begin(entry, "")
+    assert 0 == main([*words, "--format", "json"])
+    [correction] = json.loads(capsys.readouterr().out)["corrections"]
+    assert 0 == main([*words, "--trail", str(tmp_path)])
+    page = capsys.readouterr().out
+
+    assert {"correction": "1", "slo": "corrected", "failed_events": -6, "events": -200} | {
+        "reason": None,
+        "author": None,
+    } == correction
+    assert "| 1 | corrected | -6 | -200 | load test | anna |" in page
 
 
 @pytest.mark.real

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from triton_exporter.options import adder
@@ -15,6 +16,7 @@ from triton_slo.report.reported_period import FORMS
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import parsed, path
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.correcting.trail import Trail
 from tritonwatch.review.reporting import begun_period, period_report, written
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -39,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--format", "markdown, html or json (default: markdown)", choices=FORMATS, default=FORMATS[0])
     add("--out FILE", "file to write instead of standard output; an existing one is replaced", path)
     add("--bridge-data DIR", "folder of a bridge, for the incidents of the period", path)
+    add("--trail DIR", "audit trail of corrections, for their reasons and authors", path)
     add(
         "--objectives DIR",
         "objectives to list in the report even if nothing was recorded for them",
@@ -73,8 +76,9 @@ def _made(args: argparse.Namespace) -> PeriodReport:
     except ValueError as error:
         raise UsageError(f"--period: {error}") from error
     objectives = objective_files.load(args.objectives)
+    signatures = {} if args.trail is None else Trail(args.trail).signatures
     with access.connect(args) as prometheus:
-        return period_report(
+        report = period_report(
             prometheus,
             reported,
             now,
@@ -83,3 +87,4 @@ def _made(args: argparse.Namespace) -> PeriodReport:
             owners=args.owner,
             bridge_data=args.bridge_data,
         )
+    return replace(report, signatures=signatures)

@@ -98,6 +98,11 @@ class Trail:
             )
         return found[0]
 
+    @property
+    def signatures(self) -> dict[str, tuple[str, str]]:
+        """Reason and author of each entry by name."""
+        return {entry.id: (entry.reason, entry.author) for entry in self.entries}
+
     def interrupted(self, name: str) -> Entry:
         """Return the entry with this name, or its undo, that is not written whole. Raises CommandError."""
         entry = self.find(name)

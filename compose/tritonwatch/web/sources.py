@@ -12,7 +12,8 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.correcting.trail import Entry
+from tritonwatch.command_error import CommandError
+from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.web.bridge_reading import BridgeReader
@@ -75,6 +76,15 @@ class Sources:
     def incidents(self) -> Answer[list[RecordedIncident]]:
         """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""
         return Answer([], None) if self._bridge is None else self._bridge.incidents()
+
+    def trail(self) -> Answer[Trail | None]:
+        """Return the audit trail of corrections; None where there is none to read."""
+        if self.corrections is None:
+            return Answer(None, None)
+        try:
+            return Answer(Trail(self.corrections.trail), None)
+        except CommandError as error:
+            return Answer(None, None, str(error))
 
     @cached_property
     def _bridge(self) -> BridgeReader | None:

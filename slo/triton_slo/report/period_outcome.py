@@ -9,7 +9,7 @@ does, or end before it, never show that an objective was met.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -134,8 +134,26 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class CorrectedObjective:
+    """The failed and all events that a correction added to an objective, below 0: took out.
+
+    Reason and author are empty where the audit trail is not known or does not have the correction.
+    """
+
+    correction: str
+    slo: str
+    error: float
+    total: float
+    reason: str = ""
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PeriodReport:
-    """The report of a period, made at `at`; `incidents` is None where no bridge was asked."""
+    """The report of a period, made at `at`; `incidents` is None where no bridge was asked.
+
+    `signatures` are the reason and the author of corrections by name, as an audit trail has them.
+    """
 
     reported: ReportedPeriod
     timezone: str
@@ -144,6 +162,17 @@ class PeriodReport:
     incidents: tuple[Incident, ...] | None = None
     incidents_known_from: float = 0.0
     warnings: tuple[str, ...] = ()
+    signatures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def corrections(self) -> tuple[CorrectedObjective, ...]:
+        """What corrections changed in this period; the numbers contain it."""
+        return tuple(
+            CorrectedObjective(name, outcome.slo, *events, *self.signatures.get(name, ()))
+            for outcome in self.objectives
+            if outcome.recorded is not None
+            for name, events in outcome.recorded.corrections.items()
+        )
 
     @property
     def in_progress(self) -> bool:

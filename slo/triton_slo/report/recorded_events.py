@@ -32,7 +32,9 @@ _LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
 _READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
-_OF_GROUP = frozenset({"__name__", names.SLO, names.INDICATOR, names.EVENT, names.SOURCE, names.REASON})
+_OF_GROUP = frozenset(
+    {"__name__", names.SLO, names.INDICATOR, names.EVENT, names.SOURCE, names.REASON, names.CORRECTION}
+)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -61,7 +63,8 @@ class RecordedGroup:
 class RecordedObjective:
     """The record of an objective over a period, which ends now where it has not ended yet.
 
-    `pauses` are the times in which its rules recorded nothing, `excluded` seconds that did not count, by reason.
+    `pauses` are the times in which its rules recorded nothing, `excluded` seconds that did not count, by reason,
+    `corrections` the failed and all events that each correction added, below 0: took out.
     """
 
     slo: str
@@ -74,6 +77,7 @@ class RecordedObjective:
     pauses: tuple[Period, ...] = ()
     excluded: Mapping[str, float] = field(default_factory=dict)
     groups: tuple[RecordedGroup, ...] = ()
+    corrections: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +173,7 @@ def _read(
             period=period,
             pauses=pauses[info],
             excluded=own.excluded_seconds(),
+            corrections=own.corrected_events(),
             groups=own.completed(sums.of(info.slo, set(info.fixed), period, pauses[info])),
         )
 
@@ -195,7 +200,7 @@ class _Records:
             _steps(names.SLI_EXCLUDED, matchers, length),
             f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
             f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
-            f"sum without ({names.CORRECTION}) (sum_over_time({written}))",
+            f"sum_over_time({written})",
         )
         return cls(*(prometheus.instant(query, period.end) for query in queries))
 
@@ -219,6 +224,15 @@ class _Records:
         """Return the excluded time by reason."""
         return {sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS for sample in self.excluded}
 
+    def corrected_events(self) -> dict[str, tuple[float, float]]:
+        """Return failed and all events of all groups, by correction."""
+        events = defaultdict[tuple[str, str], float](float)
+        for sample in self.corrections:
+            events[sample.labels.get(names.CORRECTION, ""), sample.labels.get(names.EVENT, "")] += (
+                sample.value
+            )
+        return {name: (events[name, names.ERROR], events[name, names.TOTAL]) for name, _ in sorted(events)}
+
     def completed(self, groups: Iterable[tuple[Labels, RecordedGroup]]) -> tuple[RecordedGroup, ...]:
         """Return an objective's groups, corrected, with their unknown time, sources and error of estimates."""
         unknown, sources = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
@@ -228,15 +242,14 @@ class _Records:
         for sample in self.sources:
             sources[_group(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
         errors = {_group(sample.labels): sample.value for sample in self.estimate_errors}
-        corrected = {
-            (_group(sample.labels), sample.labels.get(names.EVENT)): sample.value
-            for sample in self.corrections
-        }
+        corrected = defaultdict[tuple[Labels, str], float](float)
+        for sample in self.corrections:
+            corrected[_group(sample.labels), sample.labels.get(names.EVENT, "")] += sample.value
         return tuple(
             replace(
                 counted,
-                error=max(0.0, counted.error + corrected.get((group, names.ERROR), 0.0)),
-                total=max(0.0, counted.total + corrected.get((group, names.TOTAL), 0.0)),
+                error=max(0.0, counted.error + corrected[group, names.ERROR]),
+                total=max(0.0, counted.total + corrected[group, names.TOTAL]),
                 unknown_seconds=unknown[group],
                 sources=tuple(sorted(sources[group] - {""})),
                 estimate_error=errors.get(group),

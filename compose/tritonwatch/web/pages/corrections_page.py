@@ -81,7 +81,7 @@ def _list(
     site: Site, request: Request, form: Mapping[str, str], problem: str = "", code: int = 200
 ) -> Response:
     source = site.sources.corrections
-    trail = _trail(source)
+    trail = site.sources.trail()
     answers: list[Answer[Any]] = [trail] if trail.problem else []
     plan: tuple[GroupCorrection, ...] | None = None
     if any(form.get(name, "").strip() for name in _FIELDS):
@@ -110,7 +110,7 @@ def _list(
 
 def _one(site: Site, request: Request, name: str, problem: str = "", code: int = 200) -> Response:
     source = site.sources.corrections
-    trail = _trail(source)
+    trail = site.sources.trail()
     if trail.value is None:
         raise HTTPException(404, trail.problem or "no audit trail is known here")
     entry = _exact(trail.value, name)
@@ -204,15 +204,6 @@ def _code(error: Exception) -> int:
 def _worded(error: Exception) -> str:
     """Return a message with the fields of the form instead of the options of the command line."""
     return re.sub(rf"--({'|'.join((*_FIELDS, *_SIGNATURE))})\b", r"\1", str(error))
-
-
-def _trail(source: CorrectionSource | None) -> Answer[Trail | None]:
-    if source is None:
-        return Answer(None, None)
-    try:
-        return Answer(Trail(source.trail), None)
-    except CommandError as error:
-        return Answer(None, None, str(error))
 
 
 def _planned(site: Site, corrected: CorrectedTime) -> Answer[tuple[GroupCorrection, ...] | None]:

@@ -19,6 +19,7 @@ from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
+from tritonwatch.correcting.trail import Trail
 from tritonwatch.review.reporting import begun_period, of_owners, with_incidents, written
 from tritonwatch.web import urls
 from tritonwatch.web.reading import Answer, Reader
@@ -83,7 +84,11 @@ def routes(site: Site) -> Sequence[Route]:
 
 def _page(site: Site, reader: Reader, request: Request) -> Response:
     chosen, now = _chosen(site, request)
-    answer, incidents = _recorded(site, reader, chosen, now), site.sources.incidents()
+    answer, incidents, trail = (
+        _recorded(site, reader, chosen, now),
+        site.sources.incidents(),
+        site.sources.trail(),
+    )
     context: dict[str, object] = {
         "chosen": chosen,
         "months": tuple(_periods(now, chosen.timezone, "month")),
@@ -97,7 +102,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
     }
     if answer.read_at is not None:
         try:
-            report = _narrowed(answer.value, incidents, chosen)
+            report = _narrowed(answer.value, incidents, trail, chosen)
         except CommandError as error:
             context["refused"] = str(error)
         else:
@@ -105,21 +110,27 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
             context["sections"] = [
                 (section, _rows(section, chosen.at)) for section in report_text.sections(report)
             ]
-    response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
+    response = site.page(
+        request, "report.html", context, answer, *(other for other in (incidents, trail) if other.problem)
+    )
     response.status_code = 404 if context["refused"] else 200
     return response
 
 
 def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     chosen, now = _chosen(site, request)
-    answer, incidents = _recorded(site, reader, chosen, now), site.sources.incidents()
+    answer, incidents, trail = (
+        _recorded(site, reader, chosen, now),
+        site.sources.incidents(),
+        site.sources.trail(),
+    )
     if answer.read_at is None:
         return JSONResponse({"error": answer.problem}, 503)
     try:
-        report = _narrowed(answer.value, incidents, chosen)
+        report = _narrowed(answer.value, incidents, trail, chosen)
     except CommandError as error:
         return JSONResponse({"error": str(error)}, 404)
-    problems = filter(None, (answer.problem, incidents.problem))
+    problems = filter(None, (answer.problem, incidents.problem, trail.problem))
     text = written(replace(report, warnings=(*answer.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
@@ -153,11 +164,15 @@ def _recorded(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> A
 
 
 def _narrowed(
-    report: PeriodReport, incidents: Answer[list[RecordedIncident]], chosen: ReportChoice
+    report: PeriodReport,
+    incidents: Answer[list[RecordedIncident]],
+    trail: Answer[Trail | None],
+    chosen: ReportChoice,
 ) -> PeriodReport:
     """Return what the address chooses of a report. Raises CommandError where that is nothing."""
     owners = (chosen.owner,) if chosen.owner else ()
-    report = of_owners(report, owners)
+    signatures = {} if trail.value is None else trail.value.signatures
+    report = replace(of_owners(report, owners), signatures=signatures)
     return report if incidents.read_at is None else with_incidents(report, incidents.value, owners)
 
 
