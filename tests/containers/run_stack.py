@@ -14,12 +14,14 @@ import requests
 import yaml
 
 from containers.engine import Engine, engine
+from support.mounted_stack import PASSWORD
 from support.slack import TOKEN, SlackServer, Workspace
 from support.tools import ROOT
 from support.waiting import eventually
 
 _PROJECT = "tritonwatch-test"
 _SERVICES = ("exporter", "prometheus", "alertmanager", "bridge", "web", "triton-demo")
+_LOGIN = requests.auth.HTTPBasicAuth("tritonwatch", PASSWORD.encode())
 _COMPOSE = ROOT / "compose" / "docker-compose.yml"
 
 
@@ -57,11 +59,8 @@ class Stack:
 
     def get(self, service: str, path: str) -> Any:
         """Ask Prometheus or Alertmanager on its published port, logged in."""
-        password = (self.folder / "secrets" / "stack_password").read_text()
         port = self.settings[f"{service.upper()}_PORT"]
-        return requests.get(
-            f"http://127.0.0.1:{port}{path}", auth=("tritonwatch", password), timeout=10
-        ).json()
+        return requests.get(f"http://127.0.0.1:{port}{path}", auth=_LOGIN, timeout=10).json()
 
     def states(self) -> dict[str, str]:
         """Health of every running service."""
@@ -122,6 +121,8 @@ def test_secrets_are_made_without_a_python_of_the_host(stack: Stack) -> None:
     environment = {**stack.engine.environment, **stack.settings, **names}
     folder = stack.folder / "secrets"
     stack.compose("build", "generator")
+    folder.mkdir()
+    (folder / "stack_password").write_text(PASSWORD + "\n")
     done = subprocess.run(
         ["sh", str(ROOT / "compose" / "make-secrets.sh"), str(folder)],
         env=environment,
@@ -133,6 +134,16 @@ def test_secrets_are_made_without_a_python_of_the_host(stack: Stack) -> None:
     token = folder / "slack_bot_token"
     token.chmod(0o644)
     token.write_text(TOKEN)
+
+
+def test_a_misspelt_folder_is_refused_and_not_made(stack: Stack) -> None:
+    """Docker names the path of OBJECTIVES_DIR, and the generator does not start on an empty folder."""
+    right, wrong = stack.settings["OBJECTIVES_DIR"], stack.folder / "objektives"
+    stack.settings["OBJECTIVES_DIR"] = str(wrong)
+    done = stack.compose("run", "--rm", "-T", "generator", fails=True)
+    stack.settings["OBJECTIVES_DIR"] = right
+    assert str(wrong) in done.stderr.decode()
+    assert not wrong.exists()
 
 
 def test_all_services_start_and_are_healthy(stack: Stack) -> None:
@@ -175,10 +186,9 @@ def _groups(stack: Stack) -> list[dict[str, Any]]:
 def test_the_web_page_shows_the_objectives_to_those_who_log_in(stack: Stack) -> None:
     """It names the demo's models, and refuses a request without a password."""
     address = f"http://127.0.0.1:{stack.settings['WEB_PORT']}/"
-    password = (stack.folder / "secrets" / "stack_password").read_text()
 
     def page() -> str:
-        return requests.get(address, auth=("tritonwatch", password), timeout=10).text
+        return requests.get(address, auth=_LOGIN, timeout=10).text
 
     assert 401 == requests.get(address, timeout=10).status_code
     eventually(lambda: "classifier" in page(), page, seconds=120)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build a Kubernetes API server, prometheus-operator and promtool, and fetch etcd (Debian), into a folder, without
+# Build a Kubernetes API server, prometheus-operator, Helm and promtool, and fetch etcd (Debian), into a folder, without
 # installing them. The first time takes 10 to 20 minutes. Usage: fetch-kubernetes-tools.sh DIR. Needs Go 1.26, apt for etcd.
 set -eu
 kubernetes=1.36.1
@@ -46,6 +46,7 @@ parts="$module/pkg/apis/monitoring@v$operator $module/pkg/client@v$operator"
     cp deb/usr/bin/etcd etcd
     rm -rf deb etcd-server_*.deb
 }
+[ -x "$dir/helm" ] || GOBIN=$dir GOFLAGS=-buildvcs=false nice -n 19 go install helm.sh/helm/v3/cmd/helm@v3.17.3
 # Debian's promtool does not know how Prometheus discovers pods.
 module=github.com/prometheus/prometheus
 [ -x "$dir/promtool" ] || build promtool "$module/cmd/promtool" "$module" 0.316.0 "" "" remove_all_sd,enable_kubernetes_sd

@@ -26,10 +26,13 @@ Objects = Mapping[tuple[str, str], Any]
 
 def find_helm() -> str:
     """Return the path of helm. Skip the test where helm is not installed."""
-    path = os.pathsep.join((os.environ["PATH"], str(Path.home() / "go" / "bin")))
+    folders = (os.environ["PATH"], str(Path.home() / "go" / "bin"), str(ROOT / ".cache" / "kubernetes"))
+    path = os.pathsep.join(folders)
     binary = shutil.which("helm", path=path)
     if binary is None:
-        pytest.skip("helm is not installed here (with Go: go install helm.sh/helm/v3/cmd/helm@v3.17.3)")
+        pytest.skip(
+            "helm is not installed here (with Go: tests/support/fetch-kubernetes-tools.sh .cache/kubernetes)"
+        )
     return binary
 
 
