@@ -68,7 +68,7 @@ def _url(text: str) -> str:
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
     parts = urlsplit(url)
     if "@" in parts.netloc:
-        # Not repeated: it may hold a password.
+        # The message does not repeat the address, which may contain a password.
         raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a ? or a #; give the address without it")

@@ -93,7 +93,7 @@ def _write(folder: Path, wanted: Mapping[str, str]) -> None:
 def existing(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
     """Return what a `write` of these files would replace or delete, as it is now: `write` it to go back."""
     names = set(wanted) | _stale(folder, wanted)
-    # Not read_text, which would change line ends: what is put back must be what was there.
+    # read_text would change line ends, and the files must be restored as they were.
     return {name: (folder / name).read_bytes().decode() for name in names if (folder / name).is_file()}
 
 

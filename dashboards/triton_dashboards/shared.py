@@ -106,7 +106,7 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
 
 def load_annotations(scope: Scope) -> tuple[Annotation, ...]:
     """Failed loads and new versions as marks on every graph of a dashboard."""
-    # Of a step's time: recorded where something happened, so that a long view misses none and is quick.
+    # The series exist only where something happened, so a maximum over each step misses no event and is fast.
     failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
     loaded = f"max by (model, version) (max_over_time({scope(BECAME_READY)}[$__interval]))"
     return (

@@ -203,7 +203,7 @@ def _of_pair(node: BinaryExpr, of_series: OfSeries) -> Labels:
     if is_number(node.lhs) or is_number(node.rhs):
         return right if is_number(node.lhs) else left
     if str(node.op) == "or":
-        # What stands in where there is nothing (`or vector(0)`) takes no label away.
+        # A substitute for an empty result (`or vector(0)`) removes no label.
         return left if left is None or right == frozenset() else None if right is None else left & right
     matching = getattr(node.modifier, "matching", None)
     if matching is None:  # both sides have the same labels, or nothing matches

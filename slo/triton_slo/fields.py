@@ -20,7 +20,7 @@ def ratio(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"must be a share, and is {mistake.shown(value)}; write for example 99.5%")
     try:
-        # What float() reads besides (other scripts' digits, `1_0`, `nan`) is a slip, or another tool's.
+        # float() reads more (digits of other scripts, `1_0`, `nan`), which in a target is a mistake.
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
             raise ValueError
         if isinstance(value, str) and value.strip().endswith("%"):

@@ -59,7 +59,7 @@ def integration(address: str) -> tuple[str, dict[str, Any]]:
         case "webhook" if file:
             return "webhook_configs", {"url_file": file, "send_resolved": True}
         case "irm" if file:
-            # As many as its documentation advises.
+            # The documentation of Grafana IRM recommends 100 alerts.
             return "webhook_configs", {"url_file": file, "send_resolved": True, "max_alerts": 100}
         case "incidentio" if file and "source" in query:
             return "webhook_configs", webhook(_INCIDENT_IO + query["source"], file)

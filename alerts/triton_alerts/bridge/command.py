@@ -101,7 +101,7 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
 def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.Event) -> int:
     service.start()
     if args.slack_token_file is not None and not args.dry_run:
-        # Not waited for: with Slack away the bridge must take notifications all the same.
+        # In a thread, because the bridge must accept notifications also while Slack does not answer.
         threading.Thread(target=_report_setup, args=(args,), name="slack setup", daemon=True).start()
     host, port = service.receiver.server_address[:2]
     scheme = "http" if args.tls_cert is None else "https"

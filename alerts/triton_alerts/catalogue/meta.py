@@ -222,7 +222,7 @@ increase({peers.WAL_WRITES_FAILED}[3h]) > 0""",
     ),
     Alert(
         name="AlertmanagerDown",
-        # By what it exposes and by what Prometheus cannot send: its job has another name in every installation.
+        # Found by its own series and by failures to send, because its job has another name in every installation.
         expr=f"""\
 max by (cluster, instance) (
   {peers.UP} == 0 and on (cluster, job, instance) last_over_time({peers.AM_INFO}[1d])

@@ -119,7 +119,7 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
     ),
     Alert(
         name="TritonQueueGrowing",
-        # By half of its length in half an hour, and by a trend that explains four fifths of the variance (growth
+        # Growth by half of its length in half an hour, in a trend that explains 4/5 of the variance (growth
         # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too. And by
         # more than twice the deviation of random arrivals less random completions, sqrt(2 * completed): the queue
         # of a slow model at 93 % load rises and falls for half an hour at a time.

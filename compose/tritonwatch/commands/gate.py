@@ -173,7 +173,7 @@ def _judge(
         return judgements + stopped + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
     compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
-    # What is known of the baseline must be known of the canary.
+    # Objectives that the baseline has must also be known for the canary.
     wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
     return compared + stopped + _never_seen(wanted, canaries, args)
 

@@ -67,7 +67,7 @@ def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -
 
 def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
     _add_data(parser, **how)
-    # What stands before the word is not undone after it.
+    # argparse.SUPPRESS: the default of a subcommand would undo an option given before it.
     adder(parser.add_argument)(
         "--json", "write JSON: an object for each incident", default=how.get("default", argparse.SUPPRESS)
     )

@@ -62,7 +62,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
     age = signals.EXPORTER_AGE.tuned(options.tuning)
-    # One value of each window; one that has ended is not taken again by looking back.
+    # One sample of each recorded window: without the range, looking back would repeat a sample that has ended.
     failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
     failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
     no_exporter = displays.FAULTS.when_empty("No exporter")

@@ -68,7 +68,7 @@ class Exporter:
         self.states = ModelStates(Lifecycle(settings.expected))
         self._now = now
         self.connections = Connections()
-        # What feeds the lifecycle comes before it, what reads it after.
+        # Parts that feed the lifecycle come before it, parts that read it after it.
         self._parts = (
             *sources(settings, self.states.lifecycle),
             self.states,
@@ -214,7 +214,7 @@ class Exporter:
         up = reading.up and self.states.lifecycle.snapshot.api_failure != state.NOT_TRITON
         yield Family.single(state.UP, up)
         yield from self._relay.families()
-        # Absent until there was one: an age counted from 1970 means nothing.
+        # Absent before the first success: an age counted from 1970 means nothing.
         yield Family.of(own.LAST_SUCCESS, [((), self._last_success)] if self._last_success else [])
         yield Family.single(own.SAMPLING_INTERVAL, self._pace.interval)
         yield Family.single(own.STATE_STORED, self._state_file is not None and self._state_file.is_usable)

@@ -64,7 +64,7 @@ class StateFile:
             _LOG.warning("%s cannot be used: %s; the histograms start at zero", self._path, _reason(error))
             self._remove()
             return None
-        # One that cannot be written would be old at the next start.
+        # A file that cannot be written would be out of date at the next start.
         if not self.write(state.models, to_disk=True):
             return None
         _LOG.info("the histograms of %d model versions go on from %s", len(state.models), self._path)

@@ -46,7 +46,7 @@ class Pace:
         """Learn the cost of a reading: the exporter's processor time (seconds)."""
         self._fails = False
         self._costs.append(own * (1 + TRITON_PART))
-        # The usual one: every now and then a reading also feeds all observers, or settles what was estimated.
+        # The median: at times a reading also feeds all observers, or settles estimates, and costs more.
         self._cost = median(self._costs)
 
     def failed(self) -> None:
@@ -76,7 +76,7 @@ class Pace:
         if self._burst > 0:
             self._burst -= 1
             return fast
-        # Begun at random times, bursts are unbiased: as often as half the budget pays for.
+        # Bursts begin at random times, which keeps them unbiased, as often as half the budget pays for.
         if self.draw() < 1 / readings:
             self._burst = readings
         return 2 * steady

@@ -315,7 +315,7 @@ def _blocks(body: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _next_comment(body: bytes, start: int) -> int:
-    # One byte is found ten times as fast as three.
+    # Searching one byte is ten times as fast as searching three.
     while (start := body.find(b"#", start + 1)) >= 0:
         if body[start - 1 : start + 2] == b"\n# ":
             return start

@@ -22,7 +22,7 @@ class Relay:
 
     def __init__(self) -> None:
         self._parser = Parser()
-        # Weak: the megabytes of this one are not needed until the next scrape.
+        # A weak reference: the megabytes of this reading are not needed until the next scrape.
         self._reading: Callable[[], Reading | None] = lambda: None
         self._exposition = Exposition({})
         self._corrected: bytes | None = None

@@ -60,7 +60,7 @@ def read(
         else:
             reason, detail = "http_error", f"HTTP {answer.status}"
     except FetchError as error:
-        # What arrived before the answer broke off is still true; its cut line counts as a bad one.
+        # Lines that arrived before the response broke off are valid; the cut line counts as a bad one.
         body, reason, detail = error.partial, error.reason, str(error)
     return Reading(body, reason, detail, now(), time.monotonic() - started)
 

@@ -257,7 +257,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self._head(response, {"Transfer-Encoding": "chunked"} if chunked else {})
         if self.command == "HEAD":
             return
-        # What a piece raises ends the connection: without a last chunk, the peer takes no half for the whole.
+        # An exception in a piece ends the connection without a last chunk, so the peer knows that the page is cut.
         for piece in filter(None, pieces):
             self.wfile.writelines((b"%x\r\n" % len(piece), piece, b"\r\n") if chunked else (piece,))
         if chunked:

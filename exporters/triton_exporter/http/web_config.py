@@ -103,7 +103,7 @@ class WebConfig:
             return True
         # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
         anybody = next(iter(self.users.values()))
-        # One at a time: wrong passwords may take one core, not all.
+        # Passwords are checked one at a time, so that wrong ones take one core and not all.
         with self._bcrypt:
             right = _matches(password, stored or anybody) and stored is not None
         if right:

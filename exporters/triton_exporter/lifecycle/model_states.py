@@ -42,7 +42,7 @@ class ModelStates:
         yield Family.single(state.SERVER_LIVE, self.lifecycle.snapshot.live)
         yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
-        # At 1,000 models this is a megabyte that changes a few times a day.
+        # At 1,000 models these families are a megabyte, and change a few times a day.
         current = (self.lifecycle.version, frozenset(self._zero_since))
         if self._written[0] != current:
             self._written = (current, self._families())

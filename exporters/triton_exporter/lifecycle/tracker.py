@@ -311,7 +311,7 @@ class Lifecycle:
     def _load(self, before: Record | None, state: str, at: float) -> LoadTime:
         if before is None:
             return follow(NEVER_SEEN, "not_loaded" if self._had_index else "unknown", state, at)
-        # What was ready before a restart has been loaded again, unseen.
+        # A version that was ready before a restart of Triton has been loaded again between two polls.
         was = "not_loaded" if self._restarted and state == "ready" else before.claim.state
         return follow(before.load, was, state, at)
 

@@ -34,7 +34,7 @@ _COUNTERS: Mapping[Metric, Callable[[ModelStatistics], Iterable[tuple[tuple[str,
 _NAMED = {metric.name: metric for metric in _COUNTERS}
 _METRICS = (*_COUNTERS, models.BATCH_SIZE, models.LAST_INFERENCE, models.MEMORY)
 
-# What a counter is called within one model version: a metric's name with further labels, or a batch size.
+# A counter within one model version: a metric's name with further labels, or a batch size.
 _Identity = tuple[str, tuple[str, ...]]
 
 

@@ -140,7 +140,7 @@ class Prober:
                 target.due = target.next_counted
                 self._in_flight += 1
         for key in started:
-            # Of its own, and a daemon: a probe that hangs must not keep the exporter from ending.
+            # Each probe has a daemon thread, so that a probe that hangs does not keep the exporter from ending.
             threading.Thread(target=self._probe, args=(key,), name="probe", daemon=True).start()
 
     def families(self, now: float) -> Iterable[Family]:

@@ -85,7 +85,7 @@ class ApiPoller:
         self._wait_until(started, READY_SHARE)
         ready, _ = self._health("ready", "/v2/health/ready")
         self._wait_until(started, ANSWERS_SHARE)
-        # Before the index, which may take all the time that is left.
+        # The statistics come before the index, which may take all the remaining time.
         statistics = self._statistics()
         index = self._index()
         if not self._next_statistics:
@@ -201,14 +201,14 @@ class ApiPoller:
         for known in (self._configs, self._ready, self._config_turns):
             for gone in known.keys() - serving:
                 del known[gone]
-        # What hangs takes all the time that is left: which comes first changes with each poll.
+        # Requests that hang take all the remaining time, so each poll begins with the other kind.
         kinds = (self._ask_configs, self._ask_whether_ready)
         for ask in kinds if self._configs_first else reversed(kinds):
             ask(serving)
         self._configs_first = not self._configs_first
 
     def _ask_configs(self, serving: frozenset[ModelVersion]) -> None:
-        # In turn, the one asked for longest ago first: one that cannot be read must not keep others waiting.
+        # The version asked for longest ago comes first: a configuration that cannot be read delays no other.
         # A hot reload can change a configuration without a trace, so those that are known are read again.
         new = sorted(serving - self._configs.keys(), key=self._config_turn)
         reread = sorted(self._configs, key=self._config_turn)
@@ -216,7 +216,7 @@ class ApiPoller:
             self._ask_config(version)
 
     def _ask_whether_ready(self, serving: frozenset[ModelVersion]) -> None:
-        # Each in turn, new ones first; what a hung model kept from being asked comes first next time.
+        # New versions first, then the others in turn; those that a hung model delayed come first in the next poll.
         waiting = [version for version in self._queue if version in serving]
         waiting = sorted(serving.difference(waiting)) + waiting
         asked = 0

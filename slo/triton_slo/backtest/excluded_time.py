@@ -29,5 +29,5 @@ def _spans(exclusion: Exclusion, start: float, end: float, prometheus: Prometheu
         raise LookupError(f"the exclusion {exclusion.reason!r} is PromQL, which only Prometheus can answer")
     step = max(_STEP_SECONDS, (end - start) / _MOST_POINTS)
     for series in prometheus.range(f"group ((\n{exclusion.promql}\n))", start, end, step):
-        # It may have begun or ended anywhere between two evaluations: rather too much is left out than too little.
+        # The exclusion may begin or end anywhere between two evaluations: a step on each side is left out, too.
         yield from clipped([(at - step, at + step) for at in series.times], start, end)

@@ -234,7 +234,7 @@ def _condition(tier: Tier, objective: Objective) -> Document:
     return {
         "kind": "burnrate",
         "threshold": tier.factor(objective.window.seconds),
-        # One number, of minutes, hours or days.
+        # OpenSLO takes one number with one unit: minutes, hours or days.
         "lookbackWindow": duration_text(60.0 * max(1, round(parse_seconds(tier.long) / 60))),
         "alertAfter": "0m",
     }

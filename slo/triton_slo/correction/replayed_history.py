@@ -82,7 +82,7 @@ def _events(
         tuple((name, dict(each.labels).get(name, "")) for name in labels): each.labels for each in groups
     }
     counts: dict[Labels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    # One scrape more, so that every increase is in a tile, as in the windows that sums are made of.
+    # A range is one scrape longer than a tile, so that every increase is in a tile.
     reach = tile + plan.clock.scrape_seconds
     first, last = np.floor(start / tile) * tile + tile, np.floor(end / tile) * tile
     for variant in plan.variants:

@@ -316,7 +316,7 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _built(self) -> Self:
-        # What the rules cannot honour yet is refused: an option that silently does nothing is worse than none.
+        # An option that the rules cannot honour is refused: one that silently does nothing is worse than none.
         if self.unknown.policy == "bad":
             self.indicator.unknown_pace()
         if parse_seconds(self.unknown.after) >= self.window.seconds:

@@ -250,7 +250,7 @@ class _Board:
             self._infos[slo] = indicator
             return
         if name == names.SLI_EXCLUDED:
-            # Of the whole objective; its labels beyond that are those of all its series (a selector's).
+            # Of the whole objective: the other labels are those of all its series (a selector's).
             self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
         if name == names.CAUSE_SHARE:

@@ -176,7 +176,7 @@ class Actions:
         matchers = incident.matchers
         alertmanager = self.alertmanagers.of(incident)
         comment = f"incident {incident.name}, from Slack"
-        # One that a killed bridge made before it could store it is taken over.
+        # A silence that a killed bridge made before it could store it is used again.
         known = iter(alertmanager.silences(comment))
         made: list[SilencePart] = []
         try:

@@ -141,7 +141,7 @@ class Reconciler:
                     continue
                 asked = [answers[url] for url in responsible if url in answers and answers[url].settled]
                 if len(asked) < len(responsible):
-                    # Not being able to ask settles nothing.
+                    # Without an answer of every Alertmanager that sends the alert, it is not known to be missing.
                     missing |= {(number, name)} & self._missing.keys()
                 elif not any(name in answer.firing for answer in asked):
                     missing.add((number, name))
@@ -272,7 +272,7 @@ class HeartbeatWatch:
         last = self.store.values.get(HEARTBEAT_FACT)
         if last is None:
             return
-        # What was missed while the bridge itself was away is not Alertmanager's silence.
+        # Notifications that were missed while the bridge was stopped do not count against Alertmanager.
         quiet = now - max(float(last), self._started) > self.timeout_seconds
         silent_since = self.store.values.get("silent_since") or ""
         if quiet and not silent_since:

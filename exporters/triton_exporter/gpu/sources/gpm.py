@@ -97,5 +97,5 @@ class Gpm:
                 figures[key] = figures.get(key, 0.0) + answer.value * figure.unit
             else:
                 unknown.add(key)
-        # One direction alone would look like both.
+        # A figure of one direction alone would be taken for the sum of both.
         return {key: value for key, value in figures.items() if key not in unknown}
