@@ -408,6 +408,25 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> No
     assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
 
 
+def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sender(place: Place) -> None:
+    """What the same sender reports late, after everything has ended, ends within five minutes."""
+    reconcile = Reconciler(place.store, place.clients, lambda: None)
+    place.take_in({"before": 0.0}, {"before": (0.0, 1.0)})
+    began = place.clock()
+    for second in range(330):
+        place.clock.now = began + second
+        if second == 1:
+            place.take_in({"a": began})
+        if second == 20:
+            place.take_in({}, {"a": (began, began + 20)})
+        if second == 30:
+            place.take_in({"late": began})
+            place.alertmanager.firing = {}
+        reconcile(place.clock())
+
+    assert [] == place.store.incidents.open()
+
+
 @pytest.mark.parametrize(
     "payload", [{}, {"actions": None}, {"actions": [{}]}, {"actions": [{"block_id": "x"}]}]
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.bridge.incidents.incident import Incident, Silence, fold
+from triton_alerts.bridge.incidents.incident import Incident, fold
 from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 
 
@@ -109,11 +109,17 @@ def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
     assert ["opened", "changed", "held"] == outcomes
 
 
-def test_the_same_alertmanager_is_believed_when_an_alert_is_back() -> None:
-    """Prometheus lost sight of Alertmanager: same start, no peer in play, so it fires again now."""
-    _, outcomes = folded(notified(alert("a")), notified(alert("a", end=130.0)), notified(alert("a")))
+@pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
+def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[Member, ...]) -> None:
+    """A proxy delivered it late, or Prometheus was cut off from Alertmanager and the same alert is back."""
+    late = notified(alert("a"), *others)
+    incident, outcomes = folded(late, notified(alert("a", end=130.0), *others), late)
+    settled = fold(incident, late, 2000.0, trust=True).incident
 
-    assert ["opened", "changed", "opened"] == outcomes
+    assert ["opened", "changed", "held"] == outcomes
+    assert incident is not None
+    assert settled is not None
+    assert [False, True] == [one.members["a"].firing for one in (incident, settled)]
 
 
 def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
@@ -160,13 +166,11 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     assert not incident.open
 
 
-def test_all_resolved_ends_no_alert_that_is_silenced() -> None:
-    """Alertmanager lists no silenced alert, so the end of another alert of the group says nothing about it."""
-    opened = fold(None, notified(alert("a")), 1000.0).incident
-    assert opened is not None
-    silence = Silence(id="1", by="U0ANA", until=5000.0, matchers=opened.matchers[0])
-    grown = fold(opened.model_copy(update={"silence": silence}), notified(alert("b", 110.0)), 1001.0).incident
-    shrunk = fold(grown, notified(alert("b", 110.0, end=130.0)), 1002.0)
+def test_all_resolved_ends_no_alert_that_can_be_looked_up() -> None:
+    """Alertmanager leaves silenced and inhibited alerts out: the end of another one says nothing about them."""
+    opened, _ = folded(notified(alert("a"), alert("b", 110.0)))
+    last = notified(alert("b", 110.0, end=130.0))
+    shrunk = fold(opened, last, 1002.0, may_fire=lambda _name, member: member.source == "am-0")
 
     assert shrunk.incident is not None
     assert ["a"] == [member.labels["model"] for member in shrunk.incident.firing]

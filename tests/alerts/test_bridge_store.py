@@ -252,16 +252,17 @@ def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> N
     assert ['{"model": "g"}'] == opened
 
 
+@pytest.mark.parametrize("late", ["am", "twin"])
 @pytest.mark.parametrize("known", [None, "listed", "not listed"])
-def test_what_a_peer_contests_fires_unless_alertmanager_does_not_list_it(
-    tmp_path: Path, known: str | None
+def test_what_contradicts_an_end_fires_unless_alertmanager_does_not_list_it(
+    tmp_path: Path, known: str | None, late: str
 ) -> None:
-    """A late peer reports an alert that has ended; one that is listed, or cannot be looked up, is reported."""
+    """A late notification reports an alert that has ended; one that is listed, or not looked up, is reported."""
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     firing, ended = body_of("g", {"m": NOW}, {}), body_of("g", {}, {"m": (NOW, NOW + 1)})
     name = next(iter(parse(firing, "am").alerts))
     answer = {None: None, "listed": {name}, "not listed": set[str]()}[known]
-    for body, source in ((firing, "am"), (ended, "am"), (firing, "twin")):
+    for body, source in ((firing, "am"), (ended, "am"), (firing, late)):
         store.receive(parse(body, source), NOW + 2)
     store.settle(NOW + 2 + GRACE_SECONDS, lambda _now: answer)
     opened = len(store.incidents.open())
@@ -269,6 +270,39 @@ def test_what_a_peer_contests_fires_unless_alertmanager_does_not_list_it(
     store.close()
 
     assert (0 if known == "not listed" else 1, 0) == (opened, again)
+
+
+def test_a_late_firing_is_dropped_where_its_alertmanager_no_longer_reports_it(tmp_path: Path) -> None:
+    """Without an Alertmanager to ask, the next notification of the group shows that it was late."""
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    ended = {"m": (NOW, NOW + 1)}
+    for firing, resolved in (({"m": NOW}, {}), ({}, ended), ({"m": NOW}, {}), ({"other": NOW + 2}, {})):
+        store.receive(parse(body_of("g", firing, resolved), "am"), NOW + 2)
+    settled = store.settle(NOW + 2 + GRACE_SECONDS)
+    (incident,) = [incident for _, incident in store.incidents.open()]
+    store.close()
+
+    assert 0 == settled
+    assert {"other"} == incident.members.keys()
+
+
+@pytest.mark.parametrize("known", [None, "listed", "not listed"])
+def test_an_alert_that_is_not_reported_as_ended_is_looked_up(tmp_path: Path, known: str | None) -> None:
+    """No notification lists a silenced alert: "all resolved" ends it only if Alertmanager does not list it."""
+    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
+    both, last = body_of("g", {"m": NOW, "n": NOW}, {}), body_of("g", {}, {"n": (NOW, NOW + 1)})
+    answer = {None: None, "listed": {"m"}, "not listed": set[str]()}[known]
+    for body in (both, last):
+        store.receive(parse(body, "am"), NOW + 2, lambda member: member.source.startswith("am"))
+    firing = []
+    for after in (0.0, GRACE_SECONDS):
+        store.settle(NOW + 2 + after, lambda _now: answer)
+        firing.append(
+            [name for _, one in store.incidents.open() for name, m in one.members.items() if m.firing]
+        )
+    store.close()
+
+    assert [["m"], [] if known == "not listed" else ["m"]] == firing
 
 
 def test_a_database_of_a_newer_bridge_is_refused(tmp_path: Path) -> None:

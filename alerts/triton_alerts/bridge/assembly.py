@@ -220,6 +220,7 @@ def assemble(
         wake,
         token=token_file,
         ready=lambda: _not_ready(store),
+        is_compared=parts.alertmanagers.compares,
     )
     server = listen(address, webhook, settings.server_certificates(args))
     services.append(Service(store, server, senders, clock, chores, parts.alertmanagers.listed))

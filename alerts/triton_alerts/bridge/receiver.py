@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from triton_alerts.bridge.incidents.history import list_incidents, to_json
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT, Instruments
-from triton_alerts.bridge.incidents.notification import MalformedError, Notification, parse
+from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.http.certificates import Renewed, ServerCertificates
 from triton_exporter.http.connections import Connections
@@ -36,7 +36,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Handler of the bridge's requests. `token` returns the bearer token that Alertmanager must send, if any."""
+    """Handler of the bridge's requests. `token` returns the bearer token that Alertmanager must send, if any.
+
+    `is_compared` returns whether an alert ends once its Alertmanager no longer lists it.
+    """
 
     store: Store
     instruments: Instruments
@@ -45,6 +48,7 @@ class Webhook:
     token: Callable[[], str] | None = None
     ready: Callable[[], str] = lambda: ""
     largest_body: int = LARGEST_BODY
+    is_compared: Callable[[Member], bool] = lambda _member: False
 
     def answer(self, request: Request) -> Response:
         """Answer one request; a notification that is refused is counted and logged, since 4xx are not retried."""
@@ -71,7 +75,7 @@ class Webhook:
                 self.store.values.set(HEARTBEAT_FACT, repr(self.clock()))
                 outcome = "heartbeat"
             else:
-                outcome = self.store.receive(notification, self.clock())
+                outcome = self.store.receive(notification, self.clock(), self.is_compared)
         except MalformedError as error:
             raise RefusedError(400, f"not an Alertmanager webhook body, version 4: {error}") from error
         except sqlite3.Error as error:

@@ -7,7 +7,7 @@ notification into an incident is a pure function; all it needs arrives as argume
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -211,12 +211,16 @@ class Event(BaseModel, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What a notification did to an incident; `unreported` are changes without a line in the thread, and why."""
+    """What a notification did to an incident; `unreported` are changes without a line in the thread, and why.
+
+    `held` is the part of it that contradicts what is known, and did nothing.
+    """
 
     incident: Incident | None
     events: tuple[Event, ...]
     outcome: Outcome
     unreported: tuple[tuple[Member, str], ...] = ()
+    held: Notification | None = None
 
 
 def fold(
@@ -227,14 +231,15 @@ def fold(
     key: str = "",
     earlier: Sequence[Incident] = (),
     trust: bool = False,
+    may_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
     recurrence: int = 0,
 ) -> Fold:
     """Merge what a notification reports about a subject (`key`) into the subject's newest incident.
 
-    `earlier` are older incidents of the subject, the oldest first. `held` means: an alert that was resolved is
-    reported as firing, with the same start, by another Alertmanager than the one that resolved it. Either that peer
-    is late or the alert is back; the caller asks again after a while with `trust=True`, which takes the
-    notification at its word.
+    `earlier` are older incidents of the subject, the oldest first. Held is an alert that was resolved and is
+    reported as firing with the same start: either the notification is late or the alert is back. Held is also the
+    end of an alert that an "all resolved" does not list, if the alert `may_fire`, silenced or inhibited. The caller
+    merges what was held after a while with `trust=True`, which takes the notification at its word.
     """
     known: dict[str, Member] = {}
     for one in (*earlier, *([current] if current is not None else ())):
@@ -244,14 +249,30 @@ def fold(
         for name, alert in notification.alerts.items()
         if not trust and _contested(known.get(name), alert)
     }
-    if current is not None and current.open:
-        merged = _merge(current, notification, now, trust, ignored=contested - current.members.keys())
-        return replace(merged, outcome="held") if contested else merged
-    news = {
-        name: alert
-        for name, alert in notification.alerts.items()
-        if name not in contested and _is_news(known.get(name), alert)
-    }
+    held = {name: notification.alerts[name] for name in contested}
+    rest = notification.about({name: one for name, one in notification.alerts.items() if name not in held})
+    silent: set[str] = set()
+    if current is None or not current.open:
+        result = _next(current, rest, now, known, key or notification.key, recurrence)
+    else:
+        unlisted = {name for name, one in current.members.items() if notification.omits(name, one)}
+        silent = {name for name in unlisted if may_fire(name, current.members[name])}
+        result = _merge(current, rest, now, unlisted - silent)
+    if contested or (silent and not trust):
+        return replace(result, outcome="held", held=notification.about(held))
+    return result
+
+
+def _next(
+    current: Incident | None,
+    notification: Notification,
+    now: float,
+    known: Mapping[str, Member],
+    key: str,
+    recurrence: int,
+) -> Fold:
+    """Open a subject's next incident where a notification reports something new; `current` has ended."""
+    news = {name: one for name, one in notification.alerts.items() if _is_news(known.get(name), one)}
     firing = {name: alert for name, alert in news.items() if alert.firing}
     ended = {name: alert for name, alert in news.items() if not alert.firing}
     if not firing and current is not None:
@@ -259,11 +280,10 @@ def fold(
         ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
     if not (firing or ended):
         unseen = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
-        outcome: Outcome = "held" if contested else "repeated" if current is not None else "stale"
-        return Fold(None, (), outcome, unseen)
+        return Fold(None, (), "repeated" if current is not None else "stale", unseen)
     base = Incident(
-        name=_name(key or notification.key, now, current),
-        key=key or notification.key,
+        name=_name(key, now, current),
+        key=key,
         receiver=notification.receiver,
         group_labels=notification.group_labels,
         external_url=notification.external_url,
@@ -271,9 +291,9 @@ def fold(
         recurrence=recurrence,
     )
     fresh = {name: _again(known.get(name), alert) for name, alert in firing.items()} or ended
-    opened = _merge(base, notification.model_copy(update={"alerts": fresh}), now, trust=True)
+    opened = _merge(base, notification.about(fresh), now)
     unseen = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
-    return Fold(opened.incident, opened.events, "held" if contested else "opened", opened.unreported + unseen)
+    return Fold(opened.incident, opened.events, "opened", opened.unreported + unseen)
 
 
 def subject(labels: Mapping[str, str]) -> str:
@@ -285,14 +305,8 @@ def subject(labels: Mapping[str, str]) -> str:
 
 
 def _contested(member: Member | None, alert: Member) -> bool:
-    """Return whether an Alertmanager reports as firing what another one reported as ended."""
-    return (
-        member is not None
-        and not member.firing
-        and alert.firing
-        and alert.starts_at <= member.starts_at
-        and alert.source != member.source
-    )
+    """Return whether an alert is reported as firing whose end is known."""
+    return member is not None and not member.firing and alert.firing and alert.starts_at <= member.starts_at
 
 
 def _is_news(member: Member | None, alert: Member) -> bool:
@@ -310,41 +324,28 @@ _UNSEEN = "ended; it was not reported while it fired"
 _SIBLING = "a more urgent alert of the same objective fires"
 
 
-def _merge(
-    current: Incident,
-    notification: Notification,
-    now: float,
-    trust: bool,
-    ignored: frozenset[str] | set[str] = frozenset(),
-) -> Fold:
+def _merge(current: Incident, notification: Notification, now: float, unlisted: Container[str] = ()) -> Fold:
+    """Merge what a notification reports into an open incident; the `unlisted` of its alerts have ended."""
     members = dict(current.members)
     fired: list[Member] = []
     resolved: list[Member] = []
     unreported: list[tuple[Member, str]] = []
     for fingerprint, alert in notification.alerts.items():
-        if fingerprint in ignored:
-            continue
         before = members.get(fingerprint)
         if before is None and not alert.firing and current.members:
             # Of an earlier incident, or inhibited while it fired: not a part of this one.
             unreported.append((alert, _UNSEEN))
             continue
-        after = _updated(before, alert, trust)
+        after = _updated(before, alert)
         members[fingerprint] = after
         if after.firing and (before is None or not before.firing):
             fired.append(after)
         elif not after.firing and (before is None or before.firing):
             resolved.append(after)
-    if notification.all_resolved and not notification.truncated:
-        # Nothing else of this group is notified about by this Alertmanager: the alerts that it sent before and does
-        # not list have ended too. A twin may never have had the alerts of another one, a late notification does not
-        # know those that started since, and an alert that is silenced from here is not listed while it fires:
-        # whether it ended is asked.
-        for fingerprint, member in members.items():
-            hidden = current.silence is not None and current.silence.covers(member)
-            if member.firing and not hidden and notification.omits(fingerprint, member):
-                members[fingerprint] = member.model_copy(update={"ends_at": now})
-                resolved.append(members[fingerprint])
+    for fingerprint, member in members.items():
+        if member.firing and fingerprint in unlisted:
+            members[fingerprint] = member.model_copy(update={"ends_at": now})
+            resolved.append(members[fingerprint])
     firing = [member for member in members.values() if member.firing]
     after_all = current.model_copy(update={"members": members, "closed_at": None if firing else now})
     quiet = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
@@ -401,7 +402,7 @@ def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, str
     ), had
 
 
-def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
+def _updated(before: Member | None, alert: Member) -> Member:
     """Return the member's new state: the reported one, unless what is known is newer."""
     if before is None:
         return alert
@@ -415,7 +416,7 @@ def _updated(before: Member | None, alert: Member, trust: bool) -> Member:
         return before
     if not before.firing:
         known = not alert.firing and alert.starts_at <= before.starts_at
-        return before if known or (not trust and _contested(before, alert)) else _again(before, alert)
+        return before if known else _again(before, alert)
     if not alert.firing:
         return alert
     if before.earlier_end is not None and alert.starts_at <= before.earlier_end < before.starts_at:

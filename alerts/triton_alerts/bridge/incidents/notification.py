@@ -81,9 +81,14 @@ class Notification(BaseModel, frozen=True):
         return self.model_copy(update={"alerts": alerts})
 
     def omits(self, name: str, member: Member) -> bool:
-        """Return whether the alert is not listed, though its Alertmanager reported it in this group before."""
+        """Return whether nothing of this group is reported as firing any more, and the end of this alert is not.
+
+        A twin may never have had the alerts that another Alertmanager reported, and a late notification does not
+        know those that started since.
+        """
         listed_before = (member.source, member.group) == (self.source, self.key)
-        return name not in self.alerts and listed_before and member.starts_at <= self.newest
+        complete = self.all_resolved and not self.truncated and name not in self.alerts
+        return complete and member.firing and listed_before and member.starts_at <= self.newest
 
 
 def subject_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -30,6 +30,11 @@ class Incidents:
         """Return the newest incidents of a subject, the newest last."""
         return self._select("key = ? ORDER BY id DESC LIMIT ?", key, count)[::-1]
 
+    def newest(self) -> int:
+        """Return the number of the newest incident, 0 without any."""
+        row = self.database.row("SELECT coalesce(max(id), 0) FROM incidents")
+        return int(row[0]) if row else 0
+
     def open_about(self, key: str) -> int | None:
         """Return the number of the newest open incident of a subject."""
         row = self.database.row("SELECT max(id) FROM incidents WHERE key = ? AND closed_at IS NULL", key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from triton_alerts.bridge.incidents.outbox import Outbox
 from triton_alerts.bridge.incidents.records import Incidents
 
 GRACE_SECONDS = 60.0
-"""How long a peer's contradiction waits: four times Alertmanager's default peer timeout (15 s)."""
+"""How long what contradicts waits: four times Alertmanager's default peer timeout (15 s)."""
 
 RECURRENCE_SECONDS = 86_400.0
 PRUNED_AT_ONCE = 200
@@ -85,24 +85,27 @@ class Store:
         """Store everything inside together or not at all."""
         return self.database.transaction()
 
-    def receive(self, notification: Notification, now: float) -> Outcome:
-        """Merge a notification into the incidents of its alerts; on return it is on disk."""
+    def receive(
+        self,
+        notification: Notification,
+        now: float,
+        is_compared: Callable[[Member], bool] = lambda _member: False,
+    ) -> Outcome:
+        """Merge a notification into the incidents of its alerts; on return it is on disk.
+
+        `is_compared` returns whether an alert ends once its Alertmanager no longer lists it.
+        """
         with self.transaction():
             outcomes, unreported = [], []
+            held: dict[str, Notification] = {}
             for target in self._targets(notification):
-                result = self._merge(target, now)
+                result = self._merge(target, now, may_fire=lambda _name, member: is_compared(member))
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
                 unreported += [(name, *one) for one in result.unreported]
-                held = f"{target.key} {notification.key}"
-                if result.outcome == "held":
-                    self.database.run(
-                        "INSERT INTO held VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document",
-                        *(held, now + GRACE_SECONDS, target.part.model_dump_json()),
-                    )
-                elif not all(alert.firing for alert in target.part.alerts.values()):
-                    # The peer that seemed to contradict has caught up.
-                    self.database.run("DELETE FROM held WHERE key = ?", held)
+                if result.held is not None:
+                    held[target.key] = result.held
+            self._hold(f"{notification.key} {notification.source} ", held, now)
         for incident, member, reason in unreported:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
@@ -110,8 +113,8 @@ class Store:
     def settle(self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None) -> int:
         """Merge the held notifications whose grace has passed, whatever they contradict; return how many.
 
-        `listed` returns the alerts that Alertmanager lists, or None where it is not known: what is not listed has
-        ended, and the peer that reported it was late.
+        `listed` returns the alerts that Alertmanager lists, or None where it is not known. What is not listed has
+        ended, what is listed fires; where it is not known, what was reported as firing fires.
         """
         # What is due later than any grace lasts was held before the clock was put back.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
@@ -124,11 +127,11 @@ class Store:
             for key, document in held:
                 part = Notification.model_validate_json(document)
                 if known is not None:
-                    part = part.about(
-                        {name: one for name, one in part.alerts.items() if not one.firing or name in known}
-                    )
+                    part = part.about({name: one for name, one in part.alerts.items() if name in known})
                 for target in self._targets(part):
-                    self._merge(target, now, trust=True)
+                    self._merge(
+                        target, now, trust=True, may_fire=lambda name, _member: known is None or name in known
+                    )
                 self.database.run("DELETE FROM held WHERE key = ?", key)
         return len(held)
 
@@ -175,6 +178,18 @@ class Store:
                 self.database.run("DELETE FROM incidents WHERE id = ?", number)
         return len(gone)
 
+    def _hold(self, sender: str, held: Mapping[str, Notification], now: float) -> None:
+        """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before."""
+        of_sender = "FROM held WHERE substr(key, 1, length(?1)) = ?1"
+        due: dict[str, float] = dict(self.database.rows(f"SELECT key, due {of_sender}", sender))
+        self.database.run(f"DELETE {of_sender}", sender)
+        for subject, part in held.items():
+            key = sender + subject
+            self.database.run(
+                "INSERT INTO held VALUES (?, ?, ?)",
+                *(key, due.get(key, now + GRACE_SECONDS), part.model_dump_json()),
+            )
+
     def _targets(self, notification: Notification) -> list[_Target]:
         """Sort the alerts of a notification by the incidents that they belong to."""
         notification = notification.dated()
@@ -196,7 +211,9 @@ class Store:
             found.setdefault((number, key), {})[name] = alert
         return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in found.items()]
 
-    def _merge(self, target: _Target, now: float, *, trust: bool = False) -> Fold:
+    def _merge(
+        self, target: _Target, now: float, *, may_fire: Callable[[str, Member], bool], trust: bool = False
+    ) -> Fold:
         key, part = target.key, target.part
         stored = [
             (number, one) for number, one in self.incidents.latest(key, EARLIER) if number != target.number
@@ -208,7 +225,16 @@ class Store:
             current = stored.pop()[1]
         recurrence = self.incidents.count_since(key, now - RECURRENCE_SECONDS)
         earlier = [one for _, one in stored]
-        result = fold(current, part, now, key=key, earlier=earlier, trust=trust, recurrence=recurrence)
+        result = fold(
+            current,
+            part,
+            now,
+            key=key,
+            earlier=earlier,
+            trust=trust,
+            may_fire=may_fire,
+            recurrence=recurrence,
+        )
         if result.incident is None or result.incident == current:
             return replace(result, incident=current)
         if number is None:

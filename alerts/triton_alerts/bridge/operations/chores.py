@@ -83,9 +83,11 @@ class Reconciler:
     _compared_at: float = 0.0
     _missing: dict[tuple[int, str], float] = field(default_factory=dict)
     """Since when an incident's alert or silence is not listed."""
+    _newest: int = 0
+    _senders: set[str] = field(default_factory=set)
 
     def __call__(self, now: float) -> None:
-        if 0 <= now - self._compared_at < COMPARE_SECONDS:
+        if 0 <= now - self._compared_at < COMPARE_SECONDS and not self._has_new_sender():
             return
         self._compared_at = now
         opened, silenced = self.store.incidents.open(), self.store.incidents.silenced()
@@ -115,6 +117,21 @@ class Reconciler:
                 )
             except PeerError as error:
                 self._complain(error)
+
+    def _has_new_sender(self) -> bool:
+        """Return whether a new incident has alerts of a sender that no incident had.
+
+        Which Alertmanager it is shows only while one of these alerts is listed.
+        """
+        newest = self.store.incidents.newest()
+        if newest == self._newest:
+            return False
+        self._newest = newest
+        incidents = [incident for _, incident in self.store.incidents.open()]
+        senders = {member.source for incident in incidents for member in incident.firing}
+        is_new = not senders <= self._senders
+        self._senders |= senders
+        return is_new
 
     def _ask(self, alertmanager: Alertmanager, now: float) -> AlertmanagerState:
         return AlertmanagerState(
