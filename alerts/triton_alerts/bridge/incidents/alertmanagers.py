@@ -63,7 +63,7 @@ class Alertmanagers:
 
     def compares(self, member: Member) -> bool:
         """Return whether one of them is responsible for an alert, which ends once it is no longer listed there."""
-        return any(member.source in self.senders(one) for one in self.each)
+        return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:
         """Return what fires in any of them, None where one cannot be asked or was not yet sent everything."""

@@ -250,12 +250,14 @@ def fold(
         if not trust and _contested(known.get(name), alert)
     }
     held = {name: notification.alerts[name] for name in contested}
-    rest = notification.about({name: one for name, one in notification.alerts.items() if name not in held})
+    rest = notification.about(
+        {name: alert for name, alert in notification.alerts.items() if name not in held}
+    )
     silent: set[str] = set()
     if current is None or not current.open:
         result = _next(current, rest, now, known, key or notification.key, recurrence)
     else:
-        unlisted = {name for name, one in current.members.items() if notification.omits(name, one)}
+        unlisted = {name for name, member in current.members.items() if notification.omits(name, member)}
         silent = {name for name in unlisted if may_fire(name, current.members[name])}
         result = _merge(current, rest, now, unlisted - silent)
     if contested or (silent and not trust):
@@ -272,7 +274,7 @@ def _next(
     recurrence: int,
 ) -> Fold:
     """Open a subject's next incident where a notification reports something new; `current` has ended."""
-    news = {name: one for name, one in notification.alerts.items() if _is_news(known.get(name), one)}
+    news = {name: alert for name, alert in notification.alerts.items() if _is_news(known.get(name), alert)}
     firing = {name: alert for name, alert in news.items() if alert.firing}
     ended = {name: alert for name, alert in news.items() if not alert.firing}
     if not firing and current is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,7 +105,7 @@ class Store:
                 unreported += [(name, *one) for one in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
-            self._hold(f"{notification.key} {notification.source} ", held, now)
+            self._hold(f"{notification.key} {notification.source} ", held, now, is_compared)
         for incident, member, reason in unreported:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
@@ -127,7 +127,7 @@ class Store:
             for key, document in held:
                 part = Notification.model_validate_json(document)
                 if known is not None:
-                    part = part.about({name: one for name, one in part.alerts.items() if name in known})
+                    part = part.about({name: alert for name, alert in part.alerts.items() if name in known})
                 for target in self._targets(part):
                     self._merge(
                         target, now, trust=True, may_fire=lambda name, _member: known is None or name in known
@@ -178,10 +178,21 @@ class Store:
                 self.database.run("DELETE FROM incidents WHERE id = ?", number)
         return len(gone)
 
-    def _hold(self, sender: str, held: Mapping[str, Notification], now: float) -> None:
-        """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before."""
+    def _hold(
+        self, sender: str, held: dict[str, Notification], now: float, is_compared: Callable[[Member], bool]
+    ) -> None:
+        """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before.
+
+        Alerts that will be looked up stay: this notification may be older than the one that reported them.
+        """
         of_sender = "FROM held WHERE substr(key, 1, length(?1)) = ?1"
-        due: dict[str, float] = dict(self.database.rows(f"SELECT key, due {of_sender}", sender))
+        due: dict[str, float] = {}
+        for key, at, document in self.database.rows(f"SELECT key, due, document {of_sender}", sender):
+            due[key] = at
+            before = Notification.model_validate_json(document)
+            if compared := {name: alert for name, alert in before.alerts.items() if is_compared(alert)}:
+                part = held.get(key.removeprefix(sender), before)
+                held[key.removeprefix(sender)] = part.about({**compared, **part.alerts})
         self.database.run(f"DELETE {of_sender}", sender)
         for subject, part in held.items():
             key = sender + subject
