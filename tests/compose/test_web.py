@@ -17,15 +17,12 @@ from pathlib import Path
 import bcrypt
 import pytest
 import requests
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support import history, loopback, web_fleet
-from support.thorough import examples
 from support.tls import authority, certificate
 from support.tools import ROOT
+from support.web_fleet import states
 from triton_exporter.http.web_config import load_web_config
-from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.cli import main
 from tritonwatch.web.reading import Reader
@@ -58,10 +55,6 @@ def site(prometheus: str) -> Iterator[str]:
         yield url
 
 
-def _states(page: str) -> list[str]:
-    return [html.unescape(state) for state in re.findall(r'<tr data-state="([^"]*)"', page)]
-
-
 def _shown(site: str, path: str) -> str:
     response = requests.get(site + path, timeout=10)
     assert 200 == response.status_code, response.text
@@ -78,7 +71,7 @@ def test_the_overview_and_status_agree(
 
     shown: list[str] = []
     for number in range(1, 2 + 2 * MODELS // 50):
-        shown += _states(_shown(site, f"/?page={number}&at={end}"))
+        shown += states(_shown(site, f"/?page={number}&at={end}"))
 
     assert [row["state"] for row in expected["group_statuses"]] == shown
     assert expected == requests.get(f"{site}/api/status?at={end}", timeout=10).json()
@@ -100,7 +93,7 @@ def test_the_overview_and_status_agree(
 )
 def test_the_address_chooses_the_rows(site: str, query: str, rows: int) -> None:
     """Search, filters and page; what is not known there is left out."""
-    assert rows == len(_states(_shown(site, f"/?{query}")))
+    assert rows == len(states(_shown(site, f"/?{query}")))
 
 
 @pytest.mark.real
@@ -176,12 +169,12 @@ def test_without_prometheus_the_last_state_stays_under_a_banner(end: float, tmp_
     prometheus = server.enter_context(history.serve(series, tmp_path, flags=web_fleet.LOOKBACK))
     with server, web_fleet.pages(prometheus, every=0.01) as (url, _):
         path = "/objective?slo=latency&model=model-0000&version=1"
-        before, detail = _states(_shown(url, "/")), _shown(url, path)
+        before, detail = states(_shown(url, "/")), _shown(url, path)
         server.close()
         page = _shown(url, "/")
 
         assert 4 == len(before)
-        assert before == _states(page)
+        assert before == states(page)
         assert "is not reachable" in page
         assert "last known state" in page
         assert "90.0%" in detail
@@ -336,51 +329,3 @@ def test_answers_that_were_used_longest_ago_are_dropped() -> None:
             reader.ask(key, lambda _: 1, 0)
 
         assert [1, 2] == [reader.ask(key, lambda _: 2, 0).value for key in "ab"]
-
-
-@pytest.mark.real
-@examples(2, thorough=25)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(("latency", "queue")),
-            st.sampled_from(("a", "b<i>", '"c')),
-            st.floats(-0.5, 2.0),
-            st.floats(0, 20),
-            st.booleans(),
-        ),
-        min_size=1,
-        max_size=6,
-        unique_by=lambda one: one[:2],
-    )
-)
-def test_page_and_status_agree_on_random_histories(
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    groups: list[tuple[str, str, float, float, bool]],
-) -> None:
-    """States of random groups, some of them unknown, are the same on the page and in `status --json`."""
-    end = time.time() // 60 * 60
-    series = [one for slo in ("latency", "queue") for one in web_fleet.objective(end, slo, "search")]
-    for slo, model, spent, now, unknown in groups:
-        series += web_fleet.group(end, slo, model, spent=max(spent, 0.0), now=now)
-        if unknown:
-            labels = {
-                names.SLO: slo,
-                names.INDICATOR: slo,
-                "model": model,
-                "version": "1",
-                names.REASON: "stuck",
-            }
-            series.append((names.UNKNOWN, labels, [(end, 1)]))
-    with (
-        history.serve(history.openmetrics(series), tmp_path_factory.mktemp("random")) as prometheus,
-        web_fleet.pages(prometheus) as (url, _),
-    ):
-        capsys.readouterr()
-        assert 0 == main(["status", "--prometheus", prometheus, "--at", str(end), "--json"])
-        expected = json.loads(capsys.readouterr().out)
-        page = _shown(url, f"/?at={end}")
-
-        assert [row["state"] for row in expected["group_statuses"]] == _states(page)
-        assert expected == requests.get(f"{url}/api/status?at={end}", timeout=10).json()

@@ -158,6 +158,11 @@ def text_of(page: str) -> str:
     return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
 
 
+def states(page: str) -> list[str]:
+    """The states of the rows of a page, in its order."""
+    return [html.unescape(state) for state in re.findall(r'<tr data-state="([^"]*)"', page)]
+
+
 @contextmanager
 def pages(
     prometheus: str, *, objectives: Path | None = None, every: float = 15.0
