@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint generate generate-kubernetes generate-helm bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes generate-helm bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -37,18 +37,28 @@ demo: setup ## Watch a real Triton: ARGS=--once ends after the last step
 	$(BIN)/tritonwatch demo $(ARGS)
 
 lint: $(STAMP) ## ruff, mypy strict, import-linter, vulture
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest
+
+lint-types:
+	$(BIN)/mypy
+
+lint-rest:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+
+# The workers of `make test` start at the same time: in a fresh clone each would compile every module and test.
+compiled:
+	@$(BIN)/python -m pytest --collect-only -q $(ARGS) > /dev/null 2>&1 || true
 
 check: lint ## Lint and the tests that start no real servers
 	$(BIN)/python -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
 
 # Most tests wait for servers, so there are more workers than cores. A file's tests stay together, and the files keep
 # the order that tests/conftest.py gives them: the longest first.
-test: setup tools-next lint ## Everything that must pass: ARGS=tests/slo runs a part of the tests
+test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part of the tests
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again

@@ -22,8 +22,9 @@ yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.Saf
 # Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
 gc.set_threshold(50_000, 20, 20)
 
-# Go's collector takes a fifth of the work of Prometheus otherwise, and the search for idle cores some more.
-os.environ |= {"GOGC": "400", "GOMAXPROCS": "1"}
+# With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on looking for idle cores.
+# The limit of memory is soft: beyond it the collector runs more often.
+os.environ |= {"GOGC": "1600", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}
 
 # A shell that starts the tests in the background lets SIGINT be ignored, and every process of a test inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
