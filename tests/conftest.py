@@ -17,7 +17,8 @@ from hypothesis import settings
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # The same reader in C: tests read megabytes of what is generated.
-yaml.safe_load = partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+yaml.safe_load, yaml.safe_load_all = partial(yaml.load, Loader=_LOADER), partial(yaml.load_all, Loader=_LOADER)
 
 # Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
 gc.set_threshold(50_000, 20, 20)
@@ -25,6 +26,9 @@ gc.set_threshold(50_000, 20, 20)
 # With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on looking for idle cores.
 # The limit of memory is soft: beyond it the collector runs more often.
 os.environ |= {"GOGC": "1600", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}
+
+# argparse would search the folders of translations for each of its texts.
+os.environ["LANGUAGE"] = "C"
 
 # A shell that starts the tests in the background lets SIGINT be ignored, and every process of a test inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,6 +19,7 @@ from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
+from triton_alerts.rules import alert_rules
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
@@ -27,6 +28,7 @@ from triton_slo.artifact import Options
 from triton_slo.burn.rule_groups import groups
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective
+from triton_slo.rules import rulefile
 from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
 
@@ -161,10 +163,10 @@ def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None
 
 def rules(options: Options, name: str) -> list[dict[str, Any]]:
     """The rules of one alert."""
-    files = [one for one in artifacts((), options) if one.part == "rules" and name in one.text]
-    documents = [yaml.safe_load(one.text) for one in files]
-    found = [rule for document in documents for group in document["groups"] for rule in group["rules"]]
-    return [rule for rule in found if rule.get("alert") == name]
+    own = [alert for alert in ALERTS if alert.name == name]
+    rule_file = rulefile.render([alert_rules.group("own", own, options)], "own", options.format)
+    [group] = yaml.safe_load(rule_file)["groups"]
+    return list(group["rules"])
 
 
 def busy(model: str, share: float) -> dict[str, str]:

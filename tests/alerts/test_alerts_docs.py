@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,18 @@ def test_the_references_links_lead_somewhere() -> None:
     assert [] == [target for target in targets if not (DOCS / target).exists()]
 
 
+@cache
+def _boards() -> dict[str, str]:
+    return {one.name.removesuffix(".json"): one.text for one in dashboards((), Options())}
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alerts_dashboard_exists_and_takes_its_variables(alert: Alert) -> None:
     """The link of an alert opens a dashboard that we make, with variables that it has."""
     url = links.dashboard_url(alert, Options(dashboard_url="https://grafana.example.com/"))
     found = re.fullmatch(r"https://grafana\.example\.com/d/([\w-]+)(?:\?(.*))?", url)
     assert found is not None
-    boards = {one.name.removesuffix(".json"): one.text for one in dashboards((), Options())}
+    boards = _boards()
 
     assert found[1] in boards
     for variable in re.findall(r"var-(\w+)=", found[2] or ""):

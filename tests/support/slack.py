@@ -43,11 +43,16 @@ class Posted:
     name: str = ""
     history: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     edited_at: list[float] = field(default_factory=list)
+    _written: tuple[list[dict[str, Any]], str] = field(default=([], ""), init=False, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
-        """Everything a reader sees, as one string."""
-        return json.dumps(self.blocks, ensure_ascii=False) if self.blocks else self.text
+        """Everything a reader sees, as one string. An edit replaces the blocks, so the same ones are written once."""
+        if not self.blocks:
+            return self.text
+        if self._written[0] is not self.blocks:
+            self._written = (self.blocks, json.dumps(self.blocks, ensure_ascii=False))
+        return self._written[1]
 
     @property
     def shown_over_time(self) -> list[str]:

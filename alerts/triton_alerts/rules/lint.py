@@ -22,6 +22,8 @@ from triton_exporter.yaml_faults import YAML_FAULTS
 from triton_slo import names
 from triton_slo.problem import Problem
 
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it is there."""
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 _NAME = re.compile(
@@ -85,7 +87,7 @@ class _Lined(dict[Any, Any]):
     line = 0
 
 
-class _LinedLoader(yaml.SafeLoader):
+class _LinedLoader(_Loader):  # type: ignore[misc]
     """Reads mappings with their lines."""
 
 
