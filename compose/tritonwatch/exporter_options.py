@@ -416,7 +416,7 @@ def _certificates(
     if given and not any(url.startswith(("https://", "grpcs://")) for url in urls):
         problems.append(Problem(given[0], "would not be used: no URL is https", "--triton https://HOST:PORT"))
     try:
-        certificates.context()
+        certificates.check()
     except CertificateError as error:
         problems += [Problem(*problem) for problem in error.problems]
     return certificates

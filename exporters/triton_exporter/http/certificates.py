@@ -54,6 +54,11 @@ class Certificates:
         """Where the key of our certificate is; None without a certificate."""
         return (self.key or self.own) if self.own else None
 
+    def check(self) -> None:
+        """Raise CertificateError over files that cannot be used. Without files the system's roots are not read."""
+        if self:
+            self.context()
+
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS with the files as they are now. Raises CertificateError."""
         problems = [problem for path in self.paths for problem in unreadable(path)]

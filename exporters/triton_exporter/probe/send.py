@@ -52,7 +52,7 @@ def sender(
 
     def send(target: ModelVersion, inputs: Sequence[Tensor], decoupled: bool) -> ProbeOutcome:
         try:
-            certificates.context()  # the clients fail noisily over files that cannot be used
+            certificates.check()  # the clients fail noisily over files that cannot be used
         except CertificateError as error:
             return ProbeOutcome("unreachable", 0.0, str(error))
         if decoupled:
