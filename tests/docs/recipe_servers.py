@@ -96,7 +96,7 @@ def _children(directory: Path, ports: dict[str, int], triton: TritonServer) -> I
     yield Child("Alertmanager", command, directory / "alertmanager.log"), url["9093"] + "/-/ready"
     config = directory / "prometheus.yml"
     scraped, alertmanager = (f"127.0.0.1:{ports[name]}" for name in ("9401", "9093"))
-    config.write_text(prometheus_config(scraped, alertmanager, [f"{directory}/out/rules/*.yml"], {}, 1.0))
+    config.write_text(prometheus_config(scraped, alertmanager, [f"{directory}/out/rules/*.yml"], {}, 2.0))
     more = [word for word in arguments(RECIPES[SETUP], "prometheus") if word.startswith("--web")]
     command = [*prometheus_command(config, directory / "prometheus", ports["9090"]), *more]
     yield Child("Prometheus", command, directory / "prometheus.log"), url["9090"] + "/-/ready"
