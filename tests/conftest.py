@@ -18,7 +18,10 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # The same reader in C: tests read megabytes of what is generated.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-yaml.safe_load, yaml.safe_load_all = partial(yaml.load, Loader=_LOADER), partial(yaml.load_all, Loader=_LOADER)
+yaml.safe_load, yaml.safe_load_all = (
+    partial(yaml.load, Loader=_LOADER),
+    partial(yaml.load_all, Loader=_LOADER),
+)
 
 # Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
 gc.set_threshold(50_000, 20, 20)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,16 @@ from triton_exporter.catalogue import triton
 from triton_exporter.doctor import TritonFacts, examine
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer, free_ports
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tritonwatch", "doctor", "--watch", "500ms", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    """What the command prints, run in this process."""
+    command = ["doctor", "--watch", "500ms", *arguments]
+    with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
+        code = main(command)
+    return subprocess.CompletedProcess(command, code, stdout.getvalue(), stderr.getvalue())
 
 
 def findings(*arguments: str) -> dict[str, dict[str, str]]:

@@ -43,11 +43,13 @@ class Posted:
     name: str = ""
     history: list[tuple[str, list[dict[str, Any]]]] = field(default_factory=list)
     edited_at: list[float] = field(default_factory=list)
-    _written: tuple[list[dict[str, Any]], str] = field(default=([], ""), init=False, repr=False, compare=False)
+    _written: tuple[list[dict[str, Any]], str] = field(
+        default=([], ""), init=False, repr=False, compare=False
+    )
 
     @property
     def shown(self) -> str:
-        """Everything a reader sees, as one string. An edit replaces the blocks, so the same ones are written once."""
+        """Everything a reader sees, as one string; written once, as an edit replaces the blocks."""
         if not self.blocks:
             return self.text
         if self._written[0] is not self.blocks:
