@@ -47,6 +47,8 @@ HISTORIES = {
     "3 min total outage": incident([1.0] * 3),
     "bursts: 1 bad minute in 10": incident(([0.2] + [0.0] * 9) * 12),
     "2 h at 1%": incident([0.01] * 120),
+    # The alert has ended and stays so: the group recovered within the short window (`Recent`).
+    "25 min at 20%, and few failures later": incident([0.2] * 25 + [0.0] * 10 + [0.005] * 19),
 }
 
 
