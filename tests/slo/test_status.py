@@ -296,6 +296,15 @@ def test_idle_is_not_unknown() -> None:
     assert ("unknown", "no data") == (gone.state, gone.unknown)
 
 
+def test_a_group_of_which_only_counters_are_left_is_not_shown() -> None:
+    """Triton keeps the failure counters of a model that it unloaded: they are no objective without data."""
+    counted = {**GOOD, "__name__": names.SLI_EVENTS_SINCE}
+    served = {**SPENT, "__name__": names.LAST_SEEN}
+
+    [row] = group_statuses([Sample(counted, END - 900, END), Sample(served, END, END)])
+    assert row.model == SPENT["model"]
+
+
 @pytest.mark.parametrize(
     ("retired", "more", "shown"),
     [

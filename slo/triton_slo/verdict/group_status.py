@@ -276,7 +276,9 @@ class _Board:
         grouped = [
             key
             for key in self._values
-            if key[2] and not ((key in versioned or self._retired(key)) and self._nothing(key))
+            if key[2]
+            and not ((key in versioned or self._retired(key)) and self._nothing(key))
+            and not self._only_counted(key)
         ]
         covered = {slo for slo, _, _ in grouped}
         bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
@@ -285,6 +287,10 @@ class _Board:
     def _nothing(self, key: _Key) -> bool:
         """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
         return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
+
+    def _only_counted(self, key: _Key) -> bool:
+        """Return whether a group has counters alone: Triton keeps those of failures after it unloads a model."""
+        return self._values[key].keys() == {names.SLI_EVENTS_SINCE}
 
     def _retired(self, key: _Key) -> bool:
         # A group that serves again is seen later than it was retired.
