@@ -1,4 +1,4 @@
-"""Whether traced requests can be some of those that Triton counted: anybody who reaches the port can send spans.
+"""Decide whether traced requests can be some of those that Triton counted: any client can send spans.
 
 Triton's counters give the exact number and total time of all requests in each interval. If the traced requests
 are a random part of them, their total differs from its expectation by chance only, which is bounded by the

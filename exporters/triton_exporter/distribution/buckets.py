@@ -1,4 +1,4 @@
-"""Where the buckets of the histograms end, and the thresholds of objectives among them."""
+"""Bounds of the histograms' buckets, with the thresholds of objectives among them."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     Raises ThresholdError. Only thresholds are read; whether an objective is valid is for
     `tritonwatch check` to say.
     """
-    found: dict[Signal, set[float]] = {"request": set(), "queue": set()}
+    limits: dict[Signal, set[float]] = {"request": set(), "queue": set()}
     files = sorted(path for path in objectives.glob("*") if path.suffix in {".yaml", ".yml"})
     if not files:
         raise ThresholdError(f"{objectives}: no objectives (*.yaml) here; name the folder that holds them")
     for path in files:
         for signal, seconds in _read(path):
-            found[signal].add(seconds)
-    return {signal: tuple(sorted(seconds)) for signal, seconds in found.items()}
+            limits[signal].add(seconds)
+    return {signal: tuple(sorted(seconds)) for signal, seconds in limits.items()}
 
 
 def _objectives(documents: Iterable[object]) -> Iterable[object]:
@@ -78,8 +78,10 @@ def _read(path: Path) -> Iterable[tuple[Signal, float]]:
         indicator = document["indicator"]
         signal = _SIGNAL_OF_KIND.get(str(indicator.get("kind")))
         overrides = document.get("overrides") or ()
-        holders = [indicator, *(one for one in overrides if isinstance(one, dict))]
-        for text in [one["threshold"] for one in holders if signal and one.get("threshold") is not None]:
+        holders = [indicator, *(override for override in overrides if isinstance(override, dict))]
+        for text in [
+            holder["threshold"] for holder in holders if signal and holder.get("threshold") is not None
+        ]:
             try:
                 yield signal or "request", parse_seconds(str(text))
             except ValueError as error:

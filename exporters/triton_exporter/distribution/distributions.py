@@ -166,7 +166,7 @@ class Distributions:
         self._unlimited = frozenset(
             model
             for model, config in snapshot.configs.items()
-            if all(one.max_queue_size <= 0 for one in (config.queue, *config.priority_queues.values()))
+            if all(queue.max_queue_size <= 0 for queue in (config.queue, *config.priority_queues.values()))
         )
         self._batching = frozenset(
             model
@@ -195,15 +195,17 @@ class Distributions:
 
     def restore(self, models: Iterable[StoredModel], now: float) -> None:
         """Go on from what was stored: the first reading then brings what Triton has counted since."""
-        known = {ModelVersion(one.model, one.version): one for one in models}
-        self._requests.resume({version: one.requests for version, one in known.items()})
-        self._executions.resume({version: one.executions for version, one in known.items()})
+        known = {ModelVersion(each.model, each.version): each for each in models}
+        self._requests.resume({version: known_model.requests for version, known_model in known.items()})
+        self._executions.resume({version: known_model.executions for version, known_model in known.items()})
         for signal, increases in self._micros.items():
-            increases.resume({version: one.micros.get(signal, 0.0) for version, one in known.items()})
-        for version, one in known.items():
+            increases.resume(
+                {version: known_model.micros.get(signal, 0.0) for version, known_model in known.items()}
+            )
+        for version, known_model in known.items():
             model = self._add(version, now)
             model.seen = now
-            for signal, histogram in one.histograms.items():
+            for signal, histogram in known_model.histograms.items():
                 model.observations[signal].restore(histogram)
 
     def observe(self, exposition: Exposition, now: float) -> None:
@@ -265,7 +267,7 @@ class Distributions:
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
                 recorded.hold(gain.requests, seconds, units)
             elif gain.requests or seconds or recorded.holds:
-                found = native if signal == "request" else None
+                entered = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
                 # Waits of a batch differ by when its requests arrived, those of others by the work before them.
                 is_wait = signal == "request" or version in self._batching
@@ -276,7 +278,7 @@ class Distributions:
                     recorded.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
                     )
-                self._count(version, signal, model, interval, found)
+                self._count(version, signal, model, interval, entered)
 
     def _close(self, now: float) -> None:
         watermark = self._watermark(now)
@@ -472,11 +474,11 @@ class Distributions:
         yield Family(full, [Sample(series(full, *version), model.queue_full) for version, model in models])
         lost, batches = mailbox.lost(), mailbox.batches()
         yield Family(
-            own.TRACES_LOST, [Sample(series(own.TRACES_LOST, one), lost.get(one, 0)) for one in LOSSES]
+            own.TRACES_LOST, [Sample(series(own.TRACES_LOST, loss), lost.get(loss, 0)) for loss in LOSSES]
         )
         yield Family(
             own.TRACE_BATCHES,
-            [Sample(series(own.TRACE_BATCHES, one), batches.get(one, 0)) for one in RESULTS],
+            [Sample(series(own.TRACE_BATCHES, result), batches.get(result, 0)) for result in RESULTS],
         )
 
     def _add(self, version: ModelVersion, now: float) -> _Model:

@@ -1,4 +1,4 @@
-"""What counts and sums guarantee about the requests within a threshold, whatever the traffic."""
+"""Bounds on the requests within a threshold that counts and sums guarantee, whatever the traffic."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ class Samples(Sequence[Sample]):
         return sum(map(len, self._histograms))
 
     def __iter__(self) -> Iterator[Sample]:
-        for one in self._histograms:
-            yield from one.samples()
+        for histogram in self._histograms:
+            yield from histogram.samples()
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -151,8 +151,8 @@ class Samples(Sequence[Sample]):
     @property
     def has_exemplars(self) -> bool:
         """Whether a trace stands behind any of them."""
-        return any(one.has_exemplars for one in self._histograms)
+        return any(histogram.has_exemplars for histogram in self._histograms)
 
     def pieces(self) -> Iterable[bytes]:
         """Return all of them in the text format."""
-        return [one.lines() for one in self._histograms]
+        return [histogram.lines() for histogram in self._histograms]

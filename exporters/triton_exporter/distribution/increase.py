@@ -1,4 +1,4 @@
-"""How much Triton's counters grew, whatever resets them."""
+"""Increases of Triton's counters between two readings, with resets of any cause taken into account."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Increases(Generic[K]):
 
     def _follow(self, series: Sequence[Series]) -> None:
         self._series = series
-        keys = [self._key(one) for one in series]
+        keys = [self._key(each) for each in series]
         self._followed = [
-            (position, one.identity, key)
-            for position, (one, key) in enumerate(zip(series, keys, strict=True))
+            (position, each.identity, key)
+            for position, (each, key) in enumerate(zip(series, keys, strict=True))
             if key is not None
         ]
 

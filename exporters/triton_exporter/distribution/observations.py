@@ -138,7 +138,7 @@ class Observations:
     def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:
         """Return all of it, with `torn` among what is held (requests, seconds, units)."""
         waiting = chain(self._pending, self._waiting, self._group)
-        counts, total = self.histogram.stored((one.requests, one.seconds) for one in waiting)
+        counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
         held = (self._held_requests, self._held_seconds, self._held_units)
         requests, seconds, units = map(add, held, torn)
         return StoredHistogram(
@@ -227,7 +227,7 @@ class Observations:
         bounds = quantiles.bounds if quantiles else self.histogram.bounds
         shares = decomposition.shares(len(self._pending), bounds)
         requests = [interval.requests for interval in self._pending]
-        shape = Estimated([float(one) / sum(requests) for one in shares.T @ requests])
+        shape = Estimated([float(share) / sum(requests) for share in shares.T @ requests])
         seconds = sum(interval.seconds for interval in self._pending)
         self._enter("decomposed", self._pending[-1].end, sum(requests), seconds, shape)
         self._pending.clear()
@@ -250,7 +250,7 @@ class Observations:
             self.closed = interval.end
             self._found += self._traces_until(interval.end)
             joined = interval.end - self._group[0].end
-            if self._found and (joined >= JOINED_SECONDS or all(one.weight == 1 for one in self._found)):
+            if self._found and (joined >= JOINED_SECONDS or all(trace.weight == 1 for trace in self._found)):
                 self._settle_traced()
         patience = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._found else TRACE_GAP_SECONDS)
         if self._group and self._group[0].end <= now - patience:

@@ -1,4 +1,4 @@
-"""How the requests of the last minutes spread: the best there is for those that nobody watched."""
+"""Distribution of the requests of the last minutes, which serves for requests that nothing measured."""
 
 from __future__ import annotations
 

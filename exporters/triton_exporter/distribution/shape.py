@@ -1,4 +1,4 @@
-"""How the requests of an interval spread: what share of them took no longer than a bound.
+"""Distribution of the requests of an interval: the share of them that took no longer than a bound.
 
 Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall.
 """

@@ -1,4 +1,4 @@
-"""What the histograms need to go on after a restart: their values, and Triton's counters behind them."""
+"""The stored state of the histograms, from which they go on after a restart: values and Triton's counters."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def read(body: bytes) -> StoredState:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise UnusableStateError(f"{place}: {first['msg']}" if place else first["msg"]) from error
-    for one in (histogram for model in state.models for histogram in model.histograms.values()):
-        if not len(one.recent) == len(one.counts) == len(one.bounds) + 1:
-            raise UnusableStateError(f"{len(one.counts)} counts for {len(one.bounds)} bounds")
+    for stored in (histogram for model in state.models for histogram in model.histograms.values()):
+        if not len(stored.recent) == len(stored.counts) == len(stored.bounds) + 1:
+            raise UnusableStateError(f"{len(stored.counts)} counts for {len(stored.bounds)} bounds")
     return state

@@ -1,4 +1,4 @@
-"""How many of each model's requests to trace, so that a given number a second is traced in all."""
+"""Divide the allowed traces a second among the models, as a rate for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def allot(traffic: Mapping[str, float], per_second: float) -> dict[str, int]:
     """
     rates: dict[str, int] = {}
     left = per_second
-    for number, (model, requests) in enumerate(sorted(traffic.items(), key=lambda one: one[1])):
+    for number, (model, requests) in enumerate(sorted(traffic.items(), key=lambda entry: entry[1])):
         share = min(requests, left / (len(traffic) - number))
         left -= share
         rates[model] = max(1, math.ceil(requests / share)) if share > 0 else 1

@@ -147,16 +147,16 @@ class TraceGovernor:
         """Learn which models there are."""
         if snapshot.index is not None:
             with self._lock:
-                self._models = frozenset(one.model for one in snapshot.index if one.state == "READY")
+                self._models = frozenset(model.model for model in snapshot.index if model.state == "READY")
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Measure the traffic of each model."""
         totals: Counter[str] = Counter()
         for name in self.observed:
             family = exposition.families.get(name)
-            for one, value in zip(family.series, family.values, strict=True) if family else ():
+            for series, value in zip(family.series, family.values, strict=True) if family else ():
                 if math.isfinite(value):
-                    totals[one.labels.get("model", "")] += value  # type: ignore[assignment]
+                    totals[series.labels.get("model", "")] += value  # type: ignore[assignment]
         with self._lock:
             lasted = now - self._observed_at
             self._observed_at = now
@@ -202,7 +202,9 @@ class TraceGovernor:
             posts = dict(self._posts)
         yield Family.of(own.TRACE_RATE, (((model,), rate) for model, rate in rates.items()))
         yield Family.of(own.TRACE_GOVERNOR, (((state,), state == self._state) for state in STATES))
-        yield Family.of(own.TRACE_POSTS, (((one,), posts.get(one, 0)) for one in ("accepted", "failed")))
+        yield Family.of(
+            own.TRACE_POSTS, (((result,), posts.get(result, 0)) for result in ("accepted", "failed"))
+        )
 
     def _trouble(self, now: float) -> str:
         """Return the first sign of trouble, as one of STATES."""
@@ -259,9 +261,9 @@ class TraceGovernor:
         self._take_over(now)
         with self._lock:
             traffic = dict(self._traffic)
-        in_all = sum(one.per_second for one in traffic.values())
+        in_all = sum(rate.per_second for rate in traffic.values())
         quiet = MOST_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
-        active = {model: one for model, one in traffic.items() if now - one.seen < IDLE_SECONDS}
+        active = {model: rate for model, rate in traffic.items() if now - rate.seen < IDLE_SECONDS}
         busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MOST_MODELS]
         wanted = {model: active[model].per_second for model in busiest} if in_all <= quiet else {}
         self._clear({model: given for model, given in self._given.items() if model not in wanted})
@@ -269,7 +271,7 @@ class TraceGovernor:
         rates = allot(wanted, self._per_second)
         # Those first that are traced too often.
         for model in sorted(
-            rates, key=lambda one: one not in self._given or rates[one] <= self._given[one].rate
+            rates, key=lambda model: model not in self._given or rates[model] <= self._given[model].rate
         ):
             rate = self._next_rate(self._given.get(model), rates[model], traffic[model], now)
             if rate and posts < MOST_POSTS:

@@ -109,9 +109,9 @@ class Assembler:
                 if span.parent_id:
                     self._with_steps[span.trace_id, span.parent_id] = None
         self._forget(now)
-        found = [self._request(span) for span in requests]
-        self._lose("malformed", found.count(None))
-        return [request for request in found if request]
+        read = [self._request(span) for span in requests]
+        self._lose("malformed", read.count(None))
+        return [request for request in read if request]
 
     def _request(self, span: Span) -> TracedRequest | None:
         key = (span.trace_id, span.span_id)

@@ -95,7 +95,7 @@ class Mailbox:
         """Add requests; those beyond the capacity are lost and counted."""
         given = list(requests)
         with self._lock:
-            self.received += len({one.trace_id for one in given})
+            self.received += len({trace.trace_id for trace in given})
             free = self._capacity - len(self._requests)
             self._requests += given[:free]
             self._lost["overflow"] += max(0, len(given) - free)

@@ -54,11 +54,11 @@ class TraceFiles:
         numbered = [
             path for path in self._path.parent.glob(f"{self._path.name}.*") if path.suffix[1:].isdecimal()
         ]
-        found = sorted(numbered, key=lambda path: int(path.suffix[1:]))
+        rotated = sorted(numbered, key=lambda path: int(path.suffix[1:]))
         if self._path.is_file():
-            found.append(self._path)
-        self._done = {path: self._done[path] for path in found if path in self._done}
-        return found
+            rotated.append(self._path)
+        self._done = {path: self._done[path] for path in rotated if path in self._done}
+        return rotated
 
     def _read(self, path: Path, size: int) -> bool:
         """Return whether the file is done with; one that is not JSON yet is still being written."""
@@ -101,7 +101,7 @@ def timelines(document: Any, since_boot_ns: int) -> Iterator[Timeline]:
             yield Timeline(version, key, start, end, queue, compute, until, key in with_steps)
 
 
-def _stamps(found: Any) -> Iterator[tuple[str, int]]:
-    for stamp in found if isinstance(found, list) else ():
+def _stamps(timestamps: Any) -> Iterator[tuple[str, int]]:
+    for stamp in timestamps if isinstance(timestamps, list) else ():
         if isinstance(stamp, dict) and isinstance(stamp.get("ns"), int):
             yield str(stamp.get("name")), stamp["ns"]

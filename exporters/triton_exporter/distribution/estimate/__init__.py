@@ -1,1 +1,1 @@
-"""How the requests of a stock Triton spread, estimated from the counts and sums of many intervals; needs numpy."""
+"""Estimate the distribution of a stock Triton's requests from counts and sums of many intervals; needs numpy."""

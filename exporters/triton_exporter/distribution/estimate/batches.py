@@ -1,4 +1,4 @@
-"""What intervals show about dynamic batches: how long their first requests wait, and how large the batches are.
+"""Infer dynamic batches from intervals: how long their first requests wait, and how large the batches are.
 
 Triton waits a fixed time for a batch to fill (`max_queue_delay_microseconds`). Where instances are free, the first
 request of each batch waits just that, and the others arrive while it does. Where an execution takes longer for more
@@ -127,16 +127,16 @@ def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
     if part < _LEAST_PART or known[start] <= 0:
         return None
     firsts = np.quantile(known[start : np.searchsorted(known, known[start] * _NEAR, "right")], _FIRSTS)
-    found = Delay(firsts, part, float((waits * requests).sum() / requests.sum()))
+    fitted = Delay(firsts, part, float((waits * requests).sum() / requests.sum()))
     parts = np.linspace(0.02, 0.98, 49)
     counts, place = np.unique(executions, return_inverse=True)
     all_of = np.log(parts)[:, None] * counts
     for _ in range(_ROUNDS):
-        likely = found._likely(executions, requests, waits)
+        likely = fitted._likely(executions, requests, waits)
         all_waited = np.bincount(place, weights=likely)
         fits = all_of @ all_waited + np.log1p(-np.exp(all_of)) @ (np.bincount(place) - all_waited)
-        found = Delay(firsts, float(parts[np.argmax(fits)]), found.mean_wait)
-    return found if found.part >= _LEAST_PART else None
+        fitted = Delay(firsts, float(parts[np.argmax(fits)]), fitted.mean_wait)
+    return fitted if fitted.part >= _LEAST_PART else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Sizes:
 
     def counts(self, executions: Floats, requests: Floats, work: Floats) -> Floats:
         """How many executions of each size each interval is likely to have had; 0 for all if that is not known."""
-        found = np.zeros((len(requests), len(self.seconds)))
+        counts = np.zeros((len(requests), len(self.seconds)))
         for several, count in {*zip(requests.tolist(), executions.tolist(), strict=True)}:
             if several > MOST_REQUESTS:
                 continue
@@ -163,13 +163,13 @@ class Sizes:
             sizes = np.arange(1, len(self.seconds) + 1)
             expected = ways @ (sizes * self.seconds)
             spread = self.scatter * np.sqrt(ways @ (sizes * self.seconds) ** 2)
-            orders = np.array([np.prod([1.0 / factorial(int(one)) for one in way]) for way in ways])
+            orders = np.array([np.prod([1.0 / factorial(int(count)) for count in way]) for way in ways])
             prior = np.log(orders) + ways @ np.log(np.maximum(self.common, 1e-6))
             off = (work[rows, None] * several - expected) / spread
             fits = prior - off**2 / 2 - np.log(spread)
             fits = np.exp(fits - fits.max(axis=1, keepdims=True))
-            found[rows] = (fits / fits.sum(axis=1, keepdims=True)) @ ways
-        return found
+            counts[rows] = (fits / fits.sum(axis=1, keepdims=True)) @ ways
+        return counts
 
 
 @cache
@@ -201,23 +201,23 @@ def sizes(executions: Floats, requests: Floats, work: Floats) -> Sizes | None:
     common = size <= MOST_REQUESTS
     size, took = size[common], took[common]
     per_size = {
-        one: float(np.median(took[size == one]))
-        for one in np.unique(size).tolist()
-        if np.count_nonzero(size == one) >= LEAST_OF_A_SIZE
+        batch: float(np.median(took[size == batch]))
+        for batch in np.unique(size).tolist()
+        if np.count_nonzero(size == batch) >= LEAST_OF_A_SIZE
     }
     if len(per_size) < 2:
         return None
     slope, base = np.polyfit(list(per_size), list(per_size.values()), 1)
     largest = min(int(size.max()) + 1, MOST_REQUESTS)
-    every = np.array([per_size.get(float(one), base + slope * one) for one in range(1, largest + 1)])
+    every = np.array([per_size.get(float(batch), base + slope * batch) for batch in range(1, largest + 1)])
     if slope <= 0 or np.any(every <= 0):
         return None
     expected = every[size.astype(np.int64) - 1]
     scatter = max(0.02, float(np.median(np.abs(took / expected - 1)) * 1.5))
     if scatter > _SCATTER or slope < _SLOPE * scatter * every[0]:
         return None
-    found = Sizes(every, np.full(largest, 1.0 / largest), scatter)
+    fitted = Sizes(every, np.full(largest, 1.0 / largest), scatter)
     for _ in range(_ROUNDS):
-        counts = found.counts(executions, requests, work).sum(axis=0)
-        found = Sizes(every, (counts + 1e-3) / (counts + 1e-3).sum(), scatter)
-    return found
+        counts = fitted.counts(executions, requests, work).sum(axis=0)
+        fitted = Sizes(every, (counts + 1e-3) / (counts + 1e-3).sum(), scatter)
+    return fitted

@@ -152,7 +152,7 @@ class Decomposition:
         waited, `worked` is what they took besides.
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
-        requests, seconds, units = (min(one, _MOST) for one in (requests, seconds, units))
+        requests, seconds, units = (min(amount, _MOST) for amount in (requests, seconds, units))
         units = min(max(units, 1.0), requests)
         waited = min(max(waited, 0.0), seconds)
         each = max(requests, 1.0)
@@ -326,7 +326,7 @@ class Decomposition:
         group = fit.group(around.ends, around.sums)[-last:]
         for number in np.unique(group[several]):
             rows = several & (group == number)
-            found = _spread(
+            shares_within = _spread(
                 pending.at(rows),
                 between,
                 fit.wait_variance_inside,
@@ -334,8 +334,8 @@ class Decomposition:
                 fit.densities[number],
                 delay=delay,
             )
-            known = ~np.isnan(found[:, :1])
-            mixed = (1 - fit.mean_weight) * found + fit.mean_weight * shares[rows]
+            known = ~np.isnan(shares_within[:, :1])
+            mixed = (1 - fit.mean_weight) * shares_within + fit.mean_weight * shares[rows]
             shares[rows] = np.where(known, mixed, shares[rows])
         shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
         shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
@@ -364,8 +364,8 @@ def _queued(queue: QueueModel | None, stretch: _Stretch, limits: Floats, shares:
     """`shares` of waits, replaced where the model of the queue knows similar intervals."""
     if queue is None:
         return shares
-    found = queue.shares(stretch.sums.weight, stretch.sums.means, stretch.behind, limits)
-    return np.where(np.isnan(found), shares, found)
+    queued = queue.shares(stretch.sums.weight, stretch.sums.means, stretch.behind, limits)
+    return np.where(np.isnan(queued), shares, queued)
 
 
 def _judged(stretch: _Stretch) -> tuple[Likeness, float]:
@@ -425,14 +425,14 @@ def _spread(
     """
     sums = stretch.sums
     first = sums.units / sums.weight
-    found = np.zeros((len(sums), len(limits)))
-    for one in _waits(stretch, between, variance, delay, whole):
-        part = one.part * (first if one.are_first else 1.0 - first)
+    spread = np.zeros((len(sums), len(limits)))
+    for wait in _waits(stretch, between, variance, delay, whole):
+        part = wait.part * (first if wait.are_first else 1.0 - first)
         rows = part > 0
         if rows.any():
-            added = _added(sums.at(rows), density, one.centre[rows], one.reach[rows], limits)
-            found[rows] += part[rows, None] * added
-    return found
+            added = _added(sums.at(rows), density, wait.centre[rows], wait.reach[rows], limits)
+            spread[rows] += part[rows, None] * added
+    return spread
 
 
 def _by_size(stretch: _Stretch, between: float, limits: Floats, fit: _Fit, shares: Floats) -> Floats:
@@ -440,23 +440,23 @@ def _by_size(stretch: _Stretch, between: float, limits: Floats, fit: _Fit, share
     if fit.sizes is None:
         return shares
     sums = stretch.sums
-    found = np.zeros_like(shares)
+    shifted = np.zeros_like(shares)
     counts = fit.sizes.counts(sums.units, sums.weight, sums.means)
     sizes = np.arange(1, counts.shape[1] + 1)
     expected = counts @ (sizes * fit.sizes.seconds)
     known = expected > 0
     scale = sums.means * sums.weight / np.where(known, expected, 1.0)
-    for one in _waits(stretch, between, fit.wait_variance_inside, fit.delay, whole=False):
+    for wait in _waits(stretch, between, fit.wait_variance_inside, fit.delay, whole=False):
         for size, seconds in zip(sizes.tolist(), fit.sizes.seconds.tolist(), strict=True):
-            part = one.part * counts[:, size - 1] * (1 if one.are_first else size - 1) / sums.weight
+            part = wait.part * counts[:, size - 1] * (1 if wait.are_first else size - 1) / sums.weight
             rows = part > 1e-4
             if rows.any():
                 units = sums.units[rows]
                 work = Sums(units, seconds * scale[rows] * units, sums.weight[rows])
-                found[rows] += part[rows, None] * _added(
-                    work, None, one.centre[rows], one.reach[rows], limits
+                shifted[rows] += part[rows, None] * _added(
+                    work, None, wait.centre[rows], wait.reach[rows], limits
                 )
-    return np.where(known[:, None], found, shares)
+    return np.where(known[:, None], shifted, shares)
 
 
 def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, limits: Floats) -> Floats:

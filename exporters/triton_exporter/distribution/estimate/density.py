@@ -86,7 +86,7 @@ class Density:
         Each bound is taken evenly from `reach` below it to `reach` above it.
         """
         rounded = sums.rounded()
-        found = np.full(bounds.shape, np.nan)
+        estimates = np.full(bounds.shape, np.nan)
         size = len(self.shares)
         at = rounded.seconds / self.step
         for units in np.unique(rounded.units):
@@ -103,8 +103,8 @@ class Density:
                 fits = total > _NOISE
                 chosen = block[fits]
                 shares = joint[fits] / total[fits, None]
-                found[chosen] = _read_off(shares, bounds[chosen] / self.step, reach[chosen] / self.step)
-        return found
+                estimates[chosen] = _read_off(shares, bounds[chosen] / self.step, reach[chosen] / self.step)
+        return estimates
 
     def _power(self, count: int) -> Floats:
         """The distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
@@ -146,21 +146,21 @@ def estimate(sums: Sums, before: Density | None = None) -> Density:
 def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Floats:
     """One round: each sum is shared out over single requests as the current estimate says."""
     size = len(shares)
-    one = np.fft.rfft(shares, 2 * size)
-    others = _powers(one, counts - 1)
-    expected = np.fft.irfft(others * one, 2 * size)[:, :size]
+    transformed = np.fft.rfft(shares, 2 * size)
+    others = _powers(transformed, counts - 1)
+    expected = np.fft.irfft(others * transformed, 2 * size)[:, :size]
     ratio = np.divide(seen, np.maximum(expected, _NOISE), out=np.zeros_like(seen), where=seen > 0)
     correlated = np.fft.irfft((np.conj(others) * np.fft.rfft(ratio, 2 * size)).sum(axis=0), 2 * size)[:size]
     improved = known + shares * np.maximum(correlated, 0.0)
     return np.asarray(improved / improved.sum())
 
 
-def _powers(one: npt.NDArray[np.complex128], exponents: Places) -> npt.NDArray[np.complex128]:
+def _powers(transformed: npt.NDArray[np.complex128], exponents: Places) -> npt.NDArray[np.complex128]:
     """Powers to exponents in ascending order, each from the one before: cheaper than one by one."""
-    powers = np.empty((len(exponents), len(one)), dtype=np.complex128)
-    last, reached = np.ones_like(one), 0
+    powers = np.empty((len(exponents), len(transformed)), dtype=np.complex128)
+    last, reached = np.ones_like(transformed), 0
     for row, exponent in enumerate(exponents.tolist()):
-        last = last * (one if exponent == reached + 1 else one ** (exponent - reached))
+        last = last * (transformed if exponent == reached + 1 else transformed ** (exponent - reached))
         powers[row], reached = last, exponent
     return powers
 
@@ -169,7 +169,7 @@ def _grid(sums: Sums) -> tuple[float, int]:
     """Step and size of a grid that holds every sum and, if it can, keeps fast requests apart."""
     top = float(sums.seconds.max()) * 1.02 + 1e-6
     wanted = max(_FINEST_SECONDS, float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST)
-    size = next((one for one in _SIZES if top <= wanted * one), _SIZES[-1])
+    size = next((candidate for candidate in _SIZES if top <= wanted * candidate), _SIZES[-1])
     return top / (size - 2), size
 
 

@@ -60,12 +60,12 @@ class Estimator:
         """
         key = _Place(version, signal)
         with self._lock:
-            found = self._decompositions.get(key)
-            if found is None and several and self._has_capacity(now):
-                found = self._decompositions[key] = Decomposition()
-            if found is not None and several:
+            decomposition = self._decompositions.get(key)
+            if decomposition is None and several and self._has_capacity(now):
+                decomposition = self._decompositions[key] = Decomposition()
+            if decomposition is not None and several:
                 self._used[key] = now
-            return found
+            return decomposition
 
     def forget(self, version: ModelVersion) -> None:
         """Let go of a model version that has gone."""
@@ -89,12 +89,12 @@ class Estimator:
     def _due(self, now: float) -> Sequence[_Place]:
         due: dict[_Place, float] = {}
         with self._lock:
-            for key, one in self._decompositions.items():
+            for key, decomposition in self._decompositions.items():
                 undecided, at = self._fitted.get(key, (0, float("-inf")))
-                grown = one.undecided - undecided
-                part = grown / max(one.interval_count, 1)
+                grown = decomposition.undecided - undecided
+                part = grown / max(decomposition.interval_count, 1)
                 is_old = grown > 0 and now - at >= REFRESH_SECONDS
-                if one.interval_count >= LEAST_INTERVALS and (part > _GROWN or is_old):
+                if decomposition.interval_count >= LEAST_INTERVALS and (part > _GROWN or is_old):
                     due[key] = part
         return sorted(due, key=due.__getitem__, reverse=True)
 

@@ -1,4 +1,4 @@
-"""How alike the requests of one interval are: independent, sharing a queue, or following a slow change.
+"""Classify the requests of an interval as independent, sharing a queue, or following a slow change.
 
 Where neighbours are alike, the mean of a short interval is nearly each of its requests; where they are
 independent it is not. The variance inside an interval is computed from the differences between neighbouring
@@ -67,15 +67,15 @@ def in_slow_runs(means: Floats, slow: Floats) -> npt.NDArray[np.bool_]:
     A second in which all requests wait would otherwise tell more about how alike neighbours are than the five
     minutes around it, since its times are many times as long.
     """
-    found = np.zeros(len(means), dtype=bool)
+    inside = np.zeros(len(means), dtype=bool)
     for quantile, level in zip(QUANTILES, slow, strict=True):
         row = int(np.ceil(np.log(CHANCE) / np.log(1 - quantile)))
         if len(means) < row:
             continue
         rows = np.lib.stride_tricks.sliding_window_view(means > level, row)
         for first in np.flatnonzero(rows.all(axis=1)):
-            found[first : first + row] = True
-    return found
+            inside[first : first + row] = True
+    return inside
 
 
 def change(sums: Sums) -> int:
@@ -109,7 +109,7 @@ def variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
     level wanders by c/3 inside an interval.
     """
     means = sums.means
-    found: list[tuple[float, float]] = []
+    edges: list[tuple[float, float]] = []
     for distance in (1, 2):
         first, second = _pairs(ends, interval, distance)
         if len(first) < 10:
@@ -117,13 +117,13 @@ def variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
         weight = sums.weight[first] + sums.weight[second]
         squares = (means[first] - means[second]) ** 2 / 2
         independent = (1 / sums.units[first] + 1 / sums.units[second]) / 2
-        found.append(
+        edges.append(
             (
                 float((weight * squares).sum() / weight.sum()),
                 float((weight * independent).sum() / weight.sum()),
             )
         )
-    (near, near_part), (far, far_part) = found
+    (near, near_part), (far, far_part) = edges
     divisor = near_part * 5 / 3 - far_part * 2 / 3
     wander = max(0.0, (far * near_part - near * far_part) / divisor) if divisor > 0 else 0.0
     return max(0.0, (near - wander * 2 / 3) / near_part) + wander / 3
@@ -155,11 +155,11 @@ def _chance(weight: Floats) -> float:
     return max(_ALIKE, float(3.0 / np.sqrt(max(pairs, 1.0))))
 
 
-def _correlation(one: Floats, other: Floats, weight: Floats) -> float:
+def _correlation(values: Floats, other: Floats, weight: Floats) -> float:
     total = weight.sum()
     if len(weight) < 10 or total <= 0:
         return 0.0
-    one = one - (weight * one).sum() / total
+    values = values - (weight * values).sum() / total
     other = other - (weight * other).sum() / total
-    scale = float((weight * one * one).sum() * (weight * other * other).sum())
-    return float((weight * one * other).sum()) / scale**0.5 if scale > 0 else 0.0
+    scale = float((weight * values * values).sum() * (weight * other * other).sum())
+    return float((weight * values * other).sum()) / scale**0.5 if scale > 0 else 0.0

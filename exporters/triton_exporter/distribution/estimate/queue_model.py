@@ -1,4 +1,4 @@
-"""How the waits of one interval spread: as in simulated intervals of a queue with the same work and traffic.
+"""Distribution of the waits of one interval: as in simulated intervals of a queue with the same work and traffic.
 
 A slow request makes those behind it wait and waited little itself, so the waits of an interval are neither
 independent nor all near their mean. How they spread follows from the work of single requests, which is estimated,
@@ -53,16 +53,16 @@ class QueueModel:
 
         `waits` and `work` are the means of each interval. A row is NaN where no simulated interval is similar.
         """
-        found = np.full((len(requests), len(limits)), np.nan)
+        estimated = np.full((len(requests), len(limits)), np.nan)
         features = _features(requests, waits, work, self.negligible)
-        for row, (one, mean) in enumerate(zip(features, waits.tolist(), strict=True)):
-            apart = np.abs(self.features - one).sum(axis=1)
+        for row, (feature, mean) in enumerate(zip(features, waits.tolist(), strict=True)):
+            apart = np.abs(self.features - feature).sum(axis=1)
             near = np.argpartition(apart, SIMILAR)[:SIMILAR]
             near = near[apart[near] <= _LARGEST]
             if len(near):
                 spread = np.sort(self.waits[near].ravel()) * mean
-                found[row] = np.searchsorted(spread, limits, "right") / len(spread)
-        return found
+                estimated[row] = np.searchsorted(spread, limits, "right") / len(spread)
+        return estimated
 
 
 def queue_model(ends: Floats, lasted: Floats, work: Sums, waits: Floats) -> QueueModel | None:
@@ -128,8 +128,8 @@ class _Intervals:
 
 
 def _features(requests: Floats, waits: Floats, work: Floats, negligible: float) -> Floats:
-    found = np.stack([requests, waits + negligible, work + _SHORTEST], axis=1)
-    return np.asarray(np.log(found) / _SCALES)
+    stacked = np.stack([requests, waits + negligible, work + _SHORTEST], axis=1)
+    return np.asarray(np.log(stacked) / _SCALES)
 
 
 def _drawn(rng: np.random.Generator, density: Density, count: int) -> Floats:
