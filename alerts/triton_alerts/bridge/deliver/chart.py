@@ -61,7 +61,9 @@ class Charts:
             return None
         member = next(iter(incident.firing or incident.members.values()))
         title = f"{subject(member.labels)}: {query.partition('{')[0]}"
-        lines = [(_name(one.labels), list(zip(one.times, one.values, strict=True))) for one in series]
+        lines = [
+            (_name(record.labels), list(zip(record.times, record.values, strict=True))) for record in series
+        ]
         return title, draw(title, lines, incident.since)
 
     def _share(self, incident: Incident, chart: tuple[str, bytes], channel: str, thread: str) -> None:

@@ -216,12 +216,12 @@ def _state(incident: Incident, now: float) -> str:
 def _facts(incident: Incident) -> list[tuple[str, str]]:
     places = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
     # The alert about a model on all servers adds nothing to the one about the model on a server.
-    exact = [one for one in places if not any(other.startswith(f"{one} ") for other in places)]
+    exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
     facts = [("Affected", _listed(exact))]
     others = dict.fromkeys(_summary(member) for member in incident.firing if member is not incident.lead)
     others.pop(_summary(incident.lead), None)
     if others:
-        facts.append(("Also firing", _listed([prose(one, 200) for one in others])))
+        facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     # Where the model is ready now is not part of an incident that has ended.
     left_out = (*_WIDE, FIRST_STEP) if incident.open else (*_WIDE, FIRST_STEP, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
@@ -365,15 +365,15 @@ def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str
         wanted = {"var_model": lead.labels.get("model", ""), "from": str(int((incident.since - 1800) * 1000))}
         wanted["to"] = str(int((end + 900) * 1000)) if end is not None else "now"
         dashboard = text.with_query(dashboard, **{name: value for name, value in wanted.items() if value})
-    found = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
-    found.append(("Query", _query(lead)))
+    labelled = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
+    labelled.append(("Query", _query(lead)))
     if incident.open and incident.external_url:
         about = subject_labels(lead.labels) or incident.group_labels
         group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
-        found.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
+        labelled.append(("Alertmanager", f"{incident.external_url}/#/alerts?filter={_filter(group)}"))
         if not style.buttons:
-            found += _silences(incident)
-    return found
+            labelled += _silences(incident)
+    return labelled
 
 
 def _silences(incident: Incident) -> list[tuple[str, str]]:
@@ -488,7 +488,7 @@ def _named(event: Event) -> str:
         more = (
             f"\nand {event.count - len(event.summaries)} more" if event.count > len(event.summaries) else ""
         )
-        return "".join(f"\n• {prose(one, 250)}" for one in event.summaries) + more
+        return "".join(f"\n• {prose(summary, 250)}" for summary in event.summaries) + more
     names = ", ".join(code(name, 50) for name in event.subjects)
     if event.count > len(event.subjects):
         names += f" ({event.count} alerts)"

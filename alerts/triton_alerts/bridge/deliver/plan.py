@@ -72,8 +72,12 @@ def plan(
     """
     digest = next(iter(digests), None)
     waits = [3600.0]
-    later = {one.id: one.next_try - now for one in pending if 0 < one.next_try - now <= LONGEST_RETRY_SECONDS}
-    ready = [one for one in pending if one.id not in later]
+    later = {
+        delivery.id: delivery.next_try - now
+        for delivery in pending
+        if 0 < delivery.next_try - now <= LONGEST_RETRY_SECONDS
+    }
+    ready = [delivery for delivery in pending if delivery.id not in later]
     waits += later.values()
     may_post_own = digest is None or digest.own < MOST_OWN
     if now >= post_at:
@@ -81,31 +85,40 @@ def plan(
         if chosen is not None:
             return chosen
         free = []
-        for one in filter(_wants_post, ready):
-            if _only_digested(one) and one.closed_at is None and one.raised_at is None and not may_post_own:
+        for delivery in filter(_wants_post, ready):
+            if (
+                _only_digested(delivery)
+                and delivery.closed_at is None
+                and delivery.raised_at is None
+                and not may_post_own
+            ):
                 continue
-            if _awaits_evidence(one, now, evidence_seconds, has_evidence):
-                waits.append(_decided_at(one) + evidence_seconds - now)
+            if _awaits_evidence(delivery, now, evidence_seconds, has_evidence):
+                waits.append(_decided_at(delivery) + evidence_seconds - now)
             else:
-                free.append(one)
+                free.append(delivery)
         if free:
             return _post(min(free, key=_turn), free)
     elif any(
-        one.inflight or (_wants_post(one) and (may_post_own or not _only_digested(one))) for one in ready
+        delivery.inflight or (_wants_post(delivery) and (may_post_own or not _only_digested(delivery)))
+        for delivery in ready
     ):
         waits.append(post_at - now)
-    unnamed = [one for one in ready if _unseen(one)]
+    unnamed = [delivery for delivery in ready if _unseen(delivery)]
     for each in digests:
         more = unnamed if each is digest else []
-        total, firing = each.named + len(more), each.firing + sum(one.closed_at is None for one in more)
+        total, firing = (
+            each.named + len(more),
+            each.firing + sum(delivery.closed_at is None for delivery in more),
+        )
         due_at = max(edit_at, each.edited_at + DIGEST_EDIT_SECONDS)
         if (total, firing) != each.shown and now >= due_at:
             return Op("digest_edit", "", (), each.ts, waiting=total, firing=firing)
         if (total, firing) != each.shown:
             waits.append(due_at - now)
-    edits = [one for one in ready if threads and _wants_edit(one)]
-    due = [one for one in edits if _edit_due(one, now) <= now]
-    waits += [_edit_due(one, now) - now for one in edits if _edit_due(one, now) > now]
+    edits = [delivery for delivery in ready if threads and _wants_edit(delivery)]
+    due = [delivery for delivery in edits if _edit_due(delivery, now) <= now]
+    waits += [_edit_due(delivery, now) - now for delivery in edits if _edit_due(delivery, now) > now]
     if due and now >= edit_at:
         return Op("edit", "", (min(due, key=_urgency),))
     if due:
@@ -114,103 +127,119 @@ def plan(
 
 
 def _resume(ready: Sequence[Delivery]) -> Op | None:
-    doubtful = [one for one in ready if one.inflight]
+    doubtful = [delivery for delivery in ready if delivery.inflight]
     if not doubtful:
         return None
     first = doubtful[0]
-    together = tuple(one for one in doubtful if one.inflight == first.inflight)
+    together = tuple(delivery for delivery in doubtful if delivery.inflight == first.inflight)
     thread = {"reply": first.root_ts, "digest": first.digest}.get(first.inflight_kind, "")
     return Op(first.inflight_kind, first.inflight, together, thread, resumed=True, waiting=len(together))
 
 
 def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> Op | None:
     # The end of what a digest's thread named is reported there, whenever there is time.
-    unposted = [one for one in ready if _unposted(one) and not _only_digested(one)]
+    unposted = [delivery for delivery in ready if _unposted(delivery) and not _only_digested(delivery)]
     if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
-    chosen = tuple(sorted(unposted, key=lambda one: (one.severity, not _unseen(one), -one.id)))
+    chosen = tuple(
+        sorted(unposted, key=lambda delivery: (delivery.severity, not _unseen(delivery), -delivery.id))
+    )
     goes_on = digest is not None and 0 <= now - digest.at < DIGEST_SECONDS
-    firing = sum(one.closed_at is None for one in unposted)
+    firing = sum(delivery.closed_at is None for delivery in unposted)
     thread = digest.ts if digest is not None and goes_on else ""
     return Op("digest", _name(), chosen[:DIGEST_LINES], thread, waiting=len(unposted), firing=firing)
 
 
-def _post(one: Delivery, waiting: Sequence[Delivery]) -> Op:
-    if _only_digested(one) and one.closed_at is not None:
-        ended = [each for each in waiting if each.digest == one.digest and each.closed_at is not None]
+def _post(delivery: Delivery, waiting: Sequence[Delivery]) -> Op:
+    if _only_digested(delivery) and delivery.closed_at is not None:
+        ended = [each for each in waiting if each.digest == delivery.digest and each.closed_at is not None]
         chosen = tuple(each for each in ended if _only_digested(each))[:DIGEST_LINES]
-        return Op("digest", _name(), chosen, one.digest, waiting=len(chosen))
-    if one.is_escalation:
-        return Op("escalation", _name(), (one,))
-    return Op("reply", _name(), (one,), one.root_ts) if one.root_ts else Op("root", _name(), (one,))
+        return Op("digest", _name(), chosen, delivery.digest, waiting=len(chosen))
+    if delivery.is_escalation:
+        return Op("escalation", _name(), (delivery,))
+    return (
+        Op("reply", _name(), (delivery,), delivery.root_ts)
+        if delivery.root_ts
+        else Op("root", _name(), (delivery,))
+    )
 
 
-def _unposted(one: Delivery) -> bool:
+def _unposted(delivery: Delivery) -> bool:
     """Nothing of it is posted yet, or it ended after a digest reported it as firing."""
-    if one.role != "main" or one.root_ts or one.posted_seq:
+    if delivery.role != "main" or delivery.root_ts or delivery.posted_seq:
         return False
-    return one.digest_seq == 0 or (one.closed_at is not None and one.digest_seq < one.last_seq)
+    return delivery.digest_seq == 0 or (
+        delivery.closed_at is not None and delivery.digest_seq < delivery.last_seq
+    )
 
 
-def _unseen(one: Delivery) -> bool:
+def _unseen(delivery: Delivery) -> bool:
     """Return whether the channel shows nothing of it yet, not even a line in a digest."""
-    return _unposted(one) and one.digest_seq == 0
+    return _unposted(delivery) and delivery.digest_seq == 0
 
 
-def _only_digested(one: Delivery) -> bool:
+def _only_digested(delivery: Delivery) -> bool:
     """Return whether the thread of a digest is all that shows it."""
-    return bool(one.digest and one.digest_seq) and not one.root_ts
+    return bool(delivery.digest and delivery.digest_seq) and not delivery.root_ts
 
 
-def _wants_post(one: Delivery) -> bool:
-    return not one.root_ts if one.is_escalation else one.posted_seq < one.last_seq
+def _wants_post(delivery: Delivery) -> bool:
+    return not delivery.root_ts if delivery.is_escalation else delivery.posted_seq < delivery.last_seq
 
 
-def _wants_edit(one: Delivery) -> bool:
-    return bool(one.root_ts) and one.shown_version < one.version and not one.inflight
+def _wants_edit(delivery: Delivery) -> bool:
+    return bool(delivery.root_ts) and delivery.shown_version < delivery.version and not delivery.inflight
 
 
-def _edit_due(one: Delivery, now: float) -> float:
-    if one.closed_at is not None or one.edited_at > now:
+def _edit_due(delivery: Delivery, now: float) -> float:
+    if delivery.closed_at is not None or delivery.edited_at > now:
         return 0.0
-    return one.edited_at + EDIT_PAUSE_SECONDS
+    return delivery.edited_at + EDIT_PAUSE_SECONDS
 
 
 def _awaits_evidence(
-    one: Delivery, now: float, patience: float, has_evidence: Callable[[Delivery], bool]
+    delivery: Delivery, now: float, patience: float, has_evidence: Callable[[Delivery], bool]
 ) -> bool:
-    decided_at = _decided_at(one)
-    return decided_at <= now < decided_at + patience and not has_evidence(one)
+    decided_at = _decided_at(delivery)
+    return decided_at <= now < decided_at + patience and not has_evidence(delivery)
 
 
-def _decided_at(one: Delivery) -> float:
+def _decided_at(delivery: Delivery) -> float:
     """When the incident opened, became more urgent or ended: a message about that is worth waiting for evidence."""
-    if one.is_escalation or (one.root_ts and one.closed_at is None and one.raised_at is None):
+    if delivery.is_escalation or (
+        delivery.root_ts and delivery.closed_at is None and delivery.raised_at is None
+    ):
         return 0.0
-    return max(one.opened_at, one.raised_at or 0.0, one.closed_at or 0.0)
+    return max(delivery.opened_at, delivery.raised_at or 0.0, delivery.closed_at or 0.0)
 
 
-def _turn(one: Delivery) -> tuple[int, int, bool, float]:
+def _turn(delivery: Delivery) -> tuple[int, int, bool, float]:
     """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
-    if one.severity == 0 and _unseen(one):
+    if delivery.severity == 0 and _unseen(delivery):
         turn = 0
-    elif one.severity == 0 and one.raised_at is not None:
+    elif delivery.severity == 0 and delivery.raised_at is not None:
         turn = 1
-    elif one.is_escalation:
+    elif delivery.is_escalation:
         turn = 2
     else:
-        turn = 5 if _only_digested(one) and one.closed_at is not None else 3 if _is_decisive(one) else 4
-    return (turn, one.severity, one.closed_at is None, one.opened_at)
+        turn = (
+            5
+            if _only_digested(delivery) and delivery.closed_at is not None
+            else 3
+            if _is_decisive(delivery)
+            else 4
+        )
+    return (turn, delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 
-def _urgency(one: Delivery) -> tuple[bool, int, bool, float]:
+def _urgency(delivery: Delivery) -> tuple[bool, int, bool, float]:
     """Sort key of edits: messages about the start or end come before other changes; then severity, then age."""
-    return (not _is_decisive(one), one.severity, one.closed_at is None, one.opened_at)
+    return (not _is_decisive(delivery), delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 
-def _is_decisive(one: Delivery) -> bool:
-    return not one.root_ts or one.closed_at is not None
+def _is_decisive(delivery: Delivery) -> bool:
+    return not delivery.root_ts or delivery.closed_at is not None
 
 
 def _name() -> str:

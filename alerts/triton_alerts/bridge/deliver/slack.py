@@ -118,7 +118,7 @@ class SlackApi:
         return next(self._copies(channel, name, since, thread), None)
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        copies = [one.ts for one in self._copies(channel, name, since, thread)]
+        copies = [message.ts for message in self._copies(channel, name, since, thread)]
         for ts in copies:
             if original in copies and ts != original:
                 self._call("chat.delete", channel=channel, ts=ts)
@@ -164,9 +164,9 @@ class SlackApi:
         cursor = ""
         for _ in range(SEARCH_PAGES):
             page = self._message_page(channel, since, thread, cursor) or {}
-            for one in page.get("messages", ()):
-                if (one.get("metadata") or {}).get("event_payload", {}).get("id") == name:
-                    yield Sent(channel, str(one["ts"]), not thread or one.get("thread_ts") == thread)
+            for message in page.get("messages", ()):
+                if (message.get("metadata") or {}).get("event_payload", {}).get("id") == name:
+                    yield Sent(channel, str(message["ts"]), not thread or message.get("thread_ts") == thread)
             cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
             if not cursor:
                 return

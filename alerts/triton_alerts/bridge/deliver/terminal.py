@@ -77,8 +77,8 @@ def _block(block: dict[str, Any], width: int) -> Iterator[str]:
     elif kind == "section":
         if "text" in block:
             yield from _wrap(as_text(block["text"]["text"]), width)
-        for one in block.get("fields", ()):
-            name, _, value = as_text(one["text"]).partition("\n")
+        for field in block.get("fields", ()):
+            name, _, value = as_text(field["text"]).partition("\n")
             yield from _wrap(f"{name + ':':<14}{value.replace(chr(10), chr(10) + ' ' * 14)}", width)
     elif kind == "context":
         yield from _wrap(" ".join(as_text(element["text"]) for element in block["elements"]), width)
@@ -90,7 +90,7 @@ def _block(block: dict[str, Any], width: int) -> Iterator[str]:
 
 def as_text(body: str) -> str:
     """Return Slack markup as text."""
-    body = _DATE.sub(lambda found: f"{datetime.fromtimestamp(int(found[1]), UTC):%H:%M:%S} UTC", body)
+    body = _DATE.sub(lambda match: f"{datetime.fromtimestamp(int(match[1]), UTC):%H:%M:%S} UTC", body)
     body = _LINK.sub(r"\2 (\1)", body)
     body = _SPECIAL.sub(r"@\1", _USER.sub(r"@\1", body))
     body = re.sub(r"(?m)(?<!\w)\*([^*\n]+)\*", r"\1", body).replace("```\n", "").replace("\n```", "")

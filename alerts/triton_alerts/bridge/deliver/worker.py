@@ -136,16 +136,16 @@ class DeliveryWorker:
 
     def _record_unconfirmed(self, op: Op, now: float, sent: Sent | None = None) -> None:
         """Check later what was sent without an answer: a message by its name, or an edit."""
-        one = op.deliveries[0] if op.deliveries else None
+        first = op.deliveries[0] if op.deliveries else None
         self.store.outbox.add_unconfirmed(
             UnconfirmedMessage(
                 self.channel,
                 op.name,
-                one.id if one is not None else 0,
+                first.id if first is not None else 0,
                 sent.channel if sent is not None else "",
                 op.thread if sent is not None and sent.in_thread else "",
                 sent.ts if sent is not None else "",
-                one.inflight_at if one is not None and one.inflight_at else now,
+                first.inflight_at if first is not None and first.inflight_at else now,
                 now + UNCONFIRMED_SECONDS,
             )
         )
@@ -160,17 +160,19 @@ class DeliveryWorker:
         elif op.kind == "digest_edit":
             self._edit_digest(op, now)
         elif op.resumed and (sent := self._find(op)) is not None:
-            self._arrived(op, sent, now, found=True)
+            self._arrived(op, sent, now, known=True)
         else:
             self._post(op, now)
 
     def _edit(self, op: Op, now: float) -> None:
-        one = op.first
+        first = op.first
         self.edit_at = now + EDIT_SPACING_SECONDS
-        incident = self._incident(one)
-        body = self._escalation(op, incident, now) if one.is_escalation else self._root(one, incident, now)
-        self.transport.edit(one.root_channel, one.root_ts, self._fit(body, one))
-        self.store.outbox.update(one, shown_version=one.version, edited_at=now, attempts=0, next_try=0.0)
+        incident = self._incident(first)
+        body = (
+            self._escalation(op, incident, now) if first.is_escalation else self._root(first, incident, now)
+        )
+        self.transport.edit(first.root_channel, first.root_ts, self._fit(body, first))
+        self.store.outbox.update(first, shown_version=first.version, edited_at=now, attempts=0, next_try=0.0)
         self.count("delivered", "edit")
 
     def _edit_digest(self, op: Op, now: float) -> None:
@@ -178,7 +180,7 @@ class DeliveryWorker:
         digest = self._digest(op.thread)
         assert digest is not None, "only a digest that was posted is edited"
         numbers = self.store.outbox.only_in_digest(self.channel, op.thread, message.DIGEST_LINES)
-        incidents = [one for number in numbers if (one := self.store.incidents.get(number))]
+        incidents = [incident for number in numbers if (incident := self.store.incidents.get(number))]
         self.transport.edit(
             digest.channel, op.thread, message.digest(incidents, op.waiting, op.firing, now, threads=True)
         )
@@ -186,12 +188,12 @@ class DeliveryWorker:
         self.count("delivered", "edit")
 
     def _digest(self, ts: str) -> Digest | None:
-        return next((one for one in self.store.outbox.digests(self.channel) if one.ts == ts), None)
+        return next((digest for digest in self.store.outbox.digests(self.channel) if digest.ts == ts), None)
 
     def _find(self, op: Op) -> Sent | None:
-        one = op.first
+        first = op.first
         try:
-            sent = self.transport.find(self._channel(op), op.name, one.inflight_at, op.thread)
+            sent = self.transport.find(self._channel(op), op.name, first.inflight_at, op.thread)
         except DeliveryError as refusal:
             refusal.in_doubt = True  # a failed search settles nothing
             raise
@@ -206,7 +208,7 @@ class DeliveryWorker:
             self.store.outbox.begin(op.deliveries, op.name, op.kind, now, **digest)
         channel = self._channel(op)
         sent = self.transport.post(channel, self._fit(body, op.first), op.name, op.thread, loud=loud)
-        self._arrived(op, sent, now, found=False)
+        self._arrived(op, sent, now, known=False)
 
     def _safely_composed(self, op: Op, now: float) -> tuple[Message, bool]:
         try:
@@ -221,7 +223,7 @@ class DeliveryWorker:
         if op.kind == "root":
             return self._root(op.first, incident, now), False
         if op.kind == "digest":
-            incidents = [self._incident(one) for one in op.deliveries]
+            incidents = [self._incident(delivery) for delivery in op.deliveries]
             if op.thread:
                 return message.digest_part(incidents, now), False
             return message.digest(
@@ -239,32 +241,34 @@ class DeliveryWorker:
         others = sum(self.store.incidents.count_open().values()) - incident.open
         return message.reply(incident, events[missed:], missed, mention=mention, others=others), loud
 
-    def _root(self, one: Delivery, incident: Incident, now: float) -> Message:
-        return message.root(incident, self.options.style, now, self._address(self.store.outbox.earlier(one)))
+    def _root(self, delivery: Delivery, incident: Incident, now: float) -> Message:
+        return message.root(
+            incident, self.options.style, now, self._address(self.store.outbox.earlier(delivery))
+        )
 
     def _escalation(self, op: Op, incident: Incident, now: float) -> Message:
         where = self._address(self.store.outbox.main(op.first.incident))
         how = self.options.escalation
         return message.escalation(incident, how.mention, how.after_seconds, where, now)
 
-    def _address(self, one: Delivery | None) -> str:
-        if one is None or not one.root_ts:
+    def _address(self, delivery: Delivery | None) -> str:
+        if delivery is None or not delivery.root_ts:
             return ""
-        place = (one.root_channel, one.root_ts)
+        place = (delivery.root_channel, delivery.root_ts)
         if place not in self._addresses:
             self._addresses.clear()
             self._addresses[place] = self.transport.permalink(*place)
         return self._addresses[place]
 
-    def _arrived(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
+    def _arrived(self, op: Op, sent: Sent, now: float, *, known: bool) -> None:
         """Record what was posted: now, or by the earlier attempt that was found."""
         with self.store.transaction():
             if op.resumed and sent.ts:
                 self._record_unconfirmed(op, now, sent)
-            self._record(op, sent, now, found=found)
+            self._record(op, sent, now, known=known)
 
-    def _record(self, op: Op, sent: Sent, now: float, *, found: bool) -> None:
-        one = op.first
+    def _record(self, op: Op, sent: Sent, now: float, *, known: bool) -> None:
+        delivery = op.first
         if op.kind == "digest":
             if sent.in_thread and sent.ts and not op.thread:
                 # Its edits name what fires only, so that its thread names each incident, these too.
@@ -282,16 +286,16 @@ class DeliveryWorker:
             gone: dict[str, str | int | float] = (
                 {} if sent.in_thread else {"root_ts": "", "root_channel": "", "shown_version": 0}
             )
-            self.store.outbox.finish(one, posted_seq=_seq(op, one), **gone)
+            self.store.outbox.finish(delivery, posted_seq=_seq(op, delivery), **gone)
         else:
             self.store.outbox.finish(
-                one,
+                delivery,
                 root_ts=sent.ts,
                 root_channel=sent.channel,
-                posted_seq=_seq(op, one),
+                posted_seq=_seq(op, delivery),
                 edited_at=now,
                 # A message found after a kill shows the state of then; the next edit brings it up to date.
-                shown_version=0 if found else one.version,
+                shown_version=0 if known else delivery.version,
             )
 
     def _refused(self, op: Op, refusal: DeliveryError, now: float) -> None:
@@ -323,10 +327,10 @@ class DeliveryWorker:
     def _retry_as_text(self, op: Op, now: float) -> None:
         if op.kind == "digest_edit":  # there is nothing to it without blocks
             self.store.outbox.edited_digest(self.channel, op.thread, op.waiting, op.firing, now)
-        for one in op.deliveries:
-            attempts = one.attempts + 1
-            later = now + backoff(attempts, self.rng) if one.plainness else now
-            self.store.outbox.update(one, plainness=1, attempts=attempts, next_try=later)
+        for delivery in op.deliveries:
+            attempts = delivery.attempts + 1
+            later = now + backoff(attempts, self.rng) if delivery.plainness else now
+            self.store.outbox.update(delivery, plainness=1, attempts=attempts, next_try=later)
 
     def _back_off(self, op: Op, refusal: DeliveryError, now: float) -> None:
         self.failures += 1
@@ -354,12 +358,12 @@ class DeliveryWorker:
         return incident
 
 
-def _seq(op: Op, one: Delivery) -> int:
+def _seq(op: Op, delivery: Delivery) -> int:
     """Return the last event of a message: one that is sent again reports what it reported the first time."""
-    return one.inflight_seq if op.resumed else one.last_seq
+    return delivery.inflight_seq if op.resumed else delivery.last_seq
 
 
-def _covered_by_digest(one: Delivery, seq: int) -> dict[str, str | int | float]:
+def _covered_by_digest(delivery: Delivery, seq: int) -> dict[str, str | int | float]:
     """A digest reports a closed incident in full; an open one still gets its own message."""
-    full = one.closed_at is not None and seq == one.last_seq
+    full = delivery.closed_at is not None and seq == delivery.last_seq
     return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}

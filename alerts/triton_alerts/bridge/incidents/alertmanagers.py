@@ -38,25 +38,25 @@ class Alertmanagers:
         """Return the one with this URL; the first when it is not configured any more, or not recorded."""
         if not self.each:
             raise PeerError("the bridge was started without --alertmanager")
-        return next((one for one in self.each if one.url == url), self.each[0])
+        return next((alertmanager for alertmanager in self.each if alertmanager.url == url), self.each[0])
 
     def of(self, incident: Incident) -> Alertmanager:
         """Return the one that knows the incident's alerts; raises PeerError."""
         self.at("")
         senders = {member.source for member in incident.firing}
-        for one in self.each:
-            if senders & set(self.senders(one)):
-                return one
+        for alertmanager in self.each:
+            if senders & set(self.senders(alertmanager)):
+                return alertmanager
         problem = PeerError("no Alertmanager given with --alertmanager lists its alerts")
-        for one in self.each:
+        for alertmanager in self.each:
             try:
-                listed = firing(one)
+                listed = firing(alertmanager)
                 if incident.members.keys() & listed.keys():
                     # A silenced alert may never be listed again: nothing else would say when it ended. With a
                     # full disk the answer is the same.
                     with suppress(sqlite3.Error):
-                        self.learn(one, listed, [incident])
-                    return one
+                        self.learn(alertmanager, listed, [incident])
+                    return alertmanager
             except PeerError as error:
                 problem = error
         raise problem
@@ -67,37 +67,39 @@ class Alertmanagers:
 
     def listed(self, now: float) -> set[str] | None:
         """Return what fires in any of them, None where one cannot be asked or was not yet sent everything."""
-        found: set[str] = set()
-        for one in self.each:
+        listed: set[str] = set()
+        for alertmanager in self.each:
             try:
-                if now - one.up_since() < SETTLED_SECONDS:
+                if now - alertmanager.up_since() < SETTLED_SECONDS:
                     return None
-                found |= firing(one).keys()
+                listed |= firing(alertmanager).keys()
             except PeerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None
-        return found if self.each else None
+        return listed if self.each else None
 
-    def senders(self, one: Alertmanager) -> list[str]:
+    def senders(self, alertmanager: Alertmanager) -> list[str]:
         """Whose notifications it has listed alerts of, oldest first."""
-        return list(json.loads(self.store.values.get(_fact(one)) or "[]"))
+        return list(json.loads(self.store.values.get(_fact(alertmanager)) or "[]"))
 
-    def learn(self, one: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]) -> None:
+    def learn(
+        self, alertmanager: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]
+    ) -> None:
         """Record who sent the alerts that it lists."""
-        known = self.senders(one)
-        found = {
+        known = self.senders(alertmanager)
+        started = {
             member.source
             for incident in incidents
             for name, member in incident.members.items()
             if member.firing and _is_same(member, firing.get(name))
         }
-        if new := sorted(found - set(known)):
-            self.store.values.set(_fact(one), json.dumps([*known, *new][-MOST_SENDERS:]))
+        if new := sorted(started - set(known)):
+            self.store.values.set(_fact(alertmanager), json.dumps([*known, *new][-MOST_SENDERS:]))
 
 
-def firing(one: Alertmanager) -> dict[str, float]:
+def firing(alertmanager: Alertmanager) -> dict[str, float]:
     """Return when each alert that fires started, by fingerprint."""
-    return {alert.fingerprint: alert.starts_at for alert in one.alerts()}
+    return {alert.fingerprint: alert.starts_at for alert in alertmanager.alerts()}
 
 
 def _is_same(member: Member, starts_at: float | None) -> bool:
@@ -105,5 +107,5 @@ def _is_same(member: Member, starts_at: float | None) -> bool:
     return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
 
 
-def _fact(one: Alertmanager) -> str:
-    return f"senders of {one.url}"
+def _fact(alertmanager: Alertmanager) -> str:
+    return f"senders of {alertmanager.url}"

@@ -79,8 +79,10 @@ def list_incidents(data: Path) -> list[RecordedIncident]:
     with _opened(data) as connection:
         rows = connection.execute(f"{_SELECT} ORDER BY i.id").fetchall() if connection else []
         happened = defaultdict[int, list[Event]](list)
-        found = connection.execute("SELECT incident, document FROM events ORDER BY seq") if connection else ()
-        for number, document in found:
+        cursor = (
+            connection.execute("SELECT incident, document FROM events ORDER BY seq") if connection else ()
+        )
+        for number, document in cursor:
             happened[number].append(Event.model_validate_json(document))
     return [
         RecordedIncident(Incident.model_validate_json(document), tuple(happened[number]), bool(posted))
@@ -91,9 +93,9 @@ def list_incidents(data: Path) -> list[RecordedIncident]:
 def last_written(data: Path) -> float | None:
     """Return the Unix time at which a bridge last wrote to its database; None before it has made its file."""
     files = (data / DATABASE_FILE, data / f"{DATABASE_FILE}-wal")
-    found = [file.stat() for file in files if file.exists()]
+    statuses = [file.stat() for file in files if file.exists()]
     # Who only reads leaves an empty log.
-    return max((one.st_mtime for one in found if one.st_size), default=None)
+    return max((status.st_mtime for status in statuses if status.st_size), default=None)
 
 
 _RECORDED = TypeAdapter(list[RecordedIncident])

@@ -160,7 +160,7 @@ class Incident(BaseModel, frozen=True):
     def matchers(self) -> list[tuple[Matcher, ...]]:
         """What each silence of this incident matches, its lead first."""
         lead = self.lead
-        members = [lead, *(one for one in self.firing or self.members.values() if one is not lead)]
+        members = [lead, *(member for member in self.firing or self.members.values() if member is not lead)]
         return sets_of_alerts(sorted(self.group_labels), [member.labels for member in members])
 
     @property
@@ -174,7 +174,8 @@ class Incident(BaseModel, frozen=True):
         """The alert that names the trouble best: a cause before the objective that it breaks."""
         members = self.firing or tuple(self.members.values())
         first = min(
-            members, key=lambda one: (_of_objective(one), SEVERITIES.index(one.severity), one.starts_at)
+            members,
+            key=lambda member: (_of_objective(member), SEVERITIES.index(member.severity), member.starts_at),
         )
         if first.name not in NOT_READY:
             return first
@@ -242,8 +243,8 @@ def fold(
     merges what was held after a while with `trust=True`, which takes the notification at its word.
     """
     known: dict[str, Member] = {}
-    for one in (*earlier, *([current] if current is not None else ())):
-        known.update(one.members)
+    for incident in (*earlier, *([current] if current is not None else ())):
+        known.update(incident.members)
     contested = {
         name
         for name, alert in notification.alerts.items()
@@ -354,7 +355,7 @@ def _merge(current: Incident, notification: Notification, now: float, unlisted: 
     if firing:
         quiet += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
     unreported += [(member, _SIBLING) for member in quiet]
-    fired, resolved = ([one for one in some if one not in quiet] for some in (fired, resolved))
+    fired, resolved = ([member for member in some if member not in quiet] for some in (fired, resolved))
     if current.members and after_all.since > current.since:
         after_all = after_all.model_copy(update={"earliest": current.since})
     after_all, raised_by = _raise(current, after_all, now)
@@ -439,9 +440,9 @@ def _events(
     """Return the lines of the thread: the last one names all that has ended with the incident."""
     events = []
     if raised_by is not None:
-        raised = _event("raised", [one for one in fired if one.severity == after.peak], now)
+        raised = _event("raised", [member for member in fired if member.severity == after.peak], now)
         events.append(raised.model_copy(update={"by": raised_by, "text": after.peak}))
-        fired = [one for one in fired if one.severity != after.peak]
+        fired = [member for member in fired if member.severity != after.peak]
     events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:
         events += [_event("resolved", some, now) for some in _by_severity(resolved)]
@@ -453,8 +454,8 @@ def _events(
 def _by_severity(members: list[Member]) -> Iterator[list[Member]]:
     """Yield the pages, the tickets and the others, so that each has a line of its own."""
     for severity in SEVERITIES:
-        if found := [member for member in members if member.severity == severity]:
-            yield found
+        if members_of := [member for member in members if member.severity == severity]:
+            yield members_of
 
 
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:

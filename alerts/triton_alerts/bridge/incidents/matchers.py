@@ -50,7 +50,7 @@ def sets_of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> list[tu
     left = list(alerts)
     while left and len(sets) < MOST_SILENCES:
         sets.append(of_alerts(group_by, left))
-        left = [labels for labels in left if not all(one.matches(labels) for one in sets[-1])]
+        left = [labels for labels in left if not all(matcher.matches(labels) for matcher in sets[-1])]
     return sets
 
 
@@ -84,9 +84,9 @@ def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[frozenset[
             chosen[at].add(combination[at])
         # More combinations than alerts cannot all be alerts; only those with a new value are still to be checked.
         if math.prod(map(len, chosen)) > len(combinations) or not all(
-            one in combinations
+            together in combinations
             for at in added
-            for one in product(*chosen[:at], {combination[at]}, *chosen[at + 1 :])
+            for together in product(*chosen[:at], {combination[at]}, *chosen[at + 1 :])
         ):
             for at in added:
                 chosen[at].remove(combination[at])

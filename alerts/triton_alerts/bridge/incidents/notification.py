@@ -72,8 +72,8 @@ class Notification(BaseModel, frozen=True):
 
     def dated(self) -> Notification:
         """Return the notification with its time, and with its group in each alert: parts of it need both."""
-        times = (one.ends_at or one.starts_at for one in self.alerts.values())
-        alerts = {name: one.model_copy(update={"group": self.key}) for name, one in self.alerts.items()}
+        times = (alert.ends_at or alert.starts_at for alert in self.alerts.values())
+        alerts = {name: alert.model_copy(update={"group": self.key}) for name, alert in self.alerts.items()}
         return self.model_copy(update={"alerts": alerts, "newest": max([self.newest, *times])})
 
     def about(self, alerts: Mapping[str, Member]) -> Notification:
@@ -93,14 +93,14 @@ class Notification(BaseModel, frozen=True):
 
 def subject_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels that name what an incident is about: a model, else a server, of a cluster."""
-    name = next((one for one in ("model", "instance") if labels.get(one)), "")
-    return {one: labels[one] for one in ("cluster", name) if labels.get(one)} if name else {}
+    name = next((label for label in ("model", "instance") if labels.get(label)), "")
+    return {label: labels[label] for label in ("cluster", name) if labels.get(label)} if name else {}
 
 
 def incident_key(labels: Mapping[str, str], group: str) -> str:
     """Return what an incident is identified by: its subject, or Alertmanager's group where an alert names none."""
-    found = subject_labels(labels)
-    return json.dumps(found, ensure_ascii=False) if found else group
+    subject = subject_labels(labels)
+    return json.dumps(subject, ensure_ascii=False) if subject else group
 
 
 def parse(body: bytes, source: str = "") -> Notification:

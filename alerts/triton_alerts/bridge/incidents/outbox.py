@@ -192,12 +192,12 @@ class Outbox:
     def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float, **values: str) -> None:
         """Record, before it is sent, that a message is about to be sent; `values` are other columns to set."""
         with self.database.transaction():
-            for one in deliveries:
+            for delivery in deliveries:
                 self.update(
-                    one,
+                    delivery,
                     inflight=name,
                     inflight_kind=kind,
-                    inflight_seq=one.last_seq,
+                    inflight_seq=delivery.last_seq,
                     inflight_at=now,
                     **values,
                 )

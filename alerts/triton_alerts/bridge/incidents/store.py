@@ -102,7 +102,7 @@ class Store:
                 result = self._merge(target, now, may_fire=lambda _name, member: is_compared(member))
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
-                unreported += [(name, *one) for one in result.unreported]
+                unreported += [(name, *refused) for refused in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
             self._hold(f"{notification.key} {notification.source} ", held, now, is_compared)
@@ -206,10 +206,10 @@ class Store:
         notification = notification.dated()
         known = self.incidents.open_of_group(notification.key)
         incident_numbers = {name: number for number, incident in known for name in incident.members}
-        found: dict[tuple[int | None, str], dict[str, Member]] = {}
+        targets: dict[tuple[int | None, str], dict[str, Member]] = {}
         if notification.all_resolved and not notification.truncated:
             # The alerts that it does not list have ended too, whatever incident they are in.
-            found = {(number, incident.key): {} for number, incident in known}
+            targets = {(number, incident.key): {} for number, incident in known}
         keys = {number: incident.key for number, incident in known}
         subjects: dict[str, int | None] = {}
         for name, alert in notification.alerts.items():
@@ -219,15 +219,17 @@ class Store:
                 if key not in subjects:
                     subjects[key] = self.incidents.open_about(key)
                 number = subjects[key]
-            found.setdefault((number, key), {})[name] = alert
-        return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in found.items()]
+            targets.setdefault((number, key), {})[name] = alert
+        return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in targets.items()]
 
     def _merge(
         self, target: _Target, now: float, *, may_fire: Callable[[str, Member], bool], trust: bool = False
     ) -> Fold:
         key, part = target.key, target.part
         stored = [
-            (number, one) for number, one in self.incidents.latest(key, EARLIER) if number != target.number
+            (number, incident)
+            for number, incident in self.incidents.latest(key, EARLIER)
+            if number != target.number
         ]
         number, current = target.number, None
         if number is not None:
@@ -235,7 +237,7 @@ class Store:
         elif stored:
             current = stored.pop()[1]
         recurrence = self.incidents.count_since(key, now - RECURRENCE_SECONDS)
-        earlier = [one for _, one in stored]
+        earlier = [incident for _, incident in stored]
         result = fold(
             current,
             part,
