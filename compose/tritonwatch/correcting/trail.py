@@ -77,7 +77,7 @@ class Trail:
 
     def state(self, entry: Entry) -> State:
         """Return what has become of a correction."""
-        undo = next((one for one in self.entries if one.undoes == entry.id), None)
+        undo = next((later for later in self.entries if later.undoes == entry.id), None)
         if undo is not None:
             return "undone" if undo.id in self._done else "undo incomplete"
         return "written" if entry.id in self._done else "incomplete"
@@ -88,15 +88,15 @@ class Trail:
 
     def find(self, name: str) -> Entry:
         """Return the entry with this name, or the only one that begins so. Raises CommandError."""
-        found = [one for one in self.entries if one.id == name] or [
-            one for one in self.entries if one.id.startswith(name)
+        matching = [entry for entry in self.entries if entry.id == name] or [
+            entry for entry in self.entries if entry.id.startswith(name)
         ]
-        if len(found) != 1:
-            known = f"{len(found)} begin with it" if found else "the trail has no such correction"
+        if len(matching) != 1:
+            known = f"{len(matching)} begin with it" if matching else "the trail has no such correction"
             raise CommandError(
                 f"correction {name}: {known}; see tritonwatch correct list --trail {self.folder}"
             )
-        return found[0]
+        return matching[0]
 
     @property
     def signatures(self) -> dict[str, tuple[str, str]]:

@@ -137,21 +137,23 @@ class VictoriaMetrics:
         present = self._present(identity)
         # A model may be named like a sample: series are compared as a whole, by their labels.
         return [
-            one for one in wanted if round(1000 * one[2]) not in present.get(labels_of(one[0]), frozenset())
+            sample
+            for sample in wanted
+            if round(1000 * sample[2]) not in present.get(labels_of(sample[0]), frozenset())
         ]
 
     def _present(self, identity: str) -> Mapping[frozenset[tuple[str, str]], set[int]]:
         self._ask("GET", "/internal/force_flush", required=False)
-        found: dict[frozenset[tuple[str, str]], set[int]] = defaultdict(set)
+        times_by_labels: dict[frozenset[tuple[str, str]], set[int]] = defaultdict(set)
         match = f'{{{names.CORRECTION}="{identity}"}}'
         answer = self._ask("GET", "/api/v1/export", params={"match[]": match, "start": "0"})
         try:
             for line in answer.splitlines():
                 row = json.loads(line)
-                found[frozenset(row["metric"].items())].update(row["timestamps"])
+                times_by_labels[frozenset(row["metric"].items())].update(row["timestamps"])
         except (ValueError, KeyError, TypeError) as error:
             raise CommandError(f"{self._url} does not answer as VictoriaMetrics does") from error
-        return found
+        return times_by_labels
 
     def _ask(
         self,

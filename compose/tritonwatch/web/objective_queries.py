@@ -93,8 +93,10 @@ def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
     """Return the alerts of all objectives, the most severe first."""
 
     def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
-        found = [_alert(one.labels) for one in prometheus.instant(_ALERTS, at)]
-        return tuple(sorted(found, key=lambda one: (one.state, _rank(one.severity), one.name, one.tier)))
+        alerts = [_alert(sample.labels) for sample in prometheus.instant(_ALERTS, at)]
+        return tuple(
+            sorted(alerts, key=lambda alert: (alert.state, _rank(alert.severity), alert.name, alert.tier))
+        )
 
     return site.sources.reader.ask(("slo alerts", at), read, ())
 
@@ -116,8 +118,8 @@ def past_budgets(site: Site, rows: Sequence[GroupStatus], at: float | None) -> A
     query = _budgets_of(rows)
 
     def read(prometheus: Prometheus) -> Mapping[Group, Series]:
-        found = prometheus.range(query, end - (SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
-        return {group_of(series.labels): series for series in found}
+        ranges = prometheus.range(query, end - (SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
+        return {group_of(series.labels): series for series in ranges}
 
     return site.sources.reader.ask(("past budgets", query, end), read, {})
 

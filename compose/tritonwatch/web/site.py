@@ -52,7 +52,7 @@ class Site:
     ) -> Response:
         """Return a page made of these answers; where one is not new, a banner names the reason and the age."""
         templates: Environment = self._templates  # type: ignore[attr-defined]  # set once, in a frozen value
-        found = {
+        shared_context = {
             "menu": self.menu,
             "path": request.url.path,
             "addresses": self.sources.addresses,
@@ -63,7 +63,7 @@ class Site:
             ),
             "at": request.query_params.get(urls.TIME, ""),
         }
-        return HTMLResponse(templates.get_template(template).render(found | dict(context)))
+        return HTMLResponse(templates.get_template(template).render(shared_context | dict(context)))
 
     def status(self, at: float | None) -> Answer[tuple[GroupStatus, ...]]:
         """Return the status of every objective, as `tritonwatch status` reads it, now or at Unix time `at`."""
@@ -112,17 +112,19 @@ def moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def forecast_text(found: Forecast | None) -> str:
+def forecast_text(forecast: Forecast | None) -> str:
     """Return when a budget is spent, with the range in which that is."""
-    if found is None:
+    if forecast is None:
         return ""
-    if math.isinf(found.soonest):
+    if math.isinf(forecast.soonest):
         return "not at this pace"
-    if found.soonest == found.latest:
-        return f"in {in_words(found.seconds)}"
-    spent = "not at the last hour's pace" if math.isinf(found.seconds) else f"in {in_words(found.seconds)}"
-    latest = "never" if math.isinf(found.latest) else in_words(found.latest)
-    return f"{spent} ({in_words(found.soonest)} to {latest})"
+    if forecast.soonest == forecast.latest:
+        return f"in {in_words(forecast.seconds)}"
+    spent = (
+        "not at the last hour's pace" if math.isinf(forecast.seconds) else f"in {in_words(forecast.seconds)}"
+    )
+    latest = "never" if math.isinf(forecast.latest) else in_words(forecast.latest)
+    return f"{spent} ({in_words(forecast.soonest)} to {latest})"
 
 
 def amount_text(value: float | None, unit: str) -> str:

@@ -94,4 +94,4 @@ class Sources:
     @cached_property
     def plans(self) -> dict[str, Plan]:
         """The objectives by name, each with the options of its rules."""
-        return {one.name: Plan(one, self.options) for one in self.objectives}
+        return {objective.name: Plan(objective, self.options) for objective in self.objectives}

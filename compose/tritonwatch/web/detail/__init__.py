@@ -1,1 +1,1 @@
-"""What single pages show beside the status: the past of an objective or a model, conditions, drawings and forms."""
+"""Data of single pages beside the status: the past of an objective or a model, conditions, drawings and forms."""

@@ -78,12 +78,12 @@ class Axis:
 
     def values(self, series: Series | None) -> Values:
         """Return the values of a series at the steps."""
-        found: list[float | None] = [None] * len(self.times)
+        values: list[float | None] = [None] * len(self.times)
         for at, value in zip(series.times, series.values, strict=True) if series else ():
             index = round((at - self.start) / self.step)
-            if 0 <= index < len(found) and math.isfinite(value):
-                found[index] = value
-        return tuple(found)
+            if 0 <= index < len(values) and math.isfinite(value):
+                values[index] = value
+        return tuple(values)
 
     def stretches(self, series: Series) -> Iterator[tuple[float, float]]:
         """Return from when to when a series existed, given that each point stands for the step before it."""

@@ -40,7 +40,7 @@ class TimeAxis:
     def ticks(self) -> tuple[Tick, ...]:
         """Whole minutes, hours or days (UTC), at most eight."""
         length = self.end - self.start
-        every = next((one for one in _TICKS if length / one <= _MOST_TICKS), 28 * 86400)
+        every = next((seconds for seconds in _TICKS if length / seconds <= _MOST_TICKS), 28 * 86400)
         form = "%d %b" if every >= 86400 else "%H:%M" if length <= 86400 else "%d %b %H:%M"
         first = -(-self.start // every) * every
         count = int((self.end - first) // every) + 1
@@ -57,12 +57,12 @@ def lines(
     height: float,
 ) -> tuple[str, ...]:
     """Return the points of a curve as SVG polylines: one for each stretch without a gap."""
-    found: list[list[str]] = [[]]
+    pieces: list[list[str]] = [[]]
     for at, value in zip(times, values, strict=True):
         if value is None:
-            found.append([])
+            pieces.append([])
             continue
         share = (min(high, max(low, value)) - low) / (high - low)
-        found[-1].append(f"{axis.x(at):g},{height * (1 - share):.1f}")
+        pieces[-1].append(f"{axis.x(at):g},{height * (1 - share):.1f}")
     # A point alone is a short line, so that it is seen.
-    return tuple(" ".join(points if len(points) > 1 else points * 2) for points in found if points)
+    return tuple(" ".join(points if len(points) > 1 else points * 2) for points in pieces if points)

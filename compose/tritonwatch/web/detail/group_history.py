@@ -1,4 +1,4 @@
-"""What is recorded of one group over time: budget, burn rates, events, parts of conditions, causes, deployments."""
+"""The recorded history of one group: budget, burn rates, events, parts of conditions, causes, deployments."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Past:
     def named(self, name: str, **labels: str) -> Series | None:
         """Return the first series of this name with these labels; None where there is none."""
         wanted = {"__name__": name, **labels}.items()
-        return next((one for one in self.series if wanted <= one.labels.items()), None)
+        return next((series for series in self.series if wanted <= series.labels.items()), None)
 
     def all_named(self, prefix: str) -> list[Series]:
         """Return the series whose names begin so."""
-        return [one for one in self.series if one.labels.get("__name__", "").startswith(prefix)]
+        return [series for series in self.series if series.labels.get("__name__", "").startswith(prefix)]
 
     def bands(self) -> tuple[Band, ...]:
         """Return when the group was unknown or excluded, with the reason."""
@@ -54,10 +54,10 @@ class Past:
         return tuple(
             Mark(
                 start,
-                f"{one.labels.get(names.TIER) or one.labels['alertname']} fires for {in_words(end - start)}",
+                f"{series.labels.get(names.TIER) or series.labels['alertname']} fires for {in_words(end - start)}",
             )
-            for one in self.all_named(names.ALERTS)
-            for start, end in self.axis.stretches(one)
+            for series in self.all_named(names.ALERTS)
+            for start, end in self.axis.stretches(series)
         )
 
 
@@ -105,10 +105,10 @@ def past_causes(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
     group = [
-        f"{one}"
+        f"{part}"
         for label in names.GROUPING
         if label in row.group
-        for one in Matchers().equal(label, row.group[label]).parts
+        for part in Matchers().equal(label, row.group[label]).parts
     ]
     return _asked(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
@@ -130,16 +130,16 @@ def _asked(site: Site, axis: Axis, queries: Sequence[str]) -> Answer[Past]:
 
 def deployments(past: Past) -> tuple[Mark, ...]:
     """Return a mark for each moment at which a version became ready, or a load failed."""
-    found: dict[tuple[float, str], int] = defaultdict(int)
+    counts: dict[tuple[float, str], int] = defaultdict(int)
     for series in past.series:
         version, reason = series.labels.get("version", ""), series.labels.get(names.REASON, "")
         failed = series.labels.get("__name__") == names.FAILED_LOADS
         label = f"load failed: {reason}" if failed else f"version {version} became ready"
         for start, _ in past.axis.stretches(series):
-            found[start + past.axis.step, label] += 1
+            counts[start + past.axis.step, label] += 1
     return tuple(
         Mark(at, label if servers == 1 else f"{label} on {servers} servers")
-        for (at, label), servers in sorted(found.items())
+        for (at, label), servers in sorted(counts.items())
     )
 
 
@@ -156,7 +156,7 @@ def spent_by_cause(causes: Past, burn: Past) -> list[tuple[str, float]]:
             weights[series.labels.get(names.CAUSE, "")] += (share or 0.0) * (failed or 0.0)
     whole = sum(weights.values())
     split = [(cause, weight / whole) for cause, weight in weights.items() if weight > 0] if whole else []
-    return sorted(split, key=lambda one: -one[1])
+    return sorted(split, key=lambda entry: -entry[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ def distribution(site: Site, row: GroupStatus, at: float | None) -> Answer[tuple
 
 
 def _buckets(samples: Sequence[Sample]) -> tuple[Bucket, ...]:
-    edges = sorted((float(one.labels["le"]), one.value) for one in samples if "le" in one.labels)
+    edges = sorted((float(sample.labels["le"]), sample.value) for sample in samples if "le" in sample.labels)
     whole = edges[-1][1] if edges else 0.0
-    found, above, below = [], 0.0, 0.0
+    points, above, below = [], 0.0, 0.0
     for within, count in edges if whole > 0 else ():
-        found.append(Bucket(above, within, count - below, count / whole))
+        points.append(Bucket(above, within, count - below, count / whole))
         above, below = within, count
-    return tuple(found)
+    return tuple(points)

@@ -1,4 +1,4 @@
-"""What happened to a model: states, loads and failed loads on each server, read from the exporter's series."""
+"""The lifecycle of a model: states, loads and failed loads on each server, read from the exporter's series."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _lanes(states: Iterable[Series], step: float) -> dict[Place, tuple[StateSpan
     for series in states:
         for moment in series.times:
             at[_place(series.labels)][moment] = series.labels.get("state", "unknown")
-    return {place: tuple(_spans(sorted(found.items()), step)) for place, found in at.items()}
+    return {place: tuple(_spans(sorted(states.items()), step)) for place, states in at.items()}
 
 
 def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSpan]:
@@ -127,7 +127,9 @@ def _successes(
     lanes: Mapping[Place, Sequence[StateSpan]], durations: Iterable[Series], since: float
 ) -> Iterator[Load]:
     """Yield when a version became ready, and when the duration of its last load changed: a reload."""
-    measured = {_place(one.labels): dict(zip(one.times, one.values, strict=True)) for one in durations}
+    measured = {
+        _place(series.labels): dict(zip(series.times, series.values, strict=True)) for series in durations
+    }
     for place, spans in lanes.items():
         own = measured.get(place, {})
         became = {span.start for span in spans if span.state == "ready" and span.start > since}
@@ -137,7 +139,7 @@ def _successes(
             if before is not None and seconds != before:
                 changed.add(at)
             before = seconds
-        for at in sorted(became | {one for one in changed if not _near(one, became)}):
+        for at in sorted(became | {change for change in changed if not _near(change, became)}):
             # The duration is exported with the state, or at the next scrape.
             later = [seconds for moment, seconds in sorted(own.items()) if moment >= at]
             yield Load(place, at, later[0] if later else None)

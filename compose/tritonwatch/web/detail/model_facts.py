@@ -1,4 +1,4 @@
-"""What is known of a model beside its objectives: traffic, phases, GPUs and limits, one query each."""
+"""Facts about a model beside its objectives: traffic, phases, GPUs and limits, one query each."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def read_traffic(prometheus: Prometheus, model: str, at: float | None = None) ->
     recorded = regex_of(names.model_traffic(what) for what in names.TRAFFIC)
     every = f"sum by (__name__) ({{__name__=~{quote(recorded)}, {own.parts[0]}}})"
     quantiles = f"max by (quantile) ({state.REQUEST_QUANTILE}{own})"
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for sample in prometheus.instant(f"{every} or {quantiles}", at):
         key = sample.labels.get("__name__") or f"p{100 * float(sample.labels.get('quantile', 'nan')):g}"
-        found[key] = sample.value
-    value = {what: found.get(names.model_traffic(what)) for what in names.TRAFFIC}
+        figures[key] = sample.value
+    value = {what: figures.get(names.model_traffic(what)) for what in names.TRAFFIC}
     succeeded = None
     if value["requests"] is not None:
         succeeded = value["requests"] - (value["failures"] or 0.0)
@@ -116,9 +116,9 @@ def read_traffic(prometheus: Prometheus, model: str, at: float | None = None) ->
         mean_seconds=_share(value["request_seconds"], succeeded),
         queue_share=_share(value["queue_seconds"], value["request_seconds"]),
         batch=_share(value["inferences"], value["executions"]),
-        p50=found.get("p50"),
-        p95=found.get("p95"),
-        p99=found.get("p99"),
+        p50=figures.get("p50"),
+        p95=figures.get("p95"),
+        p99=figures.get("p99"),
     )
 
 
@@ -127,12 +127,12 @@ def read_phases(prometheus: Prometheus, model: str, at: float | None = None) -> 
     own = Matchers().equal("model", model)
     parts = [("whole", triton.REQUEST_DURATION_US), ("requests", triton.REQUEST_SUCCESS), *PHASES]
     query = _joined((what, f"sum(rate({metric}{own}[10m]))") for what, metric in parts)
-    found = _by_what(prometheus.instant(query, at))
-    requests, whole = found.get("requests", 0.0), found.get("whole", 0.0)
+    phases = _by_what(prometheus.instant(query, at))
+    requests, whole = phases.get("requests", 0.0), phases.get("whole", 0.0)
     if requests <= 0 or whole <= 0:
         return ()
     # Microseconds of all requests in a second, over the requests in a second.
-    times = {name: found.get(name, 0.0) for name, _ in PHASES}
+    times = {name: phases.get(name, 0.0) for name, _ in PHASES}
     times["other"] = max(0.0, whole - sum(times.values()))
     every = sum(times.values())
     return tuple(Phase(name, micros / requests / 1e6, micros / every) for name, micros in times.items())
@@ -181,8 +181,8 @@ def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> 
             name, words = _WORDS[metric](sample.labels, sample.value)
             versions[order[metric], name, words].add(sample.labels.get("version", ""))
     return tuple(
-        ModelLimit(name, words, tuple(sorted(filter(None, found))))
-        for (_, name, words), found in sorted(versions.items())
+        ModelLimit(name, words, tuple(sorted(filter(None, numbers))))
+        for (_, name, words), numbers in sorted(versions.items())
     )
 
 

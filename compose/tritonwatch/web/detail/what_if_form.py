@@ -61,12 +61,12 @@ class WhatIfForm:
 
 def bases(objectives: Sequence[Objective]) -> dict[str, Objective]:
     """Return what one can begin with: the objectives that are there, then a plain one of each other kind."""
-    found = {one.name: one for one in objectives}
-    used = {one.indicator.kind for one in objectives}
+    by_name = {own.name: own for own in objectives}
+    used = {own.indicator.kind for own in objectives}
     for name, indicator in KINDS.items():
         if name not in used and (plain := _plain(indicator)) is not None:
-            found.setdefault(name, plain)
-    return found
+            by_name.setdefault(name, plain)
+    return by_name
 
 
 def _plain(indicator: type[Indicator]) -> Objective | None:
@@ -122,8 +122,8 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     )
     if not form.timed:
         given.pop("threshold", None)
-    found = replace(form, **_cut(given), tiers=tiers)
-    return found if found.history in HISTORIES else replace(found, history=_HISTORY)
+    form_filled = replace(form, **_cut(given), tiers=tiers)
+    return form_filled if form_filled.history in HISTORIES else replace(form_filled, history=_HISTORY)
 
 
 def _cut(values: Mapping[str, str]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _text(form: WhatIfForm, base: Objective) -> str:
         }
     alerting = dict(data.get("alerting", {}))
     if form.tiers != was.tiers:
-        alerting["tiers"] = [_tier(one) for one in form.tiers]
+        alerting["tiers"] = [_tier(tier) for tier in form.tiers]
         # The severity is in the tiers now.
         alerting.pop("severities", None)
     if form.min_failures != was.min_failures:
@@ -232,14 +232,14 @@ def _selection(text: str) -> Any:
 
 
 def _tier(fields: TierFields) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "name": fields.name,
         "severity": fields.severity,
         "long": fields.long,
         "short": fields.short,
     }
     if burn := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*x", fields.spent):
-        found["burn"] = float(burn[1])
+        parts["burn"] = float(burn[1])
     else:
-        found["budget"] = _ratio(fields.spent)
-    return found
+        parts["budget"] = _ratio(fields.spent)
+    return parts

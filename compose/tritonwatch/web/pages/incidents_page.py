@@ -59,12 +59,12 @@ class IncidentChoice:
     state: str = "all"
     q: str = ""
 
-    def includes(self, one: RecordedIncident) -> bool:
+    def includes(self, record: RecordedIncident) -> bool:
         """Return whether the list has it."""
-        kind = self.kind in ("all", WORD[one.severity])
-        state = self.state in ("all", "firing" if one.incident.open else "resolved")
+        kind = self.kind in ("all", WORD[record.severity])
+        state = self.state in ("all", "firing" if record.incident.open else "resolved")
         words = self.q.casefold()
-        return kind and state and (not words or words in _searched(one))
+        return kind and state and (not words or words in _searched(record))
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -73,16 +73,16 @@ def routes(site: Site) -> Sequence[Route]:
     def page(request: Request) -> Response:
         return _list(site, request)
 
-    def one(request: Request) -> Response:
+    def incident_page(request: Request) -> Response:
         return _one(site, request)
 
     def as_json(request: Request) -> Response:
-        found = site.sources.incidents()
-        if found.problem:
-            return JSONResponse({"error": found.problem}, 503)
-        return JSONResponse([listing.as_json(one) for one in found.value])
+        answer = site.sources.incidents()
+        if answer.problem:
+            return JSONResponse({"error": answer.problem}, 503)
+        return JSONResponse([listing.as_json(record) for record in answer.value])
 
-    return [Route(MENU[1], page), Route("/incident", one), Route("/api/incidents", as_json)]
+    return [Route(MENU[1], page), Route("/incident", incident_page), Route("/api/incidents", as_json)]
 
 
 def _list(site: Site, request: Request) -> Response:
@@ -98,22 +98,26 @@ def _list(site: Site, request: Request) -> Response:
     start = now - parse_seconds(chosen.last)
     axis = TimeAxis(start, now)
     during = [
-        one
-        for one in answer.value
-        if one.incident.since <= now and (one.incident.open or one.incident.ended_at >= start)
+        record
+        for record in answer.value
+        if record.incident.since <= now and (record.incident.open or record.incident.ended_at >= start)
     ]
-    found = sorted((one for one in during if chosen.includes(one)), key=lambda one: -one.incident.since)
+    matching = sorted(
+        (record for record in during if chosen.includes(record)), key=lambda record: -record.incident.since
+    )
     context = {
         "chosen": chosen,
         "lengths": LENGTHS,
         "kinds": KINDS,
         "states": STATES,
         "axis": axis,
-        "lines": [_line(one, axis, now, request.query_params.get(urls.TIME, "")) for one in found[:_MOST]],
-        "found": len(found),
-        "more": max(0, len(found) - _MOST),
+        "lines": [
+            _line(record, axis, now, request.query_params.get(urls.TIME, "")) for record in matching[:_MOST]
+        ],
+        "found": len(matching),
+        "more": max(0, len(matching) - _MOST),
         "during": len(during),
-        "firing": sum(one.incident.open for one in during),
+        "firing": sum(record.incident.open for record in during),
         "without_bridge": site.sources.bridge_data is None,
         "option": BRIDGE_OPTION,
         "lane": 14,
@@ -126,56 +130,56 @@ def _shown(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
     return (answer,) if answer.problem else ()
 
 
-def _line(one: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:
-    incident = one.incident
+def _line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:
+    incident = record.incident
     end = now if incident.open else incident.ended_at
     return IncidentLine(
         incident.name,
         urls.address("/incident", {"id": incident.name, urls.TIME: at}),
-        listing.title(one),
-        WORD[one.severity],
+        listing.title(record),
+        WORD[record.severity],
         incident.open,
         incident.since,
         duration(end - incident.since),
-        listing.acknowledged(one),
-        _models(one),
+        listing.acknowledged(record),
+        _models(record),
         axis.x(incident.since),
         axis.width(incident.since, end),
     )
 
 
-def _models(one: RecordedIncident) -> tuple[str, ...]:
-    found = (member.labels.get("model", "") for member in one.incident.members.values())
-    return tuple(dict.fromkeys(model for model in found if model))
+def _models(record: RecordedIncident) -> tuple[str, ...]:
+    models = (member.labels.get("model", "") for member in record.incident.members.values())
+    return tuple(dict.fromkeys(model for model in models if model))
 
 
-def _searched(one: RecordedIncident) -> str:
-    alerts = (member.name for member in one.incident.members.values())
-    return " ".join((one.incident.name, listing.title(one), *_models(one), *alerts)).casefold()
+def _searched(record: RecordedIncident) -> str:
+    alerts = (member.name for member in record.incident.members.values())
+    return " ".join((record.incident.name, listing.title(record), *_models(record), *alerts)).casefold()
 
 
 def _one(site: Site, request: Request) -> Response:
     wanted = request.query_params.get("id", "")
     answer = site.sources.incidents()
-    found = [one for one in answer.value if wanted and one.incident.name == wanted]
-    if not found:
+    matching = [record for record in answer.value if wanted and record.incident.name == wanted]
+    if not matching:
         if answer.problem:
             raise HTTPException(503, answer.problem)
         raise HTTPException(404, "this incident is not stored; closed ones are kept for 30 days")
     at = asked_time(request)
-    one, now = found[0], site.sources.reader.now if at is None else at
-    sent: Mapping[str, Any] = document(one.incident, Style(grafana=site.sources.addresses.grafana))
-    happened = list(listing.happened(one))
+    record, now = matching[0], site.sources.reader.now if at is None else at
+    sent: Mapping[str, Any] = document(record.incident, Style(grafana=site.sources.addresses.grafana))
+    happened = list(listing.happened(record))
     context = {
-        "title": listing.title(one),
-        "name": one.incident.name,
-        "kind": WORD[one.severity],
-        "firing": one.incident.open,
-        "facts": list(listing.facts(one, now)),
+        "title": listing.title(record),
+        "name": record.incident.name,
+        "kind": WORD[record.severity],
+        "firing": record.incident.open,
+        "facts": list(listing.facts(record, now)),
         "first_step": sent["first_step"],
         "happened": happened,
-        "models": _models(one),
-        "alerts": list(one.incident.members.values()),
+        "models": _models(record),
+        "alerts": list(record.incident.members.values()),
         "links": [(label, url) for label, url in sent["links"].items() if safe_url(url)],
     }
     return site.page(request, "incident.html", context, *_shown(answer))

@@ -76,7 +76,7 @@ def _page(site: Site, request: Request) -> Response:
         "timeline": timeline.value,
         "axis": TimeAxis(timeline.value.start, timeline.value.end),
         "last": last,
-        "lengths": [(one, _address(request, model, one)) for one in LENGTHS],
+        "lengths": [(length, _address(request, model, length)) for length in LENGTHS],
         "traffic": traffic.value,
         "phases": phases.value,
         "devices": devices.value,

@@ -99,8 +99,8 @@ class _Shown:
     @property
     def marks(self) -> tuple[Mark, ...]:
         """Deployments and firing alerts, in the order of time."""
-        found = (*group_history.deployments(self.deployments.value), *self.states.value.alerts())
-        return tuple(sorted(found, key=lambda mark: mark.at))
+        events = (*group_history.deployments(self.deployments.value), *self.states.value.alerts())
+        return tuple(sorted(events, key=lambda mark: mark.at))
 
     def charts(self) -> list[Chart]:
         """Return the charts of the page."""
@@ -149,13 +149,13 @@ class _Shown:
         if self.row.target is None:
             return []
         budget = 1 - self.row.target
-        found = {
-            one.labels["__name__"].removeprefix(_ERRORS): self.axis.values(one)
-            for one in self.burn.value.all_named(_ERRORS)
+        rates = {
+            series.labels["__name__"].removeprefix(_ERRORS): self.axis.values(series)
+            for series in self.burn.value.all_named(_ERRORS)
         }
         return [
-            Curve(window, tuple(None if value is None else value / budget for value in found[window]))
-            for window in sorted(found, key=parse_seconds)
+            Curve(window, tuple(None if value is None else value / budget for value in rates[window]))
+            for window in sorted(rates, key=parse_seconds)
         ]
 
     def _limits(self) -> list[Limit]:
@@ -237,7 +237,8 @@ def _page(site: Site, request: Request) -> Response:
         "alerts": concerned,
         "last": shown.last,
         "lengths": {
-            one: urls.address("/objective", {**parameters, urls.LAST: one}) for one in (*LENGTHS, _PERIOD)
+            length: urls.address("/objective", {**parameters, urls.LAST: length})
+            for length in (*LENGTHS, _PERIOD)
         },
         "charts_url": urls.address("/api/objective", {**parameters, urls.LAST: shown.last}),
         "charts": shown.charts(),

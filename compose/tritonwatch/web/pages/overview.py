@@ -64,7 +64,7 @@ class Choice:
     @classmethod
     def asked(cls, request: Request) -> Choice:
         """Read the address; what is not known there has its default."""
-        given = {one.name: request.query_params.get(one.name, "").strip() for one in fields(cls)}
+        given = {field.name: request.query_params.get(field.name, "").strip() for field in fields(cls)}
         chosen = cls(**{name: value for name, value in given.items() if value})
         known = chosen.sort in _SORTS and chosen.page.isdecimal() and len(chosen.page) < 7
         return chosen if known else replace(chosen, sort="urgency", page="1")
@@ -134,10 +134,10 @@ def _page(site: Site, request: Request) -> Response:
     choice, at = Choice.asked(request), asked_time(request)
     status, about, alerts = site.status(at), objective_infos(site, at), slo_alerts(site, at)
     everything = [_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
-    found = _ordered([line for line in everything if choice.keeps(line)], choice)
-    pages = max(1, math.ceil(len(found) / ROWS))
+    lines = _ordered([line for line in everything if choice.keeps(line)], choice)
+    pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
-    shown = found[(number - 1) * ROWS : number * ROWS]
+    shown = lines[(number - 1) * ROWS : number * ROWS]
     past = past_budgets(site, [line.row for line in shown], at)
     return site.page(
         request,
@@ -146,18 +146,18 @@ def _page(site: Site, request: Request) -> Response:
             "choice": choice,
             "lines": [
                 _with_sparkline(
-                    replace(line, alerts=tuple(one for one in alerts.value if one.concerns(line.row))),
+                    replace(line, alerts=tuple(alert for alert in alerts.value if alert.concerns(line.row))),
                     past.value.get(row_group(line.row)),
                 )
                 for line in shown
             ],
-            "found": len(found),
+            "found": len(lines),
             "first": (number - 1) * ROWS + 1,
             "page": number,
             "pages": pages,
             "summary": _summary(everything),
             "total": len(everything),
-            "firing": Counter(one.severity for one in alerts.value if one.state == "firing"),
+            "firing": Counter(alert.severity for alert in alerts.value if alert.state == "firing"),
             "slos": sorted({line.row.slo for line in everything}),
             "owners": sorted({line.about.owner for line in everything} - {""}),
             "not_loaded": site.sources.not_loaded(status.value) if status.read_at is not None else "",

@@ -1,4 +1,4 @@
-"""What if: the budget, pages and tickets that another objective would have made of the history."""
+"""The page What if: budget, pages and tickets that another objective would have made of the history."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
     given = request.query_params.get("base", "")
     context: dict[str, object] = {
         "bases": tuple(bases),
-        "own": frozenset(one.name for one in site.sources.objectives),
+        "own": frozenset(objective.name for objective in site.sources.objectives),
         "form": form,
         "windows": WINDOWS if form.window in WINDOWS else (form.window, *WINDOWS),
         "histories": tuple(HISTORIES),
@@ -105,8 +105,8 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
     except HistoryError as error:
         return site.page(request, "what_if.html", context | {"nothing": _nothing(error)})
     if answer.value is not None:
-        found = what_if(answer.value, chosen, site.sources.options)
-        context |= _bounds(form, answer.value) | _result(found)
+        result = what_if(answer.value, chosen, site.sources.options)
+        context |= _bounds(form, answer.value) | _result(result)
     return site.page(request, "what_if.html", context, answer)
 
 
@@ -119,7 +119,7 @@ def _evidence(
     step = clock.real(RECORDED)
     if days <= _FINE_DAYS and options.time_scale == 1:
         step = max(_FINE_SECONDS, 2 * options.scrape_interval_seconds)
-    own = next((one for one in site.sources.objectives if one.name == form.base), None)
+    own = next((objective for objective in site.sources.objectives if objective.name == form.base), None)
     # Under its old name: another one changes no event.
     asked = chosen if own is None else chosen.model_copy(update={"name": own.name})
     recorded = own is not None and narrowed(asked, own)
@@ -133,8 +133,8 @@ def _evidence(
     return histories.ask(("what if", measured(asked), recorded and asked.name, days, at), read, None)
 
 
-def _problems(found: Sequence[Problem]) -> tuple[str, ...]:
-    return tuple(f"{one.reason}{f' (fix: {one.fix})' if one.fix else ''}" for one in found)
+def _problems(problems: Sequence[Problem]) -> tuple[str, ...]:
+    return tuple(f"{problem.reason}{f' (fix: {problem.fix})' if problem.fix else ''}" for problem in problems)
 
 
 def _nothing(error: HistoryError) -> str:
@@ -165,30 +165,32 @@ def _having(groups: int, most: int) -> str:
     return "" if groups == most else f"{groups} of {most} groups have this bucket"
 
 
-def _result(found: WhatIf) -> dict[str, object]:
-    report = found.report
+def _result(result: WhatIf) -> dict[str, object]:
+    report = result.report
     axis = TimeAxis(report.start, report.end)
     return {
-        "result": found,
+        "result": result,
         "report": report,
         "axis": axis,
         "curves": [
-            (index, group, lines(axis, found.times, curve, _LOWEST, 1.0, _HEIGHT))
-            for index, (group, curve) in enumerate(zip(found.groups, found.curves, strict=True))
+            (index, group, lines(axis, result.times, curve, _LOWEST, 1.0, _HEIGHT))
+            for index, (group, curve) in enumerate(zip(result.groups, result.curves, strict=True))
             if index < _CURVES and group.budget_left is not None
         ],
         "height": _HEIGHT,
         "zero": round(_HEIGHT * (1 / (1 - _LOWEST)), 1),
         "drawing_width": WIDTH,
-        "policies": [_policy_line(one, axis) for one in report.outcomes],
-        "groups": found.groups[:_GROUPS],
-        "more_groups": max(0, len(found.groups) - _GROUPS),
+        "policies": [_policy_line(outcome, axis) for outcome in report.outcomes],
+        "groups": result.groups[:_GROUPS],
+        "more_groups": max(0, len(result.groups) - _GROUPS),
         "episodes": list(_episodes(report.outcomes[0])),
         "more_episodes": max(0, len(report.outcomes[0].episodes) - _EPISODES),
-        "spent": sum(1 for one in found.groups if one.budget_left is not None and one.budget_left <= 0),
-        "some_estimated": any(one.lowest is not None for one in found.groups),
-        "some_unknown": any(one.unknown for one in found.groups),
-        "in_doubt": sum(map(_in_doubt, found.groups)),
+        "spent": sum(
+            1 for group in result.groups if group.budget_left is not None and group.budget_left <= 0
+        ),
+        "some_estimated": any(group.lowest is not None for group in result.groups),
+        "some_unknown": any(group.unknown for group in result.groups),
+        "in_doubt": sum(map(_in_doubt, result.groups)),
     }
 
 
@@ -201,13 +203,13 @@ def _policy_line(outcome: PolicyOutcome, axis: TimeAxis) -> PolicyLine:
     pages = outcome.score.pages
     bars = [
         Bar(
-            axis.x(one.started),
-            axis.width(one.started, axis.end if one.ended is None else one.ended),
-            one.severity,
-            f"{one.severity} {one.alert}: {_of(one)}",
+            axis.x(episode.started),
+            axis.width(episode.started, axis.end if episode.ended is None else episode.ended),
+            episode.severity,
+            f"{episode.severity} {episode.alert}: {_of(episode)}",
         )
         # Pages over tickets: what is drawn last is seen.
-        for one in sorted(outcome.episodes, key=lambda one: one.severity == "page")
+        for episode in sorted(outcome.episodes, key=lambda episode: episode.severity == "page")
     ]
     return PolicyLine(outcome.policy, pages, outcome.score.alerts - pages, tuple(bars))
 
@@ -218,5 +220,5 @@ def _of(episode: Episode) -> str:
 
 
 def _episodes(outcome: PolicyOutcome) -> Iterator[tuple[Episode, str]]:
-    for one in outcome.episodes[-_EPISODES:][::-1]:
-        yield one, _of(one)
+    for episode in outcome.episodes[-_EPISODES:][::-1]:
+        yield episode, _of(episode)
