@@ -21,6 +21,7 @@ from triton_alerts.bridge.deliver.transport import (
     UNCONFIRMED_SECONDS,
     DeliveryError,
     backoff,
+    read_secret,
 )
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox import Delivery, UnconfirmedMessage
@@ -52,7 +53,7 @@ class PagerDuty:
     def send(self, incident: Incident) -> None:
         action = "acknowledge" if incident.acknowledged is not None else "trigger"
         event: dict[str, Any] = {
-            "routing_key": _read(self.key),
+            "routing_key": read_secret(self.key),
             "dedup_key": f"tritonwatch/{incident.name}",
             "event_action": action if incident.open else "resolve",
         }
@@ -97,8 +98,8 @@ class IncidentWebhook:
     least: str = "warning"
 
     def send(self, incident: Incident) -> None:
-        headers = {"Authorization": f"Bearer {_read(self.token)}"} if self.token is not None else {}
-        _post(_read(self.url), document(incident, self.style), headers)
+        headers = {"Authorization": f"Bearer {read_secret(self.token)}"} if self.token is not None else {}
+        _post(read_secret(self.url), document(incident, self.style), headers)
 
 
 @dataclass
@@ -169,16 +170,6 @@ class PagerWorker:
             )
         self.failures += 1
         self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
-
-
-def _read(secret: Secret) -> str:
-    try:
-        value = secret()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DeliveryError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
-    if not value:
-        raise DeliveryError("setup", "the secret's file is empty")
-    return value
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.message import Message
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret
 from triton_exporter.printable import without_secrets
 
 API_URL = "https://slack.com/api/"
@@ -203,7 +203,10 @@ class SlackApi:
 
     def _client(self) -> WebClient:
         return WebClient(
-            token=_known(self.token), base_url=self.base_url, timeout=self.timeout_seconds, retry_handlers=[]
+            token=read_secret(self.token),
+            base_url=self.base_url,
+            timeout=self.timeout_seconds,
+            retry_handlers=[],
         )
 
 
@@ -218,7 +221,7 @@ class SlackWebhook:
     def post(
         self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
     ) -> Sent:
-        client = WebhookClient(_known(self.url), timeout=self.timeout_seconds, retry_handlers=[])
+        client = WebhookClient(read_secret(self.url), timeout=self.timeout_seconds, retry_handlers=[])
         try:
             answer = client.send(unfurl_links=False, unfurl_media=False, **_content(message))
         except (OSError, http.client.HTTPException) as error:
@@ -247,17 +250,6 @@ class Redact(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
-
-
-def _known(secret: Callable[[], str]) -> str:
-    """The secret as it is now; a file that is gone or empty has to be fixed by a person, and nothing was sent."""
-    try:
-        value = secret()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DeliveryError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
-    if not value:
-        raise DeliveryError("setup", "the secret's file is empty")
-    return value
 
 
 def _content(message: Message) -> dict[str, Any]:

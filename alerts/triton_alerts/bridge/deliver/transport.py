@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,17 @@ def backoff(failures: int, rng: random.Random) -> float:
     """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
     longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
     return rng.uniform(longest / 2, longest)
+
+
+def read_secret(secret: Callable[[], str]) -> str:
+    """Return the secret as it is now. Raises DeliveryError, which a person has to fix; nothing was sent."""
+    try:
+        value = secret()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeliveryError("setup", f"the secret's file cannot be read ({type(error).__name__})") from None
+    if not value:
+        raise DeliveryError("setup", "the secret's file is empty")
+    return value
 
 
 class Transport(Protocol):
