@@ -86,12 +86,8 @@ def plan(
             return chosen
         free = []
         for delivery in filter(_wants_post, ready):
-            if (
-                _only_digested(delivery)
-                and delivery.closed_at is None
-                and delivery.raised_at is None
-                and not may_post_own
-            ):
+            fires_unchanged = delivery.closed_at is None and delivery.raised_at is None
+            if fires_unchanged and _only_digested(delivery) and not may_post_own:
                 continue
             if _awaits_evidence(delivery, now, evidence_seconds, has_evidence):
                 waits.append(_decided_at(delivery) + evidence_seconds - now)
@@ -104,26 +100,44 @@ def plan(
         for delivery in ready
     ):
         waits.append(post_at - now)
-    unnamed = [delivery for delivery in ready if _unseen(delivery)]
-    for each in digests:
-        more = unnamed if each is digest else []
-        total, firing = (
-            each.named + len(more),
-            each.firing + sum(delivery.closed_at is None for delivery in more),
-        )
-        due_at = max(edit_at, each.edited_at + DIGEST_EDIT_SECONDS)
-        if (total, firing) != each.shown and now >= due_at:
-            return Op("digest_edit", "", (), each.ts, waiting=total, firing=firing)
-        if (total, firing) != each.shown:
-            waits.append(due_at - now)
-    edits = [delivery for delivery in ready if threads and _wants_edit(delivery)]
-    due = [delivery for delivery in edits if _edit_due(delivery, now) <= now]
-    waits += [_edit_due(delivery, now) - now for delivery in edits if _edit_due(delivery, now) > now]
-    if due and now >= edit_at:
-        return Op("edit", "", (min(due, key=_urgency),))
-    if due:
-        waits.append(edit_at - now)
+    digest_edit, digest_waits = _digest_edit(digests, ready, now, edit_at)
+    if digest_edit is not None:
+        return digest_edit
+    waits += digest_waits
+    edit, edit_waits = _edit(ready, now, edit_at) if threads else (None, [])
+    if edit is not None:
+        return edit
+    waits += edit_waits
     return Wait(max(0.0, min(waits)))
+
+
+def _digest_edit(
+    digests: Sequence[Digest], ready: Sequence[Delivery], now: float, edit_at: float
+) -> tuple[Op | None, list[float]]:
+    """Return the edit of a digest whose counts have changed, or else the seconds until one is due."""
+    unnamed = [delivery for delivery in ready if _unseen(delivery)]
+    waits = []
+    for digest in digests:
+        more = unnamed if digest is digests[0] else []
+        total = digest.named + len(more)
+        firing = digest.firing + sum(delivery.closed_at is None for delivery in more)
+        if (total, firing) == digest.shown:
+            continue
+        due_at = max(edit_at, digest.edited_at + DIGEST_EDIT_SECONDS)
+        if now >= due_at:
+            return Op("digest_edit", "", (), digest.ts, waiting=total, firing=firing), []
+        waits.append(due_at - now)
+    return None, waits
+
+
+def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[Op | None, list[float]]:
+    """Return the most urgent edit that is due, or else the seconds until edits are."""
+    wanted = [delivery for delivery in ready if _wants_edit(delivery)]
+    due = [delivery for delivery in wanted if _edit_due(delivery, now) <= now]
+    if due and now >= edit_at:
+        return Op("edit", "", (min(due, key=_urgency),)), []
+    waits = [_edit_due(delivery, now) - now for delivery in wanted if _edit_due(delivery, now) > now]
+    return None, [*waits, edit_at - now] if due else waits
 
 
 def _resume(ready: Sequence[Delivery]) -> Op | None:
