@@ -105,13 +105,13 @@ class Prometheus:
     @contextmanager
     def collecting(self) -> Iterator[list[str]]:
         """Collect the warnings of this thread's queries apart: for threads that share this client."""
-        outer = getattr(self._collecting, "found", None)
+        outer = getattr(self._collecting, "warnings", None)
         warnings: list[str] = []
-        self._collecting.found = warnings
+        self._collecting.warnings = warnings
         try:
             yield warnings
         finally:
-            self._collecting.found = outer
+            self._collecting.warnings = outer
 
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         """Return the value of an instant vector (or scalar) at Unix time `at`, else now."""
@@ -128,7 +128,7 @@ class Prometheus:
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
         if b'"warnings"' in response.content[-20_000:]:
-            collected: list[str] | None = getattr(self._collecting, "found", None)
+            collected: list[str] | None = getattr(self._collecting, "warnings", None)
             warnings = self.warnings if collected is None else collected
             warnings[:] = dict.fromkeys([*warnings, *_warnings(response)])
 
