@@ -44,11 +44,12 @@ def duration_between(least: float, most: float) -> Callable[[str], float]:
 
 def in_words(seconds: float) -> str:
     """Return a length of time in its two largest units: `2d 4h`, `1h`, `3m 20s`, `45s`."""
+    seconds = max(0, round(seconds))
     for unit, length, smaller, part in (("d", DAY, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if seconds >= length:
-            rest = int(seconds % length // part)
-            return f"{int(seconds // length)}{unit}" + (f" {rest}{smaller}" if rest else "")
-    return f"{seconds:.0f}s"
+            rest = seconds % length // part
+            return f"{seconds // length}{unit}" + (f" {rest}{smaller}" if rest else "")
+    return f"{seconds}s"
 
 
 def limit_text(seconds: float) -> str:

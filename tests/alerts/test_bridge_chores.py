@@ -157,9 +157,7 @@ def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
     called = [m for m in place.workspace.roots() if "<!subteam^S0ONCALL>" in m.shown]
     assert 1 == len(called)
     assert "archives/C0PAGES" in called[0].shown
-    assert 1 == sum(
-        "escalated: nobody acknowledged it for 15 min" in m.text for m in place.workspace.messages
-    )
+    assert 1 == sum("escalated: nobody acknowledged it for 15m" in m.text for m in place.workspace.messages)
 
 
 class SlowPrometheus(Prometheus):

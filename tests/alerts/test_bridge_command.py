@@ -275,7 +275,7 @@ def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.Cap
     shown = capsys.readouterr().out
 
     assert "🔴 This is a test" in shown
-    assert "Recovered after 4 min" in shown
+    assert "Recovered after 4m" in shown
     assert "sent to" not in shown
     assert "dry run, nothing was sent: this is for #triton-alerts" in shown
 

@@ -279,7 +279,7 @@ def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
 
 def test_a_ticket_that_becomes_a_page_says_what_the_page_is_about_and_what_it_costs() -> None:
     """The cause is the same as above; the budget says how much time is left."""
-    facts = (("Objective", "99.9 % of the time ready over 30 d: 43 min may fail"), ("Budget left", "40 %"))
+    facts = (("Objective", "99.9 % of the time ready over 30 d: 43m may fail"), ("Budget left", "40 %"))
     reasons = {"broken v1": "No such file or directory: '/models/broken/1/weights.txt'"}
     evidence = Evidence(at=200.0, facts=facts, reasons=reasons)
     raised = Event(
@@ -296,7 +296,7 @@ def test_a_ticket_that_becomes_a_page_says_what_the_page_is_about_and_what_it_co
     assert [
         "<!here> 🔴 *Now a page*: broken burns (TritonReadinessBudgetBurn)",
         "Same cause: weights.txt is missing",
-        "Objective: 99.9 % of the time ready over 30 d: 43 min may fail",
+        "Objective: 99.9 % of the time ready over 30 d: 43m may fail",
         "Budget left: 40 %",
         "<@U0ANA> had acknowledged the less urgent incident; nobody has acknowledged this one",
     ] == shown.partition("  ")[2].splitlines()
@@ -316,7 +316,7 @@ def test_a_recovery_says_no_more_than_is_known(seen_at: float, servers: str, oth
     incident = _incident(LOAD, DOWN, evidence=evidence, closed_at=300.0)
     shown = message.reply(incident, (Event(at=300.0, kind="closed"),), others=others).text
 
-    assert "*Recovered* after 3 min: " in shown
+    assert "*Recovered* after 3m 20s: " in shown
     assert shown.endswith(line)
 
 

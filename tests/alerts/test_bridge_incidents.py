@@ -97,8 +97,8 @@ def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
 
     assert "began           2026-11-21 00:37:00" in page
     assert "recovered       2026-11-21 00:52:00" in page
-    assert "lasted          15 min" in page
-    assert "acknowledged    by @U0ALICE in 3 min" in page
+    assert "lasted          15m" in page
+    assert "acknowledged    by @U0ALICE in 3m" in page
     assert [
         "00:37:30  firing (page)",
         "00:40:30  👀 @U0ALICE acknowledged it",
@@ -118,7 +118,7 @@ def test_a_list_of_incidents_fits_a_narrow_terminal(
     lines = printed(capsys, "--data", str(tmp_path), "--last", "3650d").splitlines()
 
     assert recorded == [line[:8] for line in lines[::2]]
-    assert f"{recorded[0]}  2026-11-21 00:37  page    took 15 min, acknowledged in 3 min" == lines[0]
+    assert f"{recorded[0]}  2026-11-21 00:37  page    took 15m, acknowledged in 3m" == lines[0]
     assert [] == [line for line in lines if len(line) > 80]
 
 
@@ -195,9 +195,9 @@ def test_a_week_is_summed_up_as_markdown(
     assert "- 3 incidents: 2 pages, 1 ticket; 2 still open\n" in page
     assert "- 1 of 2 pages outside hours (monday:friday 09:00-17:00 UTC)\n" in page
     assert "- 1 of 2 pages acknowledged by nobody\n" in page
-    assert "- Median time to acknowledge a page: 3 min\n" in page
-    assert "- broken: 1 incident, 1 page, 15 min in total\n" in page
-    assert f"- Sat 00:37, acknowledged in 3 min: Model broken1 failed to load ({name})\n" in page
+    assert "- Median time to acknowledge a page: 3m\n" in page
+    assert "- broken: 1 incident, 1 page, 15m in total\n" in page
+    assert f"- Sat 00:37, acknowledged in 3m: Model broken1 failed to load ({name})\n" in page
     assert "- resnet: 1 of 1 page\n" in page
     assert "- Not known: no Prometheus was given (--prometheus).\n" in page
 

@@ -121,8 +121,8 @@ def test_a_failed_rollout_is_described_by_version(
 ) -> None:
     """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
     expected = [
-        "version 3 failed to load 2 min before this began",
-        "version 2 unloaded 3 min before this began",
+        "version 3 failed to load 2m before this began",
+        "version 2 unloaded 3m before this began",
     ]
     found = change(made_prometheus, model="ranker", version="3", instance="a")
 
@@ -134,8 +134,8 @@ def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
 ) -> None:
     """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
     expected = [
-        "version 1 unloaded on 2 servers 5 min after this began",
-        "version 2 gone from the list on 2 servers 5 min before this began",
+        "version 1 unloaded on 2 servers 5m after this began",
+        "version 2 gone from the list on 2 servers 5m before this began",
     ]
 
     assert expected == change(made_prometheus, model="wide")
@@ -147,7 +147,7 @@ def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
     """The state stays ready; only the counter tells."""
     [line] = change(made_prometheus, model="hot", instance="a")
 
-    assert "a reload failed (bad_config) 10 min before this began" == line
+    assert "a reload failed (bad_config) 10m before this began" == line
 
 
 def test_a_change_of_the_day_before_is_found_by_the_wider_look(
@@ -156,7 +156,7 @@ def test_a_change_of_the_day_before_is_found_by_the_wider_look(
     """Nothing in six hours: a week is looked at, more coarsely."""
     [line] = change(made_prometheus, model="old")
 
-    assert line.startswith("version 1 loaded 1 d 5 h before this began")
+    assert line.startswith("version 1 loaded 1d 5h before this began")
 
 
 @pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])

@@ -301,7 +301,7 @@ def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
     evidence = Evidence(
         at=1.0,
         reasons={"ranker v3": "unable to find weights.pt"},
-        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9 min before this began")),
+        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9m before this began")),
     )
     blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
     shown = "\n".join(one["text"]["text"] for one in blocks if one["type"] == "section" and "text" in one)
@@ -381,7 +381,7 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
 
     assert [True, True] == [fact in during for fact in ("ready on 2 of 3", "97 % busy")]
     assert [False, False] == [fact in after for fact in ("ready on 2 of 3", "97 % busy")]
-    assert [True, True] == ["since <!date" in during, "*15 min*" in after]
+    assert [True, True] == ["since <!date" in during, "*15m*" in after]
 
 
 def test_a_cause_is_shown_once() -> None:
@@ -406,7 +406,7 @@ def test_the_message_answers_the_five_questions() -> None:
     wanted = [
         "weights.pt is missing",
         "since <!date",
-        "(10 min)",
+        "(10m)",
         "page",
         "nobody has acknowledged",
         "*Affected*",
@@ -552,5 +552,5 @@ def test_resolved_says_how_long_it_took() -> None:
     made = message.root(ended, Style(True), 1_700_000_725.0)
 
     assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
-    assert "*12 min*" in json.dumps(made.blocks)
+    assert "*12m*" in json.dumps(made.blocks)
     assert '"action_id": "acknowledge"' not in json.dumps(made.blocks)

@@ -262,12 +262,12 @@ def test_incidents_are_those_of_the_bridge(
     for one in printed:
         assert f"/incident?id={one['incident']}" in html.unescape(page)
     assert 3 == page.count("<tr>") - 1
-    assert "firing for 30 min" in text_of(page)
+    assert "firing for 30m" in text_of(page)
     assert "bert" not in text_of(_shown(site, "/incidents", last="7d"))
     assert 1 == _shown(site, "/incidents", last="30d", kind="ticket").count("<tr>") - 1
     assert 1 == _shown(site, "/incidents", last="30d", state="firing").count("<tr>") - 1
     one = text_of(_shown(site, "/incident", id=printed[1]["incident"]))
-    assert "lasted 10 min" in one
+    assert "lasted 10m" in one
     assert "acknowledged by nobody" in one
     assert before == (bridge / DATABASE_FILE).read_bytes()
 

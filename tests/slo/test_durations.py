@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import in_words, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import FirstResponse
@@ -57,3 +57,12 @@ def test_a_wrong_duration_is_explained(text: str, reason: str, capsys: pytest.Ca
     """The message has the limits, with their units."""
     assert 2 == main(["status", "--prometheus", "http://127.0.0.1:9", "--timeout", text])
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0s"), (59.7, "1m"), (200, "3m 20s"), (3600, "1h"), (11_100, "3h 5m"), (187_200, "2d 4h")],
+)
+def test_a_length_of_time_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
+    """The same on the command line, on web pages and in Slack; a clock that was set back gives no minus."""
+    assert text == in_words(seconds)

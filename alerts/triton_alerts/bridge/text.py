@@ -105,22 +105,6 @@ def slack_hour(at: float) -> str:
     return f"<!date^{int(_drawable(at))}^{{time}}|{datetime.fromtimestamp(_drawable(at), UTC):%H:%M UTC}>"
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time in its two largest units: 45 s, 12 min, 3 h 5 min, 2 d 4 h."""
-    seconds = max(0, round(seconds))
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    if minutes < 60:
-        return f"{minutes} min"
-    big, small, units = (
-        (minutes // 60, minutes % 60, ("h", "min"))
-        if minutes < 1440
-        else (minutes // 1440, minutes % 1440 // 60, ("d", "h"))
-    )
-    return f"{big} {units[0]}" + (f" {small} {units[1]}" if small else "")
-
-
 def _drawable(at: float) -> float:
     return min(max(at, 0.0), 253_402_300_799.0)
 

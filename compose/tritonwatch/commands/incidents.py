@@ -12,8 +12,7 @@ from datetime import datetime
 from triton_alerts import hours
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing, summary
-from triton_alerts.bridge.text import duration
-from triton_exporter.duration import parse_seconds
+from triton_exporter.duration import in_words, parse_seconds
 from triton_exporter.options import adder
 from triton_slo.prometheus import Prometheus, PrometheusError
 from tritonwatch import access
@@ -101,7 +100,7 @@ def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
             else listing.listed(record, now)
         )
     if not chosen:
-        print(f"no incident in the last {duration(args.last)}", file=sys.stderr)
+        print(f"no incident in the last {in_words(args.last)}", file=sys.stderr)
     return 0
 
 

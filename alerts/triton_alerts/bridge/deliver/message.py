@@ -35,13 +35,13 @@ from triton_alerts.bridge.text import (
     clock,
     code,
     code_block,
-    duration,
     link,
     plain,
     prose,
     slack_hour,
     slack_time,
 )
+from triton_exporter.duration import in_words
 from triton_exporter.family import escape
 from triton_slo.burn.causes import cause_words
 
@@ -182,7 +182,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     fires = "firing since" if incident.open else "fired"
     lines = [
         f"{mention} *Nobody has acknowledged" if calls else "*Nobody had acknowledged",
-        f" this for {duration(after)}*{where}\n",
+        f" this for {in_words(after)}*{where}\n",
         f"{prose(headline(incident), 500)}\n",
         f"{fires} {slack_time(incident.since)}, incident `{incident.name}`",
     ]
@@ -254,9 +254,9 @@ def _where(member: Member) -> str:
 
 def _since(incident: Incident, now: float) -> str:
     if incident.open:
-        return f"since {slack_time(incident.since)} ({duration(now - incident.since)})"
+        return f"since {slack_time(incident.since)} ({in_words(now - incident.since)})"
     end = incident.ended_at
-    return f"{slack_time(incident.since)} to {slack_hour(end)}: *{duration(end - incident.since)}*"
+    return f"{slack_time(incident.since)} to {slack_hour(end)}: *{in_words(end - incident.since)}*"
 
 
 def _acknowledged(incident: Incident) -> Iterator[str]:
@@ -457,7 +457,7 @@ def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str
 
 def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     """Say what is known: alerts have ended, and a model serves again where it is ready on all servers."""
-    lasted = duration(incident.ended_at - incident.since)
+    lasted = in_words(incident.ended_at - incident.since)
     thing = _thing(incident.lead)
     line = f"{RESOLVED} *Recovered* after {lasted}: " + (
         f"{code(thing, 120)} serves again."
@@ -499,7 +499,7 @@ def _digest_line(incident: Incident, now: float) -> str:
     line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
     if incident.open:
         return line + f"since {slack_time(incident.since)}"
-    return line + f"{clock(incident.since)}, for {duration(incident.ended_at - incident.since)}"
+    return line + f"{clock(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
 
 
 def _ordinal(number: int) -> str:

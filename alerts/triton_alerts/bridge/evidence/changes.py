@@ -10,8 +10,8 @@ from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import selector
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
+from triton_exporter.duration import in_words
 from triton_slo.prometheus import Prometheus, Series
 
 RANGES = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
@@ -99,7 +99,7 @@ def _line(alike: list[Change], since: float) -> str:
     where = f" on {servers} servers" if servers > 1 else ""
     # No hour of the clock: the others in the message are in the reader's zone, which only Slack knows.
     order = "before" if last.at <= since else "after"
-    return f"{name}{where} {duration(abs(since - last.at))} {order} this began"
+    return f"{name}{where} {in_words(abs(since - last.at))} {order} this began"
 
 
 def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[Change]:

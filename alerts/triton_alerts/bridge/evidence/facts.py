@@ -15,9 +15,8 @@ from triton_alerts.bridge.incidents.incident import (
     Incident,
 )
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.bridge.text import duration
 from triton_exporter.catalogue import state
-from triton_exporter.duration import DAY
+from triton_exporter.duration import DAY, in_words
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
 from triton_slo.burn.causes import cause_words
@@ -73,7 +72,7 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
             (
                 BUDGET_LEFT,
                 budget_left(left)
-                + (f", gone in {duration(gone)} at this rate" if gone else "")
+                + (f", gone in {in_words(gone)} at this rate" if gone else "")
                 + _short_history(prometheus, where, selector(member, names.SLO, names.INDICATOR), days),
             )
         )
@@ -95,7 +94,7 @@ def _short_history(prometheus: Prometheus, where: str, objective: str, days: flo
     reached = [sample.at - sample.value for sample in began]
     if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
         return ""
-    return f" (recorded for {duration(reached[0])} only)"
+    return f" (recorded for {in_words(reached[0])} only)"
 
 
 def _step(member: Member, shares: Sequence[Sample]) -> str:
@@ -122,5 +121,5 @@ def _promised(member: Member, target: float, days: float, threshold: float | Non
     if threshold is not None:
         promised += f" {threshold:.10g} s" if threshold >= 1 else f" {1000 * threshold:.10g} ms"
     promised += f" over {days:.3g} d"
-    may_fail = f": {duration((1 - target) * days * 86_400)} may fail"
+    may_fail = f": {in_words((1 - target) * days * 86_400)} may fail"
     return promised + (may_fail if indicator.counts_time else "")

@@ -16,7 +16,7 @@ from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS
-from triton_alerts.bridge.text import duration
+from triton_exporter.duration import in_words
 from triton_slo.names import COMPONENT, SEVERITY
 
 COMPARE_SECONDS = 60.0
@@ -56,7 +56,7 @@ class Escalator:
         return main is not None and bool(main.digest and main.digest_seq) and not main.root_ts
 
     def _mark(self, now: float, before: Incident) -> Changed:
-        event = Event(at=now, kind="escalated", text=duration(self.how.after_seconds))
+        event = Event(at=now, kind="escalated", text=in_words(self.how.after_seconds))
         return before.model_copy(update={"escalated_at": now}), (event,)
 
 

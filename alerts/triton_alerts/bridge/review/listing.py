@@ -13,7 +13,8 @@ from triton_alerts.bridge.deliver.terminal import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, LAST_CHANGE, OBJECTIVE, Event
-from triton_alerts.bridge.text import clean, duration, plain
+from triton_alerts.bridge.text import clean, plain
+from triton_exporter.duration import in_words
 
 WIDTH = 80
 _LABEL = 16
@@ -49,7 +50,7 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     yield "recovered", "not yet" if incident.open else _when(incident.ended_at, "seconds")
     yield (
         "firing for" if incident.open else "lasted",
-        duration((now if incident.open else incident.ended_at) - incident.since),
+        in_words((now if incident.open else incident.ended_at) - incident.since),
     )
     if record.paged_at is not None and record.paged_at != incident.opened_at:
         yield "a page since", _when(record.paged_at, "seconds")
@@ -115,20 +116,20 @@ def _event(event: Event) -> dict[str, Any]:
 def _lasted(record: RecordedIncident, now: float) -> str:
     seconds = record.seconds_to_recover
     if seconds is None:
-        return f"firing for {duration(now - record.incident.since)}"
-    return f"took {duration(seconds)}"
+        return f"firing for {in_words(now - record.incident.since)}"
+    return f"took {in_words(seconds)}"
 
 
 def acknowledged(record: RecordedIncident) -> str:
     seconds = record.seconds_to_acknowledge
-    return "nobody acknowledged" if seconds is None else f"acknowledged in {duration(seconds)}"
+    return "nobody acknowledged" if seconds is None else f"acknowledged in {in_words(seconds)}"
 
 
 def _who(record: RecordedIncident) -> str:
     mark, seconds = record.acknowledged, record.seconds_to_acknowledge
     if mark is None or seconds is None:
         return "by nobody"
-    return f"by {as_text(person(mark.by))} in {duration(seconds)}"
+    return f"by {as_text(person(mark.by))} in {in_words(seconds)}"
 
 
 def _wrapped(head: str, body: str) -> str:

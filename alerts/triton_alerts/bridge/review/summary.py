@@ -16,8 +16,9 @@ from triton_alerts.bridge.incidents.history import RecordedIncident, list_incide
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.review.listing import acknowledged, title
 from triton_alerts.bridge.review.scheduled import Occasion
-from triton_alerts.bridge.text import clean, duration, prose
+from triton_alerts.bridge.text import clean, prose
 from triton_alerts.hours import Hours
+from triton_exporter.duration import in_words
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
 from triton_slo.problem import count
@@ -146,10 +147,10 @@ def _in_short(
         yield f"{len(unacknowledged)} of {count(len(pages), 'page')} acknowledged by nobody"
     taken = [page.seconds_to_acknowledge for page in pages if page.seconds_to_acknowledge is not None]
     if taken:
-        yield f"Median time to acknowledge a page: {duration(median(taken))}"
+        yield f"Median time to acknowledge a page: {in_words(median(taken))}"
     lasted = [record.seconds_to_recover for record in week if record.seconds_to_recover is not None]
     if lasted:
-        yield f"Median time to recover: {duration(median(lasted))}"
+        yield f"Median time to recover: {in_words(median(lasted))}"
 
 
 def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], str]) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], s
         seconds = sum(record.seconds_to_recover or 0.0 for record in some)
         still = sum(record.incident.open for record in some)
         line = f"{name}: {count(len(some), 'incident')}, {count(pages, 'page')}"
-        line += f", {duration(seconds)} in total" if still < len(some) else ""
+        line += f", {in_words(seconds)} in total" if still < len(some) else ""
         line += f", {still} still open" if still else ""
         rows.append((-pages, -len(some), -seconds, line))
     return cut([row[-1] for row in sorted(rows)])

@@ -15,8 +15,8 @@ from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.message import WORD, Style
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
-from triton_alerts.bridge.text import duration, safe_url
-from triton_exporter.duration import parse_seconds
+from triton_alerts.bridge.text import safe_url
+from triton_exporter.duration import in_words, parse_seconds
 from tritonwatch.web import urls
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.reading import Answer
@@ -140,7 +140,7 @@ def _line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> Inci
         WORD[record.severity],
         incident.open,
         incident.since,
-        duration(end - incident.since),
+        in_words(end - incident.since),
         listing.acknowledged(record),
         _models(record),
         axis.x(incident.since),
