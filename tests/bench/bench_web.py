@@ -26,11 +26,14 @@ from support import history, web_fleet
 from support.browser import browsing, looking
 from support.tools import ROOT
 from support.waiting import eventually
+from triton_slo import names
+from triton_slo.report.reported_period import ReportedPeriod
 from tritonwatch.local.triton import free_ports
 
 MODELS = int(os.environ.get("BENCH_MODELS", 1000))
 VIEWERS, WARM = 50, 20
 OBJECTIVE = "/objective?slo=latency&model=ranker&version=2"
+REPORT = "/report?period=this-month"
 PYRRA_WINDOWS = ("5m", "1h", "30m", "6h", "2h", "1d", "6h", "4d")
 """Short and long window of each of its four alerts."""
 
@@ -50,11 +53,12 @@ class Cost:
 
 def test_the_pages_beside_pyrras(tmp_path: Path) -> None:
     """Server milliseconds, queries, first paint; and 50 viewers at once."""
-    end = time.time() // 60 * 60
-    series = [*web_fleet.fleet(MODELS, end), *web_fleet.incident(end), *_pyrra_series(end)]
+    end = time.time() // 300 * 300
+    series = [*web_fleet.fleet(MODELS, end), *web_fleet.incident(end), *_pyrra_series(end), *_month(end)]
     with history.serve(history.openmetrics(series), tmp_path, flags=web_fleet.LOOKBACK) as prometheus:
         _compare(prometheus, tmp_path / "overview.log", "/", _pyrra_list())
         _compare(prometheus, tmp_path / "objective.log", OBJECTIVE, _pyrra_detail(end))
+        _compare(prometheus, tmp_path / "report.log", REPORT, [])
 
 
 def _compare(prometheus: str, log: Path, path: str, pyrra: list[Mapping[str, object]]) -> None:
@@ -66,10 +70,32 @@ def _compare(prometheus: str, log: Path, path: str, pyrra: list[Mapping[str, obj
         print(f"  again: {warm.queries:.0f} queries, server {1000 * again / WARM:.1f} ms CPU a page")
         print(f"  {VIEWERS} viewers at once: {viewers}")
         print(f"  first contentful paint in Chromium: {_painted(url + path):.0f} ms")
-    replayed, _ = _measured(prometheus, lambda: [_ask(prometheus, one) for one in pyrra])
-    print(f"  Pyrra's page, for each viewer: {replayed}")
+    if pyrra:
+        replayed, _ = _measured(prometheus, lambda: [_ask(prometheus, query) for query in pyrra])
+        print(f"  Pyrra's page, for each viewer: {replayed}")
     assert cold.queries <= 12
     assert 0 == warm.queries == viewers.queries
+
+
+def _month(end: float) -> Iterator[web_fleet.Recorded]:
+    """Sums of this month, where the report reads them, in which one group in 50 missed, and when rules ran."""
+    start = (
+        ReportedPeriod("month", *map(int, time.strftime("%Y %m", time.gmtime(end)).split()))
+        .in_zone("UTC")
+        .start
+    )
+    steps = [start + 300 * step for step in range(int((end - start) // 300) + 1)]
+    read = [*steps[:: 3 * 288], steps[-1]]
+    for slo in ("latency", "queue"):
+        own = {names.SLO: slo, names.INDICATOR: slo}
+        yield names.INFO, {**own, "owner": slo, "window": "30d"}, [(at - 7, 1.0) for at in steps]
+        for number in range(MODELS):
+            labels = {**own, "model": f"model-{number:04}", "version": "1"}
+            failing = 0.5 if number % 50 == 1 else 0.01
+            for event, pace in ((names.ERROR, failing), (names.TOTAL, 20.0)):
+                sums = [(at - 7, pace * (at - start + 86_400)) for at in read]
+                yield names.SLI_EVENTS_SUM, {**labels, names.EVENT: event}, sums
+            yield names.SLI_EVENTS_SINCE, labels, [(at - 7, start - 86_400) for at in read]
 
 
 def _pyrra_series(end: float) -> Iterator[web_fleet.Recorded]:
