@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -175,7 +176,11 @@ def test_a_correction_on_victoria_metrics(
         correct("list", *trail, "--json")
         [entry] = map(json.loads, capsys.readouterr().out.splitlines())
         assert "incomplete" == entry["state"]
+        correct("list", *trail, "--prometheus", url)
+        assert re.search(r"  incomplete, \d+ of \d+ samples loaded  ", capsys.readouterr().out)
         correct("resume", entry["id"], *trail)
+        correct("list", *trail, "--prometheus", url)
+        assert "  written, loaded  " in capsys.readouterr().out
         expect(fleet, evaluated(url, fleet.end), without_test=True)
         correct("undo", entry["id"], *signed, *trail)
         expect(fleet, evaluated(url, fleet.end), without_test=False)

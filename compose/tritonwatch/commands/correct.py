@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = parts.add_parser("list", help="list the corrections of a trail and what has become of them")
     making.add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
+    access.add_arguments(listed, required=False)
     undo = parts.add_parser("undo", help="undo a correction, or the history that replay has added")
     resume = parts.add_parser("resume", help="write the rest of a correction or undo that was interrupted")
     for verb in (undo, resume):
@@ -124,16 +125,22 @@ def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool
 
 
 def _list(args: argparse.Namespace) -> int:
-    trail = Trail(args.trail)
+    trail, loaded = Trail(args.trail), None
+    if args.prometheus is not None:
+        with access.connect(args) as prometheus:
+            loaded = planning.loaded_samples(prometheus, trail.entries, time.time())
     for entry in trail.entries:
-        print(_as_json(trail, entry) if args.json else _line(trail, entry))
+        samples = None if loaded is None else loaded.get(entry.id, 0)
+        print(_as_json(trail, entry, samples) if args.json else _line(trail, entry, samples))
     if not trail.entries:
         print(f"no correction in {args.trail}", file=sys.stderr)
     return 0
 
 
-def _line(trail: Trail, entry: Entry) -> str:
-    state = trail.state(entry)
+def _line(trail: Trail, entry: Entry, loaded: int | None) -> str:
+    state: str = trail.state(entry)
+    if loaded is not None:
+        state += ", loaded" if loaded >= entry.samples else f", {loaded} of {entry.samples} samples loaded"
     span = f"{moment_text(entry.start)} to {moment_text(entry.end)}"
     changed = f"{', '.join(entry.objectives)}: {making.change(entry)}"
     return printable(
@@ -141,9 +148,10 @@ def _line(trail: Trail, entry: Entry) -> str:
     )
 
 
-def _as_json(trail: Trail, entry: Entry) -> str:
+def _as_json(trail: Trail, entry: Entry, loaded: int | None) -> str:
     fields = {field: getattr(entry, field) for field in Entry.__slots__}
-    return json.dumps({**fields, "state": trail.state(entry)}, ensure_ascii=False)
+    more = {} if loaded is None else {"loaded_samples": loaded}
+    return json.dumps({**fields, "state": trail.state(entry), **more}, ensure_ascii=False)
 
 
 def _undo(args: argparse.Namespace) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.recorded_growth import Ruler
+from triton_slo.correction.recorded_growth import Ruler, open_range
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import Matchers
 from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.correcting.trail import Entry
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.tables.correction_table import moment_text
 
@@ -53,6 +55,15 @@ def planned(
         return excluding(prometheus, chosen, time.span, now, Ruler(time_scale))
     except CorrectionError as error:
         raise CommandError(error) from error
+
+
+def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float) -> dict[str, int]:
+    """Return how many samples of each entry Prometheus has, of entries with any. Raises PrometheusError."""
+    # A sample at the very start is in an open range, too.
+    span = open_range(now - min((entry.start for entry in entries), default=now) + 1)
+    series = f'{{__name__=~"{names.SLI_EVENTS_CORRECTION}|{names.CORRECTION_FROM}"}}'
+    counted = prometheus.instant(f"sum by ({names.CORRECTION}) (count_over_time({series}[{span}]))", now)
+    return {sample.labels.get(names.CORRECTION, ""): round(sample.value) for sample in counted}
 
 
 def refuse_recent(time: CorrectedTime, into: Writer, now: float) -> None:
