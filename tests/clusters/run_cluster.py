@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,14 +237,26 @@ def test_the_server_accepts_what_any_values_render(
         applied.apply("--dry-run=server", "-f", "-", stdin=json.dumps(listed))
 
 
+def _older_chart(folder: Path) -> Path:
+    """The chart before it had the web page."""
+    shutil.copytree(CHART, folder)
+    values = yaml.safe_load((folder / "values.yaml").read_text())
+    del values["web"]
+    (folder / "values.yaml").write_text(yaml.safe_dump(values))
+    for name in ("web.yaml", "network-policies.yaml"):
+        (folder / "templates" / name).unlink()
+    return folder
+
+
 def test_helm_installs_upgrades_and_uninstalls(applied: Cluster, tmp_path: Path) -> None:
-    """A new pod of Triton gets the exporter; an upgrade changes one argument; uninstalling removes all."""
+    """A new pod of Triton gets the exporter; an upgrade keeps values and adds new ones; nothing remains."""
     helm = find_helm()
     injects = bool(_injection(applied))
     namespace = ("--namespace", MONITORING)
     sidecar = {"injection": {"enabled": injects}, "extraArgs": HOSTILE}
     (tmp_path / "values.json").write_text(json.dumps({"sidecar": sidecar, "web": {"enabled": True}}))
-    applied.run(helm, "install", "tritonwatch", CHART, *namespace, f"--values={tmp_path / 'values.json'}")
+    older = _older_chart(tmp_path / "older")
+    applied.run(helm, "install", "tritonwatch", older, *namespace, f"--values={tmp_path / 'values.json'}")
     if injects:
         create = ("kubectl", "-n", MONITORING, "create", "-f", "-", "-o", "json", "--dry-run=server")
 
@@ -256,10 +269,19 @@ def test_helm_installs_upgrades_and_uninstalls(applied: Cluster, tmp_path: Path)
     else:
         print("this cluster has no MutatingAdmissionPolicy: injection was not tried")
     applied.run(
-        helm, "upgrade", "tritonwatch", CHART, *namespace, "--reuse-values", "--set=bridge.channel=C0TRITON"
+        helm,
+        "upgrade",
+        "tritonwatch",
+        CHART,
+        *namespace,
+        "--reset-then-reuse-values",
+        "--set=bridge.channel=C0TRITON",
     )
     bridge = applied.find(MONITORING, "deployment", "tritonwatch-bridge")["spec"]["template"]["spec"]
     assert "--channel=C0TRITON" in bridge["containers"][0]["args"]
+    assert applied.find(MONITORING, "networkpolicy", "tritonwatch-web"), (
+        "a part that the older chart did not have"
+    )
     applied.run(helm, "uninstall", "tritonwatch", *namespace)
     for kind in ("deployment", "service", "networkpolicy", "podmonitor", "prometheusrule"):
         assert (
