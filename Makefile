@@ -55,11 +55,11 @@ compiled:
 check: lint ## Lint and the tests that start no real servers
 	$(BIN)/python -m pytest -m "not real" -n 2 --dist loadfile $(ARGS)
 
-# Most tests wait for servers, so there are more workers than cores. A file's tests stay together, and the files keep
+# Most tests wait for servers: eight workers keep two cores busy. A file's tests stay together, and the files keep
 # the order that tests/conftest.py gives them: the longest first.
 test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part of the tests
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-rest compiled
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	$(BIN)/python -m pytest -n 8 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules

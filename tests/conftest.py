@@ -58,20 +58,37 @@ WAITING = (
     "dashboards/test_panels_demo.py",
     "alerts/test_explicit_failures_real.py",
     "slo/test_counted_by_all_real.py",
+    "docs/test_commands_real.py",
+    "dashboards/test_panels_real.py",
+    "compose/test_web_browser.py",
+    "compose/test_web_pages.py",
+    "exporters/test_uncounted_real.py",
+    "slo/test_corrections_real.py",
+    "exporters/test_index_shapes_real.py",
+    "alerts/test_runbook_commands_real.py",
 )
 """Files of half a minute or more that mostly wait for servers, by `pytest --durations`."""
 
 COMPUTING = (
     "slo/test_calendar_periods.py",
     "slo/test_pauses.py",
-    "slo/test_backtest_rules.py",
     "slo/test_scenarios_of_estimates.py",
-    "alerts/test_alert_settings.py",
     "slo/test_rules_shipped.py",
-    "slo/test_scenarios.py",
+    "alerts/test_alert_rules.py",
+    "slo/test_backtest_rules.py",
     "alerts/test_alert_noise.py",
+    "slo/test_unknown_bad.py",
+    "slo/test_budget_simulator.py",
+    "slo/test_retired.py",
+    "slo/test_exclusions.py",
+    "slo/test_objectives_check.py",
+    "alerts/test_alert_settings.py",
+    "slo/test_pages_on_estimates.py",
+    "slo/test_new_bucket.py",
+    "slo/test_rolling_restart.py",
+    "slo/test_scenarios.py",
 )
-"""Files in which promtool works for ten seconds or more."""
+"""Files in which promtool works for five seconds or more."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

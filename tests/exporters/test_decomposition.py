@@ -202,7 +202,7 @@ def arriving(rng: np.random.Generator, how: str, rate: float, seconds: float) ->
 def random_waits() -> list[tuple[float, float]]:
     """The errors of shares of waits, and the stated ones, however requests arrive and are served; in points."""
     found: list[tuple[float, float]] = []
-    for seed in range(80 if THOROUGH else 8):
+    for seed in range(80 if THOROUGH else 5):
         rng = np.random.default_rng(seed)
         how, servers = rng.choice(ARRIVALS), int(rng.choice([1, 2, 4]))
         mean, load = float(np.exp(rng.uniform(np.log(0.004), np.log(0.1)))), rng.uniform(0.2, 0.9)
