@@ -26,6 +26,7 @@ from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
 from tritonwatch.cli import main
 from tritonwatch.web.reading import Reader
+from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 
 MODELS = 120
@@ -194,6 +195,18 @@ def test_a_prometheus_that_never_answered_is_a_banner_and_not_an_empty_fleet() -
 
 
 @pytest.mark.real
+def test_an_error_of_the_page_is_a_page_with_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody meets a white screen: the answer is 500, with the menu, and with where the reason is."""
+    monkeypatch.setattr(Site, "status", _failing)
+    with web_fleet.pages("http://127.0.0.1:1") as (url, _):
+        response = requests.get(url, timeout=10)
+
+    assert 500 == response.status_code
+    assert "The log of tritonwatch web has the reason" in web_fleet.text_of(response.text).replace("`", "")
+    assert 'href="/incidents"' in response.text
+
+
+@pytest.mark.real
 def test_no_page_allows_a_script_or_a_style_of_its_own(site: str) -> None:
     """The policy is on every response, errors and files among them, and no page needs more than it allows."""
     paths = [
@@ -305,7 +318,7 @@ def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
     assert ("no store",) == doubtful.warnings
 
 
-def _failing(_: object) -> int:
+def _failing(*_: object) -> int:
     raise PrometheusError("too slow")
 
 

@@ -14,7 +14,7 @@ from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.detail.charts import Axis, Band
 from tritonwatch.web.detail.condition_parts import ConditionPart, TierCondition, tier_conditions
 from tritonwatch.web.detail.group_history import Past, spent_by_cause
-from tritonwatch.web.pages.objective_page import _spent_since, _timeline
+from tritonwatch.web.pages.objective_page import _spent_since, _timeline, burn_curves
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator={"kind": "errors"}), Options())  # type: ignore[arg-type]
 ROW = GroupStatus("errors", "errors", {"model": "a"}, target=0.99, burn={"1h": 20, "5m": 30}, budget_left=0.4)
@@ -104,3 +104,11 @@ def test_the_spending_of_a_window_ends_at_the_budget_left() -> None:
 
     left = _spent_since(AXIS, past, ROW)
     assert pytest.approx((1.0, 0.8, 0.4)) == (left[0], left[5], left[10])
+
+
+def test_the_period_of_a_calendar_window_is_a_burn_curve_too() -> None:
+    """An objective of a calendar month records the month's rate beside those of lengths of time."""
+    windows = ("month", "1h", "30m")
+    series = [Series({"__name__": names.sli_error(window)}, (20, 30), (0.02, 0.01)) for window in windows]
+    curves = burn_curves(Past(AXIS, tuple(series)), AXIS, 0.99)
+    assert ["30m", "1h", "month"] == [curve.label for curve in curves]

@@ -58,9 +58,17 @@ def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
 
     def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        context = {"status": error.status_code, "reason": printable(error.detail)}
-        response = site.page(request, "error.html", context)
-        response.status_code = error.status_code
+        return error_page(request, error.status_code, printable(error.detail))
+
+    def failed(request: Request, _error: Exception) -> Response:
+        # The server logs the error.
+        return error_page(
+            request, 500, "This page could not be made. The log of `tritonwatch web` has the reason."
+        )
+
+    def error_page(request: Request, status: int, reason: str) -> Response:
+        response = site.page(request, "error.html", {"status": status, "reason": reason})
+        response.status_code = status
         return response
 
     routes = [
@@ -68,7 +76,7 @@ def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
         Mount("/static", StaticFiles(directory=str(files("tritonwatch.web") / "static"))),
         *(route for page in PAGES for route in page.routes(site)),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: wrong})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: wrong, Exception: failed})
     return Protected(app, web or WebConfig())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ class _Shown:
                 "Burn rate by window",
                 "times",
                 self.axis.times,
-                tuple(self._burn()),
+                tuple(burn_curves(self.burn.value, self.axis, self.row.target)),
                 tuple(self._limits()),
                 bands,
                 marks,
@@ -145,19 +146,6 @@ class _Shown:
         curves.append(Curve("even pace", even, dashed=True))
         return Chart("budget", "Error budget over the period", "share", axis.times, tuple(curves))
 
-    def _burn(self) -> list[Curve]:
-        if self.row.target is None:
-            return []
-        budget = 1 - self.row.target
-        rates = {
-            series.labels["__name__"].removeprefix(_ERRORS): self.axis.values(series)
-            for series in self.burn.value.all_named(_ERRORS)
-        }
-        return [
-            Curve(window, tuple(None if value is None else value / budget for value in rates[window]))
-            for window in sorted(rates, key=parse_seconds)
-        ]
-
     def _limits(self) -> list[Limit]:
         if self.plan is None:
             return []
@@ -181,6 +169,25 @@ class _Shown:
             self.causes,
             self.deployments,
         )
+
+
+def burn_curves(burn: Past, axis: Axis, target: float | None) -> list[Curve]:
+    """Return the burn rate of each recorded window, the shortest first; nothing where the target is unknown."""
+    if target is None:
+        return []
+    rates = {
+        series.labels["__name__"].removeprefix(_ERRORS): axis.values(series)
+        for series in burn.all_named(_ERRORS)
+    }
+    return [
+        Curve(window, tuple(None if value is None else value / (1 - target) for value in rates[window]))
+        for window in sorted(rates, key=_length)
+    ]
+
+
+def _length(window: str) -> float:
+    """Return the seconds of a window; a calendar period (`month`) is longer than any other."""
+    return math.inf if window.isalpha() else parse_seconds(window)
 
 
 def _even_pace(axis: Axis, row: GroupStatus) -> Values:
