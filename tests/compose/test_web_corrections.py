@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 import requests
+import yaml
 from playwright.sync_api import Browser
 
 from support import web_fleet
 from support.browser import LOOKS, browsing, looking
 from support.history import openmetrics
-from support.recorded_fleet import RecordedFleet
+from support.recorded_fleet import OBJECTIVE, RecordedFleet
 from support.victoria import storing
 from support.web_fleet import text_of
 from triton_slo import names
+from triton_slo.artifact import Options
+from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 from tritonwatch.correcting.trail import Trail
@@ -35,7 +38,9 @@ EARLIER = {"from": "2026-05-01T09:30Z", "to": "2026-05-01T10:15Z"}
 
 
 @contextmanager
-def pages(url: str, trail: Path | None, *, writes: bool = True) -> Iterator[str]:
+def pages(
+    url: str, trail: Path | None, *, writes: bool = True, objectives: tuple[Objective, ...] = ()
+) -> Iterator[str]:
     """The pages over a server; what they write goes there, too."""
 
     def into(*_: object) -> VictoriaMetrics:
@@ -43,9 +48,18 @@ def pages(url: str, trail: Path | None, *, writes: bool = True) -> Iterator[str]
 
     writing = CorrectionWriting(lambda: TOKEN, into, into) if writes else None
     source = None if trail is None else CorrectionSource(trail, writing)
+
+    def sources(client: Prometheus) -> Sources:
+        return Sources(
+            Reader(client, 15.0),
+            objectives,
+            Options(scrape_interval_seconds=60.0),
+            corrections=source,
+        )
+
     with (
         Prometheus(Access(url, timeout_seconds=5)) as client,
-        web_fleet.served(Sources(Reader(client, 15.0), corrections=source)) as site,
+        web_fleet.served(sources(client)) as site,
     ):
         yield site
 
@@ -223,6 +237,30 @@ def test_a_correction_is_planned_written_and_undone(
     assert -entry.groups[0]["error"] == Trail(trail).entries[1].groups[0]["error"]
 
 
+@pytest.mark.real
+def test_a_new_objective_gets_its_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page shows and writes what `replay plan` prints."""
+    young = RecordedFleet(young=True, recorded=True)
+    objectives = tmp_path / "objectives"
+    objectives.mkdir()
+    (objectives / "errors.yaml").write_text(yaml.safe_dump(OBJECTIVE.model_dump(exclude_unset=True)))
+    with storing(openmetrics(young.series()), tmp_path) as url:
+        words = ["replay", "plan", "--objectives", str(objectives), "--scrape-interval", "60s"]
+        assert 0 == main([*words, "--prometheus", url, "--json"])
+        groups = json.loads(capsys.readouterr().out)["groups"]
+        with pages(url, tmp_path / "trail", objectives=(OBJECTIVE,)) as site:
+            page = text_of(requests.get(f"{site}/corrections?history=errors", timeout=60).text)
+            unknown = requests.get(f"{site}/corrections?history=other", timeout=60)
+            made = sent(site, history="errors", **SIGNED)
+        [entry] = Trail(tmp_path / "trail").entries
+
+    assert (400, 303) == (unknown.status_code, made.status_code), text_of(made.text)
+    assert "there is no objective 'other'" in text_of(unknown.text)
+    for group in groups:
+        assert f"{group['labels']['model']} 1 {group['error']:+,.0f} {group['total']:+,.0f}" in page
+    assert ("history", 2) == (entry.kind, len(entry.groups))
+
+
 def fleet_events(fleet: RecordedFleet) -> tuple[float, ...]:
     """Failures and requests of the load test."""
     pairs = zip(fleet.truth("tested"), fleet.truth("tested", without_test=True), strict=True)
@@ -243,7 +281,7 @@ def test_everybody_can_use_the_page(
 ) -> None:
     """axe-core finds nothing serious in preview, list and entry, and nothing is wider than the window."""
     stretch = {"from": moment_text(fleet.stretch[0]), "to": moment_text(fleet.stretch[1])}
-    with pages(victoria, tmp_path) as site, looking(browser, look) as shown:
+    with pages(victoria, tmp_path, objectives=(OBJECTIVE,)) as site, looking(browser, look) as shown:
         made = sent(site, **stretch, objective="errors", model="tested", version="", **SIGNED)
         assert 303 == made.status_code, text_of(made.text)
         undone = sent(

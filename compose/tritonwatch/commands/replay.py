@@ -9,15 +9,13 @@ from pathlib import Path
 
 from triton_exporter.options import adder
 from triton_slo.artifact import Options
-from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.replayed_history import replayed
-from triton_slo.objective.exclusion import Span
+from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, files
 from tritonwatch.arguments import add_objective_filter, interval, scale, selector
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.commands.correct import print_plan
-from tritonwatch.correcting import making
+from tritonwatch.correcting import making, planning
 from tritonwatch.objective_files import load
 from tritonwatch.parser import did_you_mean
 
@@ -57,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
     now = time.time()
     if args.part == "plan":
         corrections = _worked_out(args, now, now)
-        print_plan(corrections, _span(corrections, now), args.json)
+        print_plan(corrections, planning.history_span(corrections, now), args.json)
         return 0
     signed = making.signature(args)
     into = making.writer(args, access.to_import(args))
     corrections = _worked_out(args, now, into.newest(now))
     if not corrections:
-        raise CommandError("there is no history to add: nothing was written")
-    span = _span(corrections, now)
+        raise CommandError(planning.NO_HISTORY)
+    span = planning.history_span(corrections, now)
     print_plan(corrections, span, args.json)
     made = making.make("history", corrections, span, signed, args.trail, into)
     words = f"history {made.id}: {made.samples} samples written; {into.next_step()}"
@@ -82,20 +80,6 @@ def _worked_out(args: argparse.Namespace, now: float, writable_to: float) -> tup
     options = Options(
         time_scale=args.time_scale, scrape_interval_seconds=args.scrape_interval, selector=args.selector
     )
+    plans = [Plan(objectives[name], options) for name in dict.fromkeys(chosen)]
     with access.connect(args) as prometheus:
-        try:
-            return tuple(
-                correction
-                for name in dict.fromkeys(chosen)
-                for correction in replayed(prometheus, Plan(objectives[name], options), now, writable_to)
-            )
-        except CorrectionError as error:
-            raise CommandError(error) from error
-
-
-def _span(corrections: tuple[GroupCorrection, ...], now: float) -> Span:
-    if not corrections:
-        return now, now
-    return min(correction.tiles[0].end for correction in corrections), max(
-        correction.tiles[-1].end for correction in corrections
-    )
+        return planning.history(prometheus, plans, now, writable_to)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
 from triton_slo.correction.recorded_growth import Ruler, open_range
+from triton_slo.correction.replayed_history import replayed
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus
 from triton_slo.promql import Matchers
+from triton_slo.rules.plan import Plan
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting.trail import Entry
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.tables.correction_table import moment_text
 
+NO_HISTORY = "there is no history to add: nothing was written"
 NO_EVENTS = "there were no events in that time: no budget changes, nothing was written"
 
 
@@ -55,6 +58,29 @@ def planned(
         return excluding(prometheus, chosen, time.span, now, Ruler(time_scale))
     except CorrectionError as error:
         raise CommandError(error) from error
+
+
+def history(
+    prometheus: Prometheus, plans: Iterable[Plan], now: float, writable_to: float
+) -> tuple[GroupCorrection, ...]:
+    """Return the history that objectives have from before their rules were loaded, as far as it can be written.
+
+    Raises PrometheusError, and CommandError where a history cannot be added.
+    """
+    try:
+        return tuple(
+            correction for plan in plans for correction in replayed(prometheus, plan, now, writable_to)
+        )
+    except CorrectionError as error:
+        raise CommandError(error) from error
+
+
+def history_span(corrections: Sequence[GroupCorrection], now: float) -> Span:
+    """Return the time of a history; without one: now."""
+    if not corrections:
+        return now, now
+    starts = (correction.tiles[0].end for correction in corrections)
+    return min(starts), max(correction.tiles[-1].end for correction in corrections)
 
 
 def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float) -> dict[str, int]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -16,12 +16,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from triton_slo.correction.group_correction import GroupCorrection
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import PrometheusError
+from triton_slo.rules.plan import Plan
 from tritonwatch.arguments import moment
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting import making, planning
 from tritonwatch.correcting.planning import CorrectedTime
-from tritonwatch.correcting.trail import Entry, Trail, locked
+from tritonwatch.correcting.trail import Entry, Kind, Trail, locked
 from tritonwatch.tables.correction_table import COLUMNS, ordered
 from tritonwatch.web import urls
 from tritonwatch.web.forms import has_token, posted
@@ -39,7 +40,10 @@ STATES: Mapping[str, str] = {
 }
 """State of a correction -> the state of a group that has its colour and its symbol."""
 _GROUPS = 50
-_FIELDS = ("from", "to", "objective", "model", "version")
+_TIME_FIELDS = ("from", "to", "objective", "model", "version")
+HISTORY: Final = "history"
+"""Field with the objective that gets its history, in place of a time that does not count."""
+_FIELDS = (*_TIME_FIELDS, HISTORY)
 _SIGNATURE = ("reason", "author")
 
 
@@ -86,7 +90,7 @@ def _list(
     plan: tuple[GroupCorrection, ...] | None = None
     if any(form.get(name, "").strip() for name in _FIELDS):
         try:
-            answer = _planned(site, _time(form))
+            answer = _planned(site, form)
         except CommandError as error:
             problem, code = problem or _worded(error), 400 if code == 200 else code
         else:
@@ -96,6 +100,7 @@ def _list(
     context = {
         "form": {name: form.get(name, "") for name in (*_FIELDS, *_SIGNATURE)},
         "objectives": sorted({row.slo for row in status.value}),
+        "plans": sorted(site.sources.plans),
         "plan": None if plan is None else ordered(plan)[:_GROUPS],
         "more": max(0, len(plan or ()) - _GROUPS),
         "problem": problem,
@@ -150,17 +155,22 @@ def _shared(source: CorrectionSource | None) -> dict[str, object]:
 
 
 def _apply(site: Site, request: Request, form: Mapping[str, str]) -> Response:
+    kind: Kind
     try:
         source, writing = _writable(site, form)
         signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
-        corrected, now = _time(form), site.sources.reader.now
-        into = writing.writer()
-        planning.refuse_recent(corrected, into, now)
-        scale = site.sources.options.time_scale
-        corrections = planning.planned(site.sources.reader.prometheus, corrected, now, scale)
+        into, now, prometheus = writing.writer(), site.sources.reader.now, site.sources.reader.prometheus
+        if form.get(HISTORY):
+            corrections = planning.history(prometheus, [_plan(site, form)], now, into.newest(now))
+            kind, span, nothing = HISTORY, planning.history_span(corrections, now), planning.NO_HISTORY
+        else:
+            corrected = _time(form)
+            planning.refuse_recent(corrected, into, now)
+            corrections = planning.planned(prometheus, corrected, now, site.sources.options.time_scale)
+            kind, span, nothing = "exclude", corrected.span, planning.NO_EVENTS
         if not corrections:
-            raise CommandError(planning.NO_EVENTS)
-        made = making.make("exclude", corrections, corrected.span, signed, source.trail, into)
+            raise CommandError(nothing)
+        made = making.make(kind, corrections, span, signed, source.trail, into)
     except (CommandError, PrometheusError) as error:
         return _list(site, request, form, _worded(error), _code(error))
     return RedirectResponse(_url(made), 303)
@@ -206,13 +216,28 @@ def _worded(error: Exception) -> str:
     return re.sub(rf"--({'|'.join((*_FIELDS, *_SIGNATURE))})\b", r"\1", str(error))
 
 
-def _planned(site: Site, corrected: CorrectedTime) -> Answer[tuple[GroupCorrection, ...] | None]:
-    def read(prometheus: Prometheus) -> tuple[GroupCorrection, ...]:
-        return planning.planned(
-            prometheus, corrected, site.sources.reader.now, site.sources.options.time_scale
+def _planned(site: Site, form: Mapping[str, str]) -> Answer[tuple[GroupCorrection, ...] | None]:
+    now = site.sources.reader.now
+    if form.get(HISTORY):
+        plan = _plan(site, form)
+        return site.sources.reader.ask(
+            (HISTORY, plan.objective.name),
+            lambda prometheus: planning.history(prometheus, [plan], now, now),
+            None,
         )
+    corrected, scale = _time(form), site.sources.options.time_scale
+    return site.sources.reader.ask(
+        ("correction", corrected),
+        lambda prometheus: planning.planned(prometheus, corrected, now, scale),
+        None,
+    )
 
-    return site.sources.reader.ask(("correction", corrected), read, None)
+
+def _plan(site: Site, form: Mapping[str, str]) -> Plan:
+    plan = site.sources.plans.get(form[HISTORY])
+    if plan is None:
+        raise UsageError(f"{HISTORY}: there is no objective {form[HISTORY][:80]!r} in --objectives")
+    return plan
 
 
 def _time(form: Mapping[str, str]) -> CorrectedTime:
