@@ -122,6 +122,30 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
     assert [False, True] == [one.members["a"].firing for one in (incident, settled)]
 
 
+def test_a_firing_whose_end_arrived_first_is_held() -> None:
+    """The end is no member of the incident; the firing that a proxy delivered after it is none either."""
+    incident, outcomes = folded(
+        notified(alert("a")),
+        notified(alert("a"), alert("b", 110.0, end=120.0)),
+        notified(alert("a"), alert("b", 110.0)),
+    )
+
+    assert ["opened", "changed", "held"] == outcomes
+    assert incident is not None
+    assert {"a"} == incident.members.keys()
+
+
+def test_a_firing_that_was_held_moves_no_newer_start() -> None:
+    """With the old start, the end that the old firing had would end the new one."""
+    first, _ = folded(notified(alert("b")), notified(alert("b", end=130.0)))
+    second = fold(None, notified(alert("a", 190.0)), 1002.0).incident
+    again = fold(second, notified(alert("b", 200.0)), 1003.0, earlier=[first] if first else []).incident
+    settled = fold(again, notified(alert("b")), 1063.0, trust=True).incident
+
+    assert settled is not None
+    assert 200.0 == settled.members["b"].starts_at
+
+
 def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
     """A resolve that was on its way for long names an older start."""
     incident, outcomes = folded(

@@ -7,6 +7,7 @@ notification into an incident is a pure function; all it needs arrives as argume
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -137,6 +138,8 @@ class Incident(BaseModel, frozen=True):
     evidence: Evidence | None = None
     earliest: float | None = None
     """When its first alert started, where that alert has fired again since."""
+    passed: dict[str, float] = {}
+    """Starts of alerts whose end was reported, but not that they fired: that report may be late."""
 
     @property
     def open(self) -> bool:
@@ -243,16 +246,21 @@ def fold(
     merges what was held after a while with `trust=True`, which takes the notification at its word.
     """
     known: dict[str, Member] = {}
+    passed: dict[str, float] = {}
     for incident in (*earlier, *([current] if current is not None else ())):
         known.update(incident.members)
-    contested = {
-        name
+        passed.update(incident.passed)
+    held = {
+        name: alert
         for name, alert in notification.alerts.items()
-        if not trust and _contested(known.get(name), alert)
+        if not trust and _contested(known.get(name), passed.get(name, -math.inf), alert)
     }
-    held = {name: notification.alerts[name] for name in contested}
     rest = notification.about(
-        {name: alert for name, alert in notification.alerts.items() if name not in held}
+        {
+            name: _again(known.get(name), passed.get(name), alert)
+            for name, alert in notification.alerts.items()
+            if name not in held
+        }
     )
     silent: set[str] = set()
     if current is None or not current.open:
@@ -261,7 +269,7 @@ def fold(
         unlisted = {name for name, member in current.members.items() if notification.omits(name, member)}
         silent = {name for name in unlisted if may_fire(name, current.members[name])}
         result = _merge(current, rest, now, unlisted - silent)
-    if contested or (silent and not trust):
+    if held or (silent and not trust):
         return replace(result, outcome="held", held=notification.about(held))
     return result
 
@@ -282,8 +290,9 @@ def _next(
         # An end that belongs to no firing that was reported, such as that of an alert that was inhibited.
         ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
     if not (firing or ended):
-        unseen = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
-        return Fold(None, (), "repeated" if current is not None else "stale", unseen)
+        after = current.model_copy(update={"passed": _passed(current, news)}) if current is not None else None
+        reasons = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
+        return Fold(after, (), "repeated" if current is not None else "stale", reasons)
     base = Incident(
         name=_name(key, now, current),
         key=key,
@@ -292,11 +301,11 @@ def _next(
         external_url=notification.external_url,
         opened_at=now,
         recurrence=recurrence,
+        passed={name: alert.starts_at for name, alert in ended.items()} if firing else {},
     )
-    fresh = {name: _again(known.get(name), alert) for name, alert in firing.items()} or ended
-    opened = _merge(base, notification.about(fresh), now)
-    unseen = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
-    return Fold(opened.incident, opened.events, "opened", opened.unreported + unseen)
+    opened = _merge(base, notification.about(firing or ended), now)
+    reasons = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
+    return Fold(opened.incident, opened.events, "opened", opened.unreported + reasons)
 
 
 def subject(labels: Mapping[str, str]) -> str:
@@ -307,9 +316,11 @@ def subject(labels: Mapping[str, str]) -> str:
     return f"{labels['model']} v{labels['version']}" if "version" in names else labels[names[0]]
 
 
-def _contested(member: Member | None, alert: Member) -> bool:
+def _contested(member: Member | None, passed: float, alert: Member) -> bool:
     """Return whether an alert is reported as firing whose end is known."""
-    return member is not None and not member.firing and alert.firing and alert.starts_at <= member.starts_at
+    if not alert.firing or (member is not None and member.firing):
+        return False
+    return alert.starts_at <= max(passed, member.starts_at if member is not None else passed)
 
 
 def _is_news(member: Member | None, alert: Member) -> bool:
@@ -332,12 +343,12 @@ def _merge(current: Incident, notification: Notification, now: float, unlisted: 
     members = dict(current.members)
     fired: list[Member] = []
     resolved: list[Member] = []
-    unreported: list[tuple[Member, str]] = []
+    unseen: dict[str, Member] = {}
     for fingerprint, alert in notification.alerts.items():
         before = members.get(fingerprint)
         if before is None and not alert.firing and current.members:
             # Of an earlier incident, or inhibited while it fired: not a part of this one.
-            unreported.append((alert, _UNSEEN))
+            unseen[fingerprint] = alert
             continue
         after = _updated(before, alert)
         members[fingerprint] = after
@@ -350,10 +361,12 @@ def _merge(current: Incident, notification: Notification, now: float, unlisted: 
             members[fingerprint] = member.model_copy(update={"ends_at": now})
             resolved.append(members[fingerprint])
     firing = [member for member in members.values() if member.firing]
-    after_all = current.model_copy(update={"members": members, "closed_at": None if firing else now})
+    changes = {"members": members, "closed_at": None if firing else now, "passed": _passed(current, unseen)}
+    after_all = current.model_copy(update=changes)
     quiet = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
     if firing:
         quiet += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
+    unreported = [(alert, _UNSEEN) for alert in unseen.values()]
     unreported += [(member, _SIBLING) for member in quiet]
     fired, resolved = ([member for member in some if member not in quiet] for some in (fired, resolved))
     if current.members and after_all.since > current.since:
@@ -362,6 +375,10 @@ def _merge(current: Incident, notification: Notification, now: float, unlisted: 
     events = _events(after_all, fired, resolved, now, raised_by)
     changed = bool(events) or after_all != current
     return Fold(after_all, events, "changed" if changed else "repeated", tuple(unreported))
+
+
+def _passed(incident: Incident, unseen: Mapping[str, Member]) -> dict[str, float]:
+    return {**incident.passed, **{name: alert.starts_at for name, alert in unseen.items()}}
 
 
 def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool) -> bool:
@@ -419,7 +436,7 @@ def _updated(before: Member | None, alert: Member) -> Member:
         return before
     if not before.firing:
         known = not alert.firing and alert.starts_at <= before.starts_at
-        return before if known else _again(before, alert)
+        return before if known else _again(before, None, alert)
     if not alert.firing:
         return alert
     if before.earlier_end is not None and alert.starts_at <= before.earlier_end < before.starts_at:
@@ -429,9 +446,10 @@ def _updated(before: Member | None, alert: Member) -> Member:
     return alert.model_copy(update={"source": before.source, "earlier_end": before.earlier_end})
 
 
-def _again(before: Member | None, alert: Member) -> Member:
-    """Return an alert that fires, with when it ended before."""
-    return alert if before is None else alert.model_copy(update={"earlier_end": before.ends_at})
+def _again(before: Member | None, passed: float | None, alert: Member) -> Member:
+    """Return an alert, and where it fires when it ended before: `passed` is a start whose end was reported."""
+    ends = [end for end in (before.ends_at if before is not None else None, passed) if end is not None]
+    return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
 
 def _events(

@@ -235,7 +235,7 @@ class Store:
         if number is not None:
             current = self.incidents.get(number)
         elif stored:
-            current = stored.pop()[1]
+            number, current = stored.pop()
         recurrence = self.incidents.count_since(key, now - RECURRENCE_SECONDS)
         earlier = [incident for _, incident in stored]
         result = fold(
@@ -250,7 +250,7 @@ class Store:
         )
         if result.incident is None or result.incident == current:
             return replace(result, incident=current)
-        if number is None:
+        if number is None or current is None or result.incident.name != current.name:
             number = self.incidents.add(result.incident)
             self.outbox.add(number, self.outbox.channel_for(result.incident.severity))
         self._save(number, result.incident, result.events)
