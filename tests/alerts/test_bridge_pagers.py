@@ -102,6 +102,27 @@ def test_a_ticket_that_becomes_a_page_pages(bridge: Bridge, server: PagerServer)
     assert ["trigger"] == list(server.open.values())
 
 
+def test_a_page_is_resolved_when_its_incident_continues_as_a_ticket(
+    bridge: Bridge, server: PagerServer
+) -> None:
+    """Nobody is called for a ticket; when the page fires again, it pages again."""
+    start = bridge.clock()
+    ticket = {"m": start}
+    states = []
+    for firing, ended, severity in (
+        (ticket, {}, "warning"),
+        ({"p": start}, {}, "critical"),
+        ({}, {"p": (start, start + 30)}, "critical"),
+        ({"p": start + 60}, {}, "critical"),
+    ):
+        body = body_of("m", firing, ended, severity, group=severity)
+        bridge.store.receive(parse(body, "am"), bridge.clock())
+        bridge.run(10)
+        states.append(list(server.open.values()))
+
+    assert [[], ["trigger"], [], ["trigger"]] == states
+
+
 @pytest.mark.parametrize("status", [500, 429, 503])
 def test_an_outage_loses_no_page_and_no_end(
     tmp_path: Path, bridge: Bridge, server: PagerServer, status: int

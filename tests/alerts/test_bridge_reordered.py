@@ -222,7 +222,7 @@ STEPS = st.tuples(
 )
 
 
-@examples(60, thorough=5000)
+@examples(60, thorough=1500)
 @given(st.lists(STEPS, min_size=8, max_size=24))
 def test_in_the_end_exactly_what_fires_is_shown(steps: list[tuple[str, str, tuple[str, str], float]]) -> None:
     """Whatever came late, twice or while it was silenced: an open incident fires, and what has ended is in none."""

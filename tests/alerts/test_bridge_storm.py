@@ -15,6 +15,7 @@ from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker,
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.chores import Escalator
+from triton_alerts.bridge.text import slack_hour
 
 STORM = 150
 NEW = "newest-model"
@@ -161,6 +162,24 @@ def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> 
     storm.store.close()
 
     assert [True] * STORM == [any(f"Model g{n} failed" in one for one in shown) for n in range(STORM)]
+
+
+def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_named(tmp_path: Path) -> None:
+    """The message that the incident gets later has no thread in which the alert was reported."""
+    storm = Storm(tmp_path)
+    storm.send()
+    shown = "".join(one.shown for one in storm.workspace.roots() if "📋" not in one.text)
+    (name, *others) = [f"g{n}" for n in range(STORM) if f"Model g{n} failed" not in shown]
+    came = storm.clock()
+    storm.take_in(name, {name: storm.began, "visitor": came})
+    storm.take_in(name, {name: storm.began}, {"visitor": (came, came + 60)})
+    for each in {f"g{n}" for n in range(STORM)} - {name, *others}:
+        storm.take_in(each, {}, {each: (storm.began, storm.clock())})
+    storm.send()
+    storm.store.close()
+
+    (root,) = [one for one in storm.workspace.roots() if f"Model {name} failed" in one.text]
+    assert f"*Ended*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
 
 
 def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> None:

@@ -436,7 +436,8 @@ def test_every_field_of_a_message_is_explained_in_the_docs() -> None:
         update={"annotations": member.annotations | {"description": "It does not load."}}
     )
     other = member.model_copy(update={"annotations": {"summary": "No server serves model ranker"}})
-    opened = failed_load(evidence=evidence, members={"f": member, "o": other})
+    before = other.model_copy(update={"labels": {"alertname": "A"}, "ends_at": 1_700_000_800.0})
+    opened = failed_load(evidence=evidence, members={"f": member, "o": other, "b": before})
     ended = {"f": member.model_copy(update={"ends_at": 1_700_000_900.0})}
     over = opened.model_copy(update={"members": ended, "closed_at": 1_700_000_900.0})
     shown = {

@@ -44,6 +44,7 @@ from triton_alerts.bridge.text import (
 from triton_exporter.duration import in_words
 from triton_exporter.family import escape
 from triton_slo.burn.causes import cause_words
+from triton_slo.names import GROUPING, SLO
 
 UNTIL_RESOLVED = "resolved"
 """Value of the silence that is renewed for as long as the incident lasts."""
@@ -222,6 +223,8 @@ def _facts(incident: Incident) -> list[tuple[str, str]]:
     others.pop(_summary(incident.lead), None)
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
+    if ended := _ended(incident):
+        facts.append(("Ended", _listed(ended)))
     # Where the model is ready now is not part of an incident that has ended.
     left_out = (*_WIDE, FIRST_STEP) if incident.open else (*_WIDE, FIRST_STEP, SERVERS)
     known = [(name, value) for name, value in _evidence(incident) if name not in left_out]
@@ -232,6 +235,23 @@ def _facts(incident: Incident) -> list[tuple[str, str]]:
             "incident %s: not shown in Slack, which takes %d fields: %s", incident.name, _MOST_FIELDS, names
         )
     return facts[:_MOST_FIELDS]
+
+
+def _ended(incident: Incident) -> list[str]:
+    """Return what has ended while others fire, the last first; not the tiers of an objective that still fires."""
+    if not incident.open:
+        return []
+    firing = {_identity(member) for member in incident.firing}
+    ended = [member for member in incident.members.values() if _identity(member) not in firing]
+    lines = [
+        f"{prose(_summary(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
+        for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _identity(member: Member) -> tuple[str, ...]:
+    return tuple(member.labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -51,11 +51,13 @@ class PagerDuty:
     least: str = "critical"
 
     def send(self, incident: Incident) -> None:
+        # A page that has ended calls nobody, also where its incident continues as a ticket.
+        is_page = incident.open and SEVERITIES.index(incident.severity) <= SEVERITIES.index(self.least)
         action = "acknowledge" if incident.acknowledged is not None else "trigger"
         event: dict[str, Any] = {
             "routing_key": read_secret(self.key),
             "dedup_key": f"tritonwatch/{incident.name}",
-            "event_action": action if incident.open else "resolve",
+            "event_action": action if is_page else "resolve",
         }
         if event["event_action"] == "trigger":
             event |= self._described(incident)
