@@ -299,6 +299,26 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> No
     assert "that Alertmanager no longer lists" in place.workspace.thread(place.workspace.roots()[0])[-1].shown
 
 
+def test_a_page_after_one_that_ended_while_silenced_pages_again(place: Place) -> None:
+    """The ticket kept the incident open: nobody acknowledged the page, and this is a new one."""
+    began = place.clock()
+    ticket = body_of("g0", {"t": began}, {}, "warning", group="tickets")
+    place.store.receive(parse(ticket, "am"), began)
+    place.take_in({"a": began})
+    place.press("silence", "1h")
+    reconcile = Reconciler(place.store, place.clients, lambda: None)
+    for listed in ({"a": began, "t": began}, *5 * [{"t": began}]):
+        place.alertmanager.firing = listed
+        place.clock.now += 61
+        reconcile(place.clock())
+    severities = [place.incident.severity]
+    place.take_in({"b": place.clock()})
+    severities.append(place.incident.severity)
+
+    assert ["warning", "critical"] == severities
+    assert place.clock() == place.incident.raised_at
+
+
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None:
     """No answer is not the answer that nothing fires."""
     place.take_in({"a": place.clock()})

@@ -371,7 +371,7 @@ def _merge(current: Incident, notification: Notification, now: float, unlisted: 
     fired, resolved = ([member for member in some if member not in quiet] for some in (fired, resolved))
     if current.members and after_all.since > current.since:
         after_all = after_all.model_copy(update={"earliest": current.since})
-    after_all, raised_by = _raise(current, after_all, now)
+    after_all, raised_by = record_severity(current, after_all, now)
     events = _events(after_all, fired, resolved, now, raised_by)
     changed = bool(events) or after_all != current
     return Fold(after_all, events, "changed" if changed else "repeated", tuple(unreported))
@@ -399,7 +399,7 @@ def _of_objective(member: Member) -> bool:
     return member.labels.get(COMPONENT) == "slo" or SLO in member.labels
 
 
-def _raise(before: Incident, after: Incident, now: float) -> tuple[Incident, str | None]:
+def record_severity(before: Incident, after: Incident, now: float) -> tuple[Incident, str | None]:
     """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again.
 
     The second value is None unless it rose, else who had acknowledged the less urgent incident.

@@ -11,7 +11,7 @@ from functools import partial
 from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers, firing
-from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
+from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart, record_severity
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
@@ -271,7 +271,8 @@ def _end(ended: set[str], now: float, before: Incident) -> Changed:
     closed_at = None if any(member.firing for member in members.values()) else now
     if closed_at is not None:
         events.append(Event(at=now, kind="closed"))
-    return before.model_copy(update={"members": members, "closed_at": closed_at}), tuple(events)
+    after = before.model_copy(update={"members": members, "closed_at": closed_at})
+    return record_severity(before, after, now)[0], tuple(events)
 
 
 @dataclass
