@@ -208,7 +208,7 @@ DISTRIBUTION_ERROR = Metric(
     "Estimated error of the share of requests within le, either way, in 95 of 100 cases, over the last minutes.",
     (*_MODEL, "signal", "le"),
     flag="--buckets-from",
-    caveat="Of source decomposed only, for the thresholds of objectives; calibrated on simulated traffic.",
+    caveat="Of source decomposed only, for the thresholds of objectives.",
 )
 REQUESTS_WITHIN = Metric(
     "triton_model_requests_within_total",

@@ -23,6 +23,13 @@ from triton_exporter.distribution.estimate.likeness import (
     variance_inside,
 )
 from triton_exporter.distribution.estimate.queue_model import QueueModel, queue_model
+from triton_exporter.distribution.estimate.stated_error import (
+    StatedErrors,
+    at_limits,
+    bin_edges,
+    missing,
+    sample,
+)
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
@@ -38,12 +45,6 @@ LEAST_INTERVALS = 30
 LEAST_SINCE_CHANGE = 60
 """So many intervals since a change of the traffic show whether their requests are independent."""
 
-UNSURE_WAITS = 0.4
-"""Part of the requests whose side of a threshold depends on how waits are spread that may be on the other side.
-
-In batches it is all of them, as larger batches may also take longer.
-"""
-
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
 
@@ -53,14 +54,18 @@ MOSTLY_ALIKE = 0.6
 SCATTER = 0.8
 """By which part of their standard deviation inside an interval: simulations and recordings are nearest with it."""
 
+_NEIGHBOURS = 200
+"""Intervals before some that are looked at to judge these."""
+
 GROUPS = 6
 """Into how many groups of a similar level intervals are divided where neighbours are alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """An estimate: one density for each group of intervals, by the level around them."""
+    """An estimate from the intervals `since` then: one density for each group of them, by the level around them."""
 
+    since: float
     grouping: Grouping
     edges: Floats
     densities: tuple[Density, ...]
@@ -130,6 +135,9 @@ class Decomposition:
     """Estimated errors at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fit: _Fit | None = None
+    _judged: _Fit | None = None
+    _unjudged: int = 0
+    _stated: StatedErrors = field(default_factory=lambda: StatedErrors(STRETCH_SECONDS))
     _fitted: int = 0
     undecided: int = 0
     """Intervals so far whose requests could be on both sides of a bucket's bound."""
@@ -167,6 +175,7 @@ class Decomposition:
                 column.append(value)
             undecided = requests > 1 and (units > 1 or waited > 0) and seconds > lowest
             self.undecided += undecided
+            self._unjudged += 1
         return undecided
 
     def _columns(self) -> tuple[array[float], ...]:
@@ -237,6 +246,7 @@ class Decomposition:
         queue = _queue(intervals)
         with self._lock:
             self._fit = _Fit(
+                float(intervals.ends[0]),
                 judged.grouping,
                 edges,
                 tuple(densities),
@@ -259,70 +269,106 @@ class Decomposition:
     def judge(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.
 
-        Three parts, calibrated on simulated traffic: chance, as if each interval counted as one request; the
-        difference between estimate and mean, where they may be mixed wrongly; and a rest. It is at most what is
-        not guaranteed: the requests that can be on either side.
+        It is the mean over the estimates of the last STRETCH_SECONDS, and at most what is not guaranteed: the
+        requests that can be on either side.
         """
         with self._lock:
             intervals = self._recent(len(self._ends))
-            fit = self._fit
-        if fit is None:
+            before, fit = self._judged, self._fit
+            new = min(self._unjudged, len(intervals.ends))
+            self._judged, self._unjudged = fit, 0
+        if fit is None or not len(bounds):
             return
-        sums, waits = intervals.sums, intervals.waits[:, None]
         limits = np.asarray(bounds)
-        total = float(sums.weight.sum())
-        groups = fit.group(intervals.ends, sums)
-        estimated = np.zeros(len(limits))
-        for number, density in enumerate(fit.densities):
-            members = groups == number
-            estimated += sums.weight[members] @ density.below(limits - waits[members]) / total
-        each = intervals.means[:, None]
-        means = sums.weight @ (each <= limits) / total
-        mixed = fit.mean_weight * means + (1 - fit.mean_weight) * estimated
-        crowd = min(float(sums.weight.mean()), 20.0)
-        chance = 1.7 * np.sqrt(np.maximum(mixed * (1 - mixed), 5e-4) * crowd / min(total, 3000.0))
-        doubt = np.abs(estimated - means) * max(0.12, 0.5 * fit.mean_weight * (1 - fit.mean_weight))
-        spread = _spread(intervals, intervals.between, fit.wait_variance_inside, limits, delay=fit.delay)
-        unsure = np.where(sums.units < sums.weight, 1.0, UNSURE_WAITS)
-        waits_doubt = ((unsure * sums.weight) @ np.abs(spread - (each <= limits))) / total
-        requests = sums.weight[:, None]
+        if new:
+            latest = intervals.at(np.arange(len(intervals.ends)) >= len(intervals.ends) - new - _NEIGHBOURS)
+            requests = intervals.sums.weight[-new:]
+            revised = requests @ (_shares(before, latest, new, limits) - _shares(fit, latest, new, limits))
+            total = float(requests.sum())
+            error = _error(fit, intervals, limits)
+            self._stated.add(float(intervals.ends[-1]), total, error, np.abs(revised) / total)
+        each, requests = intervals.means[:, None], intervals.sums.weight[:, None]
         seconds = each * requests
         slowest = np.minimum(requests, np.maximum(np.ceil(seconds / limits - 1e-9) - 1, 0.0))
-        either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0) / total
-        self.errors = np.minimum(
-            0.003 + np.hypot(np.hypot(chance, doubt), waits_doubt), either + 0.0005
-        ).tolist()
+        either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0)
+        self.errors = np.minimum(self._stated.mean(), either / requests.sum() + 0.0005).tolist()
 
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""
         with self._lock:
-            around = self._recent(min(len(self._ends), last + 200))
+            around = self._recent(min(len(self._ends), last + _NEIGHBOURS))
             fit = self._fit
-        last = min(last, len(around.ends))
-        pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
-        limits = np.asarray(bounds)
-        sums = pending.sums
-        between = around.between
-        delay = None if fit is None else fit.delay
-        shares = _spread(pending, between, 0.0, limits, delay=delay)
-        several = (sums.units > 1) & (pending.means * sums.weight > limits[0])
-        if fit is not None:
-            several &= ~in_slow_runs(around.means, fit.slow)[-last:]
-        if fit is None or not several.any():
-            return shares
-        if fit.grouping == "neighbours" and fit.mean_weight >= MOSTLY_ALIKE:
-            alike = _spread(
-                pending,
-                between,
-                fit.variance_inside + fit.wait_variance_inside,
-                limits,
-                whole=True,
-                delay=delay,
+        return _shares(fit, around, min(last, len(around.ends)), np.asarray(bounds))
+
+    def _recent(self, count: int) -> _Stretch:
+        """Copies of the last intervals, as sums over independent units."""
+        start = len(self._ends) - count
+        ends, requests, seconds, units, lasted, waits, behind = (
+            np.array(column[start:]) for column in self._columns()
+        )
+        sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
+        return _Stretch(ends, lasted, sums, waits, behind)
+
+
+def _error(fit: _Fit, intervals: _Stretch, limits: Floats) -> Floats:
+    """How far the share within each limit may be off: three parts, and a rest.
+
+    What intervals do not show; the difference between estimate and mean, where they may be mixed wrongly; and the
+    requests whose side depends on how waits are spread, all of which may be on the other one.
+    """
+    sums = intervals.sums
+    total = float(sums.weight.sum())
+    used = (intervals.ends >= fit.since) & ~in_slow_runs(intervals.means, fit.slow)
+    known = intervals.at(used) if used.any() else intervals
+    unseen, estimated = _unseen(fit, known, intervals.between, limits)
+    each = intervals.means[:, None]
+    means = sums.weight @ (each <= limits) / total
+    doubt = np.abs(estimated - means) * 0.5 * fit.mean_weight * (1 - fit.mean_weight)
+    spread = _spread(intervals, intervals.between, fit.wait_variance_inside, limits, delay=fit.delay)
+    waits_doubt = sums.weight @ np.abs(spread - (each <= limits)) / total
+    return np.asarray(0.003 + np.hypot(np.hypot((1 - fit.mean_weight) * unseen, doubt), waits_doubt))
+
+
+def _unseen(fit: _Fit, known: _Stretch, between: float, limits: Floats) -> tuple[Floats, Floats]:
+    """How far the share within each limit may be off by what sums do not show, and that share as estimated."""
+    places = bin_edges(limits)
+    some = known.at(np.isin(np.arange(len(known.ends)), sample(len(known.ends))))
+    given_sums, expected = np.empty((2, len(some.ends), len(places)))
+    group = fit.group(some.ends, some.sums)
+    for number, density in enumerate(fit.densities):
+        rows = group == number
+        if rows.any():
+            members = some.at(rows)
+            given_sums[rows] = _spread(
+                members, between, fit.wait_variance_inside, places, density, delay=fit.delay
             )
-            shares = np.where(several[:, None], alike, shares)
-            shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
-            shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
-            return shares
+            expected[rows] = density.below(places - members.waits[:, None])
+    rows = ~np.isnan(given_sums[:, 0])
+    if not rows.any():
+        return np.ones(len(limits)), np.full(len(limits), 0.5)
+    sums = some.sums.at(rows)
+    scale = float(known.sums.weight.sum() / sums.weight.sum())
+    unseen = missing(given_sums[rows], expected[rows], sums.units, sums.weight, scale)
+    return unseen, np.asarray(sums.weight @ at_limits(given_sums[rows]) / sums.weight.sum())
+
+
+def _shares(fit: _Fit | None, around: _Stretch, last: int, limits: Floats) -> Floats:
+    """The share at or below each limit of each of the last intervals, by row, given what is `around` them."""
+    pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
+    sums = pending.sums
+    between = around.between
+    delay = None if fit is None else fit.delay
+    shares = _spread(pending, between, 0.0, limits, delay=delay)
+    several = (sums.units > 1) & (pending.means * sums.weight > limits[0])
+    if fit is not None:
+        several &= ~in_slow_runs(around.means, fit.slow)[-last:]
+    if fit is None or not several.any():
+        return shares
+    if fit.grouping == "neighbours" and fit.mean_weight >= MOSTLY_ALIKE:
+        variance = fit.variance_inside + fit.wait_variance_inside
+        alike = _spread(pending, between, variance, limits, whole=True, delay=delay)
+        shares = np.where(several[:, None], alike, shares)
+    else:
         group = fit.group(around.ends, around.sums)[-last:]
         for number in np.unique(group[several]):
             rows = several & (group == number)
@@ -337,18 +383,9 @@ class Decomposition:
             known = ~np.isnan(shares_within[:, :1])
             mixed = (1 - fit.mean_weight) * shares_within + fit.mean_weight * shares[rows]
             shares[rows] = np.where(known, mixed, shares[rows])
-        shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
-        shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
-        return shares
-
-    def _recent(self, count: int) -> _Stretch:
-        """Copies of the last intervals, as sums over independent units."""
-        start = len(self._ends) - count
-        ends, requests, seconds, units, lasted, waits, behind = (
-            np.array(column[start:]) for column in self._columns()
-        )
-        sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
-        return _Stretch(ends, lasted, sums, waits, behind)
+    shares[several] = _by_size(pending.at(several), between, limits, fit, shares[several])
+    shares[several] = _queued(fit.queue, pending.at(several), limits, shares[several])
+    return shares
 
 
 def _queue(stretch: _Stretch) -> QueueModel | None:

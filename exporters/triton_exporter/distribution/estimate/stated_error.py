@@ -1,0 +1,113 @@
+"""How far the estimated share of requests within a threshold may be off, from what the intervals do not show.
+
+Intervals show less than each of their requests would. What is missing is computed as for any incomplete data: the
+information about the share that the intervals contain, against what single requests would contain (Louis, Finding
+the observed information matrix when using the EM algorithm, https://doi.org/10.1111/j.2517-6161.1982.tb01203.x).
+The share is one of several unknowns: how many requests are in each of some bins around the threshold, which become
+wider with the distance, so that requests that could be moved over the threshold unnoticed are found at any scale.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_exporter.distribution.estimate.density import Floats
+
+DISTANCES = 0.02 * 2.0 ** np.arange(9)
+"""Of the bins' edges from the threshold, as parts of it."""
+
+UNKNOWN = 1.4
+"""Standard deviation of the logarithm of a bin's requests, as far as the intervals do not show it: a factor of four
+either way."""
+
+SURE = 1.96
+"""Standard deviations that contain 95 of 100 cases."""
+
+_BELOW = int(np.count_nonzero(DISTANCES < 1))
+_EDGES = _BELOW + 1 + len(DISTANCES)
+
+MOST_INTERVALS = 400
+"""Intervals of which the information is computed; it grows with their number."""
+
+
+def bin_edges(limits: Floats) -> Floats:
+    """Return the edges of the bins around all limits, those of one limit after those of another."""
+    below = 1 - DISTANCES[:_BELOW][::-1]
+    return np.asarray(np.outer(limits, np.concatenate([below, [1.0], 1 + DISTANCES])).ravel())
+
+
+def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats, scale: float) -> Floats:
+    """Return for each limit how far the share may be off, in 95 of 100 cases.
+
+    `given_sums` and `expected` have a row for each interval with the shares at or below all `bin_edges`: those of
+    its requests, given their sum, and those of any requests. It stands for `scale` intervals.
+    """
+    found = []
+    for start in range(0, given_sums.shape[1], _EDGES):
+        bins, usual = (_bins(below[:, start : start + _EDGES]) for below in (given_sums, expected))
+        parts = weight @ bins / weight.sum()
+        within = np.arange(len(parts)) <= _BELOW
+        share = float(parts[within].sum())
+        toward = parts * (within - share)
+        scores = units[:, None] * (bins - usual)
+        scores -= scores.mean(axis=0)
+        of_single = units.sum() * (np.diag(parts) - np.outer(parts, parts))
+        left = _variance(scale * scores.T @ scores, toward) - _variance(scale * of_single, toward)
+        found.append(_farthest(share, SURE * max(left, 0.0) ** 0.5))
+    return np.array(found)
+
+
+def _variance(information: Floats, toward: Floats) -> float:
+    """Of a share that changes with the bins as `toward` says, where the bins are as uncertain as UNKNOWN says."""
+    values, vectors = np.linalg.eigh(information)
+    return float(((toward @ vectors) ** 2 / (np.maximum(values, 0.0) + UNKNOWN**-2)).sum())
+
+
+def _farthest(share: float, error: float) -> float:
+    """How far a share can be off whose logarithm of the odds is as uncertain as `error` is at this share."""
+    other = 1 - share
+    if min(share, other) <= 0:
+        return 0.0
+    factor = float(np.exp(min(error / (share * other), 50.0)))
+    return max(share - share / (share + other * factor), share * factor / (share * factor + other) - share)
+
+
+def at_limits(below: Floats) -> Floats:
+    """Return the columns of `bin_edges` that are the limits."""
+    return below[:, _BELOW::_EDGES]
+
+
+def _bins(below: Floats) -> Floats:
+    return np.diff(below, axis=1, prepend=0.0, append=1.0)
+
+
+def sample(count: int) -> npt.NDArray[np.int64]:
+    """Return positions of at most MOST_INTERVALS of `count` intervals, evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_INTERVALS)).astype(np.int64))
+
+
+@dataclass(slots=True)
+class StatedErrors:
+    """The errors of successive estimates, each weighted by the requests that were entered before it.
+
+    These were entered as an earlier estimate said: that it is off by as much as the later one says otherwise, and
+    by as much as the later one may be off itself.
+    """
+
+    seconds: float
+    _rows: deque[tuple[float, float, Floats]] = field(default_factory=deque)
+
+    def add(self, end: float, requests: float, error: Floats, revised: Floats) -> None:
+        """Take in an estimate: its error, and by what part of the `requests` it differs from the one before."""
+        self._rows.append((end, requests, error + revised))
+        while self._rows[0][0] < end - self.seconds or len(self._rows[0][2]) != len(error):
+            self._rows.popleft()
+
+    def mean(self) -> Floats:
+        requests = np.array([one for _, one, _ in self._rows])
+        rows = np.array([error for _, _, error in self._rows])
+        return np.asarray(requests @ rows / requests.sum())
