@@ -240,7 +240,7 @@ class Exporter:
                 self._sample(reading)
         cpu, self._cpu = time.thread_time() - self._cpu, time.thread_time()
         if reading.up:
-            self._pace.took(cpu)
+            self._pace.took(cpu, time.process_time(), time.monotonic())
         else:
             self._pace.failed()
 

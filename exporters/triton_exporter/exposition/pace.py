@@ -12,7 +12,13 @@ SHORTEST_SECONDS = 0.05
 """Between two readings; between those of a burst, half as long."""
 
 SAMPLING_PART = 0.9
-"""Part of the budget that reading may take; the rest is for what it delays and for estimating."""
+"""Part of the budget that reading and the rest of the exporter may take, which is measured now and then."""
+
+LEAST_PART = 0.7
+"""Part of the budget that reading may take whatever the rest takes: estimates are as good as readings are close."""
+
+REST_SECONDS = 10.0
+"""Over how long the processor time of the rest is measured."""
 
 TRITON_PART = 0.45
 """Processor time of Triton for each second of the exporter's own (0.4 to 0.46 measured on 2.51). How long its
@@ -37,17 +43,27 @@ class Pace:
     draw: Callable[[], float] = random.random
     interval: float = field(default=_UNANSWERED_SECONDS, init=False)
     """Seconds between two readings now."""
+    _rest: float = field(default=0.0, init=False)  # of a core, for all but the usual cost of readings
+    _measured: tuple[float, float] | None = field(default=None, init=False)
+    _usual: float = field(default=0.0, init=False)  # seconds since it was measured
     _cost: float | None = field(default=None, init=False)
     _costs: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
     _fails: bool = field(default=False, init=False)
     _burst: int = field(default=0, init=False)
 
-    def took(self, own: float) -> None:
-        """Learn the cost of a reading: the exporter's processor time (seconds)."""
+    def took(self, own: float, whole: float, now: float) -> None:
+        """Learn the processor time (seconds) of a reading, and of the whole exporter from its start until `now`."""
         self._fails = False
         self._costs.append(own * (1 + TRITON_PART))
         # The median: at times a reading also feeds all observers, or settles estimates, and costs more.
         self._cost = median(self._costs)
+        self._usual += self._cost / (1 + TRITON_PART)
+        if self._measured is None:
+            self._measured, self._usual = (now, whole), 0.0
+        elif now - self._measured[0] >= REST_SECONDS:
+            since, before = self._measured
+            self._rest = max(0.0, (whole - before - self._usual) / (now - since))
+            self._measured, self._usual = (now, whole), 0.0
 
     def failed(self) -> None:
         """Learn that Triton did not answer: it is not asked faster than before there was a pace."""
@@ -64,7 +80,8 @@ class Pace:
         elif self._fails or self._cost is None:
             self.interval = _UNANSWERED_SECONDS
         else:
-            self.interval = self._chosen(self._cost, self._cost / (SAMPLING_PART * self.budget))
+            left = max(SAMPLING_PART * self.budget - self._rest, LEAST_PART * self.budget)
+            self.interval = self._chosen(self._cost, self._cost / left)
         return self.interval
 
     def _chosen(self, cost: float, steady: float) -> float:
