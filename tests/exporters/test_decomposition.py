@@ -225,6 +225,7 @@ def random_waits() -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.timeout(1800)
 def test_random_waits() -> None:
     """Thresholds among the waits of random queues: half are right to a point, 95 of 100 to three."""
     off = np.abs([one for one, _ in random_waits()])
@@ -251,6 +252,7 @@ def covered(kind: Kind, seeds: Iterable[int]) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_the_stated_error_covers_random_traffic(kind: Kind) -> None:
     """However requests arrive and are served; the traffic of a thorough run decided nothing about the estimator."""

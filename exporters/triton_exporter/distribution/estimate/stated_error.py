@@ -46,7 +46,7 @@ def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats,
     `given_sums` and `expected` have a row for each interval with the shares at or below all `bin_edges`: those of
     its requests, given their sum, and those of any requests. It stands for `scale` intervals.
     """
-    found = []
+    errors = []
     for start in range(0, given_sums.shape[1], _EDGES):
         bins, usual = (_bins(below[:, start : start + _EDGES]) for below in (given_sums, expected))
         parts = weight @ bins / weight.sum()
@@ -57,8 +57,8 @@ def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats,
         scores -= scores.mean(axis=0)
         of_single = units.sum() * (np.diag(parts) - np.outer(parts, parts))
         left = _variance(scale * scores.T @ scores, toward) - _variance(scale * of_single, toward)
-        found.append(_farthest(share, SURE * max(left, 0.0) ** 0.5))
-    return np.array(found)
+        errors.append(_farthest(share, SURE * max(left, 0.0) ** 0.5))
+    return np.array(errors)
 
 
 def _variance(information: Floats, toward: Floats) -> float:
@@ -94,8 +94,8 @@ def sample(count: int) -> npt.NDArray[np.int64]:
 class StatedErrors:
     """The errors of successive estimates, each weighted by the requests that were entered before it.
 
-    These were entered as an earlier estimate said: that it is off by as much as the later one says otherwise, and
-    by as much as the later one may be off itself.
+    These requests were entered with an earlier estimate. Its error is at most its difference from the later
+    estimate and the error of the later one, added up.
     """
 
     seconds: float
@@ -108,6 +108,6 @@ class StatedErrors:
             self._rows.popleft()
 
     def mean(self) -> Floats:
-        requests = np.array([one for _, one, _ in self._rows])
+        requests = np.array([count for _, count, _ in self._rows])
         rows = np.array([error for _, _, error in self._rows])
         return np.asarray(requests @ rows / requests.sum())
