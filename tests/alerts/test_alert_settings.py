@@ -166,7 +166,7 @@ def rules(options: Options, name: str) -> list[dict[str, Any]]:
     own = [alert for alert in ALERTS if alert.name == name]
     rule_file = rulefile.render([alert_rules.group("own", own, options)], "own", options.format)
     [group] = yaml.safe_load(rule_file)["groups"]
-    return list(group["rules"])
+    return list(group["rules"] or ())
 
 
 def busy(model: str, share: float) -> dict[str, str]:
