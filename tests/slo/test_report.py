@@ -43,6 +43,8 @@ MAINTENANCE = (unix("2025-09-10T02:00"), unix("2025-09-10T08:00"))
 PAUSE = (unix("2025-09-14"), unix("2025-09-16T12:00"))
 SILENT = (unix("2025-09-21"), unix("2025-09-21T10:00"))
 SOURCE = (names.SLI_SOURCE, {names.SOURCE: "decomposed"}, (FIRST, LAST), 1.0)
+REMOVED = unix("2025-09-17T10:00")
+CANARY = (unix("2025-09-13T01:00"), unix("2025-09-13T04:00"))
 LOAD_TEST = (unix("2025-09-18T10:00"), unix("2025-09-18T10:10"))
 CORRECTED = tuple(
     (names.SLI_EVENTS_CORRECTION, {names.EVENT: event, names.CORRECTION: "1"}, LOAD_TEST, value)
@@ -64,6 +66,10 @@ MADE = (
             MadeGroup(
                 "gone", 0.001, 6, alive=(FIRST, unix("2025-09-05")), recorded=(FIRST, unix("2025-09-12"))
             ),
+            # Removed with its sum, at once.
+            MadeGroup("removed", 0.002, 16, alive=(FIRST, REMOVED), recorded=(FIRST, REMOVED + 1)),
+            # A canary of three hours.
+            MadeGroup("canary", 0.3, 17, alive=CANARY, recorded=(CANARY[0], CANARY[1] + 1)),
         ),
     ),
     MadeObjective("calendar", "search", (MadeGroup("good", 0.0005, 7),), "month, America/Havana"),
@@ -188,6 +194,8 @@ def test_each_model_is_judged_and_an_objective_is_as_good_as_its_worst(objective
         "new": "met",
         "idle": "no events",
         "gone": "missed",
+        "removed": "missed",
+        "canary": "missed",
     } == results(objectives["answers"])
     assert "missed" == objectives["answers"]["result"]
     assert ("met", "met") == (objectives["calendar"]["result"], objectives["maintained"]["result"])
@@ -414,7 +422,7 @@ def test_the_bridge_posts_the_report_of_the_month_that_ended(
     results = [one["result"].split(" (")[0] for one in objectives.values()]
     numbers = ", ".join(f"{results.count(one)} {one}" for one in ("missed", "unknown", "met", "no events"))
     assert f"*In short*\\n• {numbers}" in text
-    assert "*Missed*\\n• answers (search): SLI 99.87%, 2 of 6 groups met" in text
+    assert "*Missed*\\n• answers (search): SLI 99.83%, 2 of 8 groups met" in text
     for slo in ("ended", "paused", "short", "guessed", "silent"):
         assert f"• {slo}" in text
 

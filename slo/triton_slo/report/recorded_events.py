@@ -1,9 +1,9 @@
 """Recorded events of objectives over a period, corrected, with time without records, unknown and excluded time.
 
 Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
-more than a day, and ends when a group has been gone for longer than the objective's window: so it is read every few
-days and at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of
-5 minutes, which is how far Prometheus looks back for a sample.
+more than a day, and ends when its group is gone, at once or days later: so the last sum of every half day is read,
+and those at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of 5
+minutes, which is how far Prometheus looks back for a sample.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from triton_slo.rules.periods import Period
 STEP_SECONDS = 300
 _POINTS = 10_000
 """Steps of one range query: Prometheus answers at most 11,000."""
-_EVERY_SECONDS = 3 * DAY
-"""Less than half of the shortest window, after which a group that is gone is not recorded any more."""
+_EVERY_SECONDS = DAY // 2
+_FINE_SECONDS = 900
+"""How exactly the last sum of a group that is gone is found: the events after it are lost."""
 _LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
@@ -153,11 +154,13 @@ def _read(
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
     sums = _Sums()
-    query = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
-    for series in prometheus.range(query, period.start, period.end, _EVERY_SECONDS):
+    present = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
+    latest = f"last_over_time({present}[{_EVERY_SECONDS}s:{_FINE_SECONDS}s])"
+    for series in prometheus.range(latest, period.start, period.end, _EVERY_SECONDS):
         for at, value in zip(series.times, series.values, strict=True):
             sums.add(at, series.labels, value)
-    for at in _edges(period, (pause for spans in pauses.values() for pause in spans)):
+    edges = _edges(period, (pause for spans in pauses.values() for pause in spans))
+    for at, query in [(period.end, latest), *((at, present) for at in edges)]:
         for sample in prometheus.instant(query, at):
             sums.add(at, sample.labels, sample.value)
     records = _Records.queried(prometheus, period, matchers)
@@ -274,7 +277,7 @@ def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
 
 
 def _edges(period: Period, pauses: Iterable[Period]) -> list[float]:
-    """Return when the sums are read besides every few days: at the end, and before and after every long pause."""
+    """Return when the present sums are read: at the end, and before and after every long pause."""
     edges = {
         at
         for pause in pauses
@@ -303,7 +306,11 @@ class _Sums:
         """Yield each group of an objective that had a sum, with its events in the period."""
         for (name, group), read in self.values.items():
             if name == slo and fixed <= set(group):
-                known_sums = {at: sums for at, sums in read.items() if names.SLI_EVENTS_SINCE in sums}
+                known_sums = {
+                    at: sums
+                    for at, sums in read.items()
+                    if names.SLI_EVENTS_SINCE in sums and not _within_pause(at, pauses)
+                }
                 if known_sums:
                     yield group, _counted(group, known_sums, period, pauses)
 
@@ -341,6 +348,11 @@ def _counted(
 
 def _in_pause(at: float, pauses: Sequence[Period]) -> bool:
     return any(pause.start <= at < pause.end for pause in pauses)
+
+
+def _within_pause(at: float, pauses: Sequence[Period]) -> bool:
+    """Return whether a moment is between the last record before a pause and the first one after it."""
+    return any(pause.start < at < pause.end for pause in pauses)
 
 
 def _group(labels: Mapping[str, str]) -> Labels:
