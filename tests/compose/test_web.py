@@ -178,6 +178,7 @@ def test_without_prometheus_the_last_state_stays_under_a_banner(end: float, tmp_
         assert before == states(page)
         assert "is not reachable" in page
         assert "last known state" in page
+        assert 503 == requests.get(f"{url}/api/status", timeout=10).status_code
         assert "90.0%" in detail
         assert "90.0%" in _shown(url, path)
 

@@ -124,7 +124,8 @@ def routes(site: Site) -> Sequence[Route]:
 def _status(site: Site, request: Request) -> Response:
     at = asked_time(request)
     answer = site.status(at)
-    if answer.read_at is None:
+    if answer.problem or answer.read_at is None:
+        # A script cannot see a banner: what is not new is not given to it.
         return Response(f"{answer.problem}\n", 503, media_type="text/plain")
     text = status_table.to_json(answer.value, answer.read_at if at is None else at)
     return Response(text, media_type="application/json")
