@@ -154,16 +154,18 @@ def _without_now(document: Any) -> Any:
 def test_what_cannot_be_answered_is_an_error(tmp_path: Path) -> None:
     """Prometheus is away, nothing is recorded, no bridge, wrong arguments: never an answer that reads as fine."""
     asking: list[tuple[str, Mapping[str, Any]]] = [(tool, {}) for tool in sorted(TOOLS)]
-    away = asked(*asking, ("backtest", {"last": "nonsense"}), options=("--prometheus", NOBODY))
+    asking += [("status", {"modle": "good"}), ("backtest", {"last": "nonsense"})]
+    away = asked(*asking, options=("--prometheus", NOBODY))
     with history.serve("", tmp_path) as empty:
         nothing = asked(("status", {}), ("gate", {}), ("report", {}), options=("--prometheus", empty))
 
-    assert [True] * 6 == [failed for failed, _ in away]
+    assert [True] * 7 == [failed for failed, _ in away]
     texts = dict(zip(sorted(TOOLS), [text for _, text in away], strict=False))
     for tool in TOOLS - {"incidents"}:
         assert "unknown: " in texts[tool]
         assert "is not reachable" in texts[tool]
     assert "started without --bridge-data" in texts["incidents"]
+    assert "modle" in away[-2][1]
     assert "'nonsense' is not a duration" in away[-1][1]
     assert [True] * 3 == [failed for failed, _ in nothing], nothing
 

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import ToolAnnotations
-from pydantic import Field
+from pydantic import ConfigDict, Field, create_model
 
 from tritonwatch.assistants.asking import AnsweringVerb, AskError, Asking
 
@@ -98,12 +100,24 @@ _TOOLS = {
 def serve(verbs: Mapping[str, AnsweringVerb], given: argparse.Namespace, version: str) -> None:
     """Answer on standard input and output until the assistant closes them."""
     tools = Tools(Asking(verbs, given))
-    server = MCPServer("tritonwatch", instructions=_INSTRUCTIONS, version=version, log_level="WARNING")
-    for name, description in _TOOLS.items():
-        server.add_tool(
-            getattr(tools, name), name, description=description + _SURE + _DATA, annotations=_READ_ONLY
-        )
-    server.run("stdio")
+    MCPServer(
+        "tritonwatch",
+        instructions=_INSTRUCTIONS,
+        version=version,
+        log_level="WARNING",
+        tools=[_tool(getattr(tools, name), name, description) for name, description in _TOOLS.items()],
+    ).run("stdio")
+
+
+def _tool(function: Callable[..., Any], name: str, description: str) -> Tool:
+    """Return a tool that refuses arguments which it does not have: left out, they would widen the question."""
+    tool = Tool.from_function(function, name, description=description + _SURE + _DATA, annotations=_READ_ONLY)
+    strict: type[ArgModelBase] = create_model(
+        "Arguments", __base__=tool.fn_metadata.arg_model, __config__=ConfigDict(extra="forbid")
+    )
+    tool.fn_metadata.arg_model = strict
+    tool.parameters = strict.model_json_schema(by_alias=True)
+    return tool
 
 
 def _asked(

@@ -1,8 +1,8 @@
 """Recorded events of objectives over a period, corrected, with time without records, unknown and excluded time.
 
 Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
-more than a day, and ends when its group is gone, at once or days later: so the last sum of every half day is read,
-and those at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of 5
+more than a day, and ends when its group is gone, at once or days later: so the last sum of every day is read, and
+those at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of 5
 minutes, which is how far Prometheus looks back for a sample.
 """
 
@@ -26,9 +26,9 @@ from triton_slo.rules.periods import Period
 STEP_SECONDS = 300
 _POINTS = 10_000
 """Steps of one range query: Prometheus answers at most 11,000."""
-_EVERY_SECONDS = DAY // 2
-_FINE_SECONDS = 900
-"""How exactly the last sum of a group that is gone is found: the events after it are lost."""
+_EVERY_SECONDS = DAY
+_FINE_SECONDS = 3600
+"""How exactly the last sum of a group is found that is gone with its objective: the events after it are lost."""
 _LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
