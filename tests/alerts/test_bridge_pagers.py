@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,13 @@ import requests
 from support.bridge_simulation import CHANNEL, Clock, body_of
 from support.pagers import KEY, LATE, TOKEN, PagerServer
 from support.waiting import eventually
+from triton_alerts.bridge.deliver import pagers
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.outbox import Outbox
 from triton_alerts.bridge.incidents.store import Change, Store
 from tritonwatch.local.triton import free_ports
 
@@ -32,11 +37,11 @@ class Bridge:
         self.clock = clock
         self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
         style = Style(grafana="http://grafana:3000")
-        pagers = (
+        senders = (
             PagerDuty(lambda: key, style, server.pagerduty),
             IncidentWebhook(lambda: server.hook, style, lambda: TOKEN),
         )
-        self.workers = [PagerWorker(one, self.store, clock, random.Random(1), 5.0) for one in pagers]
+        self.workers = [PagerWorker(one, self.store, clock, random.Random(1), 5.0) for one in senders]
 
     def take_in(
         self, name: str, severity: str = "critical", *, start: float, end: float | None = None
@@ -167,6 +172,55 @@ def test_a_service_that_acts_late_gets_the_newest_state_again(bridge: Bridge, se
     assert (["trigger"], "firing") == (list(before[0].values()), before[1])
     assert ({}, "resolved") == (server.open, server.documents[-1]["status"])
     assert after == (len(server.events), len(server.documents))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_request_that_a_kill_or_a_full_disk_cut_short_is_repeated(
+    bridge: Bridge, server: PagerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    """The service acts on it after it has accepted the end; nothing but the disk, or the memory, knows of it."""
+    start = bridge.clock()
+    server.status = LATE
+    bridge.take_in("m", start=start)
+    bridge.workers.pop()
+    if full:
+        with monkeypatch.context() as disk:
+            disk.setattr(Outbox, "add_unconfirmed", _full)
+            bridge.run(8)
+    else:
+        with monkeypatch.context() as killed:
+            killed.setattr(pagers, "_post", _then_killed(pagers._post))
+            with pytest.raises(KeyboardInterrupt):
+                bridge.run(8)
+        bridge.store.close()
+        bridge = Bridge(tmp_path, server, bridge.clock)
+        bridge.workers.pop()
+    server.status = 0
+    bridge.take_in("m", start=start, end=bridge.clock())
+    bridge.run(30)
+    server.act_late()
+    before = dict(server.open)
+    bridge.run(70)
+    after = len(server.events)
+    bridge.run(600)
+    bridge.store.close()
+
+    assert ["trigger"] == list(before.values())
+    assert {} == server.open
+    assert after == len(server.events)
+
+
+def _full(*_: object) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def _then_killed(post: Callable[..., None]) -> Callable[..., None]:
+    def send(*request: object) -> None:
+        with suppress(DeliveryError):
+            post(*request)
+        raise KeyboardInterrupt
+
+    return send
 
 
 def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +118,8 @@ class PagerWorker:
     count: Callable[[str, str], None] = lambda _what, _kind: None
     failures: int = 0
     _wait_until: float = field(default=0.0)
+    _unstored: dict[int, UnconfirmedMessage] = field(default_factory=dict)
+    """Delivery -> its request without an answer that the disk was too full to record."""
 
     @property
     def channel(self) -> str:
@@ -129,6 +133,7 @@ class PagerWorker:
         if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
             return wait
         waits = [LONGEST_WAIT_SECONDS]
+        self._store_unconfirmed()
         unconfirmed = self.store.outbox.first_unconfirmed(self.channel)
         if unconfirmed is not None and 0 < unconfirmed.due - now <= UNCONFIRMED_SECONDS:
             waits.append(unconfirmed.due - now)
@@ -148,16 +153,44 @@ class PagerWorker:
             ):
                 waits.append(patience)
                 continue
+            earlier = self._begin(delivery, now)
             try:
                 self.pager.send(incident)
             except DeliveryError as refusal:
+                if refusal.kind not in ("timeout", "connection"):
+                    self._answered(delivery, earlier)
                 self._refused(delivery, refusal, now)
             else:
                 self.failures = 0
                 self.count("delivered", "event")
+                self._answered(delivery, earlier)
                 self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
             return 0.0
         return min(waits)
+
+    def _begin(self, delivery: Delivery, now: float) -> UnconfirmedMessage | None:
+        """Record a request before it is sent, so that a restart knows of it; returns an unanswered earlier one."""
+        begun = UnconfirmedMessage(self.channel, "", delivery.id, "", "", "", now, now + UNCONFIRMED_SECONDS)
+        earlier = self._unstored.get(delivery.id)
+        try:
+            earlier = earlier or self.store.outbox.unconfirmed_of(self.channel, delivery.id)
+            self.store.outbox.add_unconfirmed(begun)
+        except sqlite3.Error:  # a full disk does not keep a page back
+            self._unstored[delivery.id] = begun
+        return earlier
+
+    def _answered(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
+        """Forget a request that was answered; one before it without an answer is still to be repeated."""
+        if self._unstored.pop(delivery.id, None) is None:
+            self.store.outbox.forget_unconfirmed(self.channel, delivery.id, earlier)
+        elif earlier is not None:
+            self._unstored[delivery.id] = earlier
+
+    def _store_unconfirmed(self) -> None:
+        with suppress(sqlite3.Error):
+            for delivery, unconfirmed in tuple(self._unstored.items()):
+                self.store.outbox.add_unconfirmed(unconfirmed)
+                del self._unstored[delivery]
 
     def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
         self.count("failed", refusal.kind)
@@ -165,11 +198,6 @@ class PagerWorker:
         if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
             self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
             return
-        if refusal.kind in ("timeout", "connection"):
-            number, due = delivery.id, now + UNCONFIRMED_SECONDS
-            self.store.outbox.add_unconfirmed(
-                UnconfirmedMessage(self.channel, "", number, "", "", "", now, due)
-            )
         self.failures += 1
         self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
 

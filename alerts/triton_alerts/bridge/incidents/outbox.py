@@ -281,6 +281,22 @@ class Outbox:
         row = self.database.row("SELECT * FROM doubts WHERE channel = ? ORDER BY due LIMIT 1", channel)
         return UnconfirmedMessage(*row) if row else None
 
+    def unconfirmed_of(self, channel: str, delivery: int) -> UnconfirmedMessage | None:
+        """Return the request about a delivery that has no answer yet, other than one with a name."""
+        row = self.database.row(
+            "SELECT * FROM doubts WHERE channel = ? AND name = '' AND delivery = ?", channel, delivery
+        )
+        return UnconfirmedMessage(*row) if row else None
+
+    def forget_unconfirmed(self, channel: str, delivery: int, earlier: UnconfirmedMessage | None) -> None:
+        """Forget a request that was answered, and check an earlier one instead."""
+        with self.database.transaction():
+            self.database.run(
+                "DELETE FROM doubts WHERE channel = ? AND name = '' AND delivery = ?", channel, delivery
+            )
+            if earlier is not None:
+                self.add_unconfirmed(earlier)
+
     def settle_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
         """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
         with self.database.transaction():
