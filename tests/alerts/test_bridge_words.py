@@ -555,3 +555,17 @@ def test_resolved_says_how_long_it_took() -> None:
     assert made.text.startswith("🟢 Resolved: Model ranker failed to load")
     assert "*12m*" in json.dumps(made.blocks)
     assert '"action_id": "acknowledge"' not in json.dumps(made.blocks)
+
+
+def test_an_incident_that_ended_before_it_was_posted_names_all_its_alerts() -> None:
+    """Slack was away for all of it: its only message must name the page among the tickets."""
+    names = ("TritonQueueFull", "TritonQueueGrowing", "TritonProbeFailing", "TritonLatencyBudgetBurn")
+    members = {
+        name: Member(labels={"alertname": name, "model": "m"}, annotations={}, starts_at=0.0, ends_at=60.0)
+        for name in names
+    }
+    ended = sample(0.0)[0].model_copy(update={"members": members, "closed_at": 90.0})
+    footer = json.dumps(message.root(ended, Style(), 100.0).blocks[-1])
+
+    assert not ended.open
+    assert all(name in footer for name in names)

@@ -7,7 +7,6 @@ same message. https://docs.slack.dev/reference/block-kit/blocks
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +56,8 @@ DIGEST_LINES = 40
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
+_ALERTS = 10
+"""Names of alerts in the footer."""
 _MOST_FIELDS = 10  # of a section; Slack refuses a message with more
 _WIDE = (LAST_CHANGE, GPU)
 """Facts of several long lines: below the others, over the whole width."""
@@ -427,8 +428,10 @@ def _filter(matchers: Iterable[Matcher]) -> str:
 
 
 def _footer(incident: Incident) -> str:
-    names = Counter(member.labels.get("alertname", "?") for member in incident.members.values())
-    parts = [", ".join(code(name, 80) for name in list(names)[:3]), f"incident `{incident.name}`"]
+    names = list(dict.fromkeys(member.labels.get("alertname", "?") for member in incident.members.values()))
+    # An incident that ended before its message could be posted names its alerts nowhere else.
+    more = f" and {len(names) - _ALERTS} more" if len(names) > _ALERTS else ""
+    parts = [", ".join(code(name, 80) for name in names[:_ALERTS]) + more, f"incident `{incident.name}`"]
     if incident.recurrence:
         parts.append(f"{_ordinal(incident.recurrence + 1)} time in 24 h")
     if owners := {
