@@ -266,6 +266,13 @@ def test_incidents_are_those_of_the_bridge(
     assert "bert" not in text_of(_shown(site, "/incidents", last="7d"))
     assert 1 == _shown(site, "/incidents", last="30d", kind="ticket").count("<tr>") - 1
     assert 1 == _shown(site, "/incidents", last="30d", state="firing").count("<tr>") - 1
+    for chosen, count in (
+        ({"last": "7d"}, 2),
+        ({"kind": "ticket"}, 1),
+        ({"state": "firing"}, 1),
+        ({"q": "bert"}, 1),
+    ):
+        assert count == len(_answered(site, "/api/incidents", **chosen).json())
     one = text_of(_shown(site, "/incident", id=printed[1]["incident"]))
     assert "lasted 10m" in one
     assert "acknowledged by nobody" in one

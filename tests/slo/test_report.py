@@ -525,7 +525,7 @@ def test_further_viewers_of_a_report_cost_prometheus_nothing(prometheus: str) ->
     ("parameters", "code", "words"),
     [
         ({"period": "september"}, 400, "'september' is not a period"),
-        ({"period": "2999-01"}, 400, "it has not begun"),
+        ({"period": "2999-01"}, 400, "has not begun"),
         ({"timezone": "Mars/Base"}, 400, "timezone"),
         ({"period": "2025-09", "owner": "asd"}, 404, "did you mean ads?"),
         ({"period": "2025-05"}, 404, "no record of any objective in 2025-05"),

@@ -77,7 +77,7 @@ def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
     except OverflowError as error:
         raise ValueError(str(error)) from error
     if start >= now:
-        raise ValueError(f"{text}: it has not begun")
+        raise ValueError(f"{text} has not begun; write for example last-month")
     return reported
 
 

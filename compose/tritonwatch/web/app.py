@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -25,9 +25,13 @@ from tritonwatch.web.pages import (
     report_page,
     what_if_page,
 )
+from tritonwatch.web.parameters import ParameterError
 from tritonwatch.web.security import Protected
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
+from tritonwatch.web.urls import is_api
+
+_NOTHING: Mapping[str, str] = {}
 
 
 class Page(Protocol):
@@ -58,15 +62,19 @@ def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
 
     def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return error_page(request, error.status_code, printable(error.detail))
+        response = failure(request, error.status_code, printable(error.detail), _about(error))
+        response.headers.update(error.headers or {})
+        return response
 
     def failed(request: Request, _error: Exception) -> Response:
         # The server logs the error.
-        return error_page(
+        return failure(
             request, 500, "This page could not be made. The log of `tritonwatch web` has the reason."
         )
 
-    def error_page(request: Request, status: int, reason: str) -> Response:
+    def failure(request: Request, status: int, reason: str, about: Mapping[str, str] = _NOTHING) -> Response:
+        if is_api(request.url.path):
+            return JSONResponse({"error": reason, **about}, status)
         response = site.page(request, "error.html", {"status": status, "reason": reason})
         response.status_code = status
         return response
@@ -78,6 +86,10 @@ def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: wrong, Exception: failed})
     return Protected(app, web or WebConfig())
+
+
+def _about(error: HTTPException) -> Mapping[str, str]:
+    return {"parameter": error.name} if isinstance(error, ParameterError) else _NOTHING
 
 
 def _ready(_request: Request) -> Response:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triton_exporter.http.web_config import WebConfig
+from tritonwatch.web.urls import is_api
 
 POLICY = "; ".join(
     (
@@ -54,8 +55,12 @@ class Protected:
         # In a thread: checking a password takes long on purpose.
         authorization = Headers(scope=scope).get("authorization", "")
         admitted = not self._web.users or await run_in_threadpool(self._web.admits, authorization)
-        app = self._app if admitted else _UNAUTHORIZED
+        app = self._app if admitted else _unauthorized(scope["path"])
         await app(scope, receive, with_headers)
 
 
-_UNAUTHORIZED = PlainTextResponse("unauthorized\n", 401, {"WWW-Authenticate": 'Basic realm="tritonwatch"'})
+def _unauthorized(path: str) -> Response:
+    headers = {"WWW-Authenticate": 'Basic realm="tritonwatch"'}
+    if is_api(path):
+        return JSONResponse({"error": "unauthorized"}, 401, headers)
+    return PlainTextResponse("unauthorized\n", 401, headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -20,7 +18,6 @@ from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.forecast import Forecast
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
-from tritonwatch.arguments import moment
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls
 from tritonwatch.web.reading import Answer
@@ -72,25 +69,6 @@ class Site:
             return read_status(prometheus, at)
 
         return self.sources.reader.ask(("status", at), read, ())
-
-
-def asked_time(request: Request) -> float | None:
-    """Return the Unix time in the address; None for now. A text that is not a time is answered with 400."""
-    text = request.query_params.get(urls.TIME, "").strip()
-    if not text:
-        return None
-    try:
-        return moment(text)
-    except argparse.ArgumentTypeError as error:
-        raise HTTPException(400, f"{urls.TIME}: {error}") from None
-
-
-def asked_choice(request: Request, name: str, choices: Sequence[str], usual: str) -> str:
-    """Return the choice in the address, else the usual one. Any other text is answered with 400."""
-    text = request.query_params.get(name, "").strip() or usual
-    if text not in choices:
-        raise HTTPException(400, f"{name}: {text[:40]!r} is not one of {', '.join(choices)}")
-    return text
 
 
 def _banner(answers: Sequence[Answer[Any]], now: float) -> str:

@@ -17,6 +17,11 @@ LAST = "last"
 """Parameter of pages over time: how much of it is shown, such as 6h, as `--last` of the command line."""
 
 
+def is_api(path: str) -> bool:
+    """Return whether a path is for scripts: also its errors are JSON."""
+    return path.startswith("/api/")
+
+
 def address(path: str, parameters: Mapping[str, object]) -> str:
     """Return a path with its query; parameters without a value are left out."""
     given = {key: str(value) for key, value in parameters.items() if value not in (None, "", False)}

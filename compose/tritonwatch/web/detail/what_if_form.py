@@ -23,7 +23,7 @@ TARGETS = ("90", "95", "98", "99", "99.5", "99.8", "99.9", "99.95", "99.98", "99
 """Stops of the slider, in percent; any other number can be typed."""
 HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
 """Lengths of the history in days."""
-_HISTORY = "30d"
+HISTORY = "30d"
 _LONGEST = 4000
 
 
@@ -122,8 +122,7 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     )
     if not form.timed:
         given.pop("threshold", None)
-    form_filled = replace(form, **_cut(given), tiers=tiers)
-    return form_filled if form_filled.history in HISTORIES else replace(form_filled, history=_HISTORY)
+    return replace(form, **_cut(given), tiers=tiers)
 
 
 def _cut(values: Mapping[str, str]) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def of_objective(objective: Objective, base: str) -> WhatIfForm:
         target=_percent(objective.target),
         threshold=objective.indicator.threshold_text,
         window=calendar.calendar if calendar else objective.window.nominal,
-        history=_HISTORY,
+        history=HISTORY,
         min_failures=str(alerting.min_failures),
         confidence=f"{100 * alerting.confidence:g}",
         tiers=tuple(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -19,8 +19,9 @@ from triton_alerts.bridge.text import safe_url
 from triton_exporter.duration import in_words, parse_seconds
 from tritonwatch.web import urls
 from tritonwatch.web.detail.drawing import TimeAxis
+from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_choice, asked_time
+from tritonwatch.web.site import Site
 from tritonwatch.web.sources import BRIDGE_OPTION
 
 MENU = ("Incidents", "/incidents")
@@ -52,12 +53,27 @@ class IncidentLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentChoice:
-    """What the address chooses."""
+    """What the address chooses; all stored incidents where `last` is empty."""
 
     last: str = _LENGTH
     kind: str = "all"
     state: str = "all"
     q: str = ""
+
+    def start(self, now: float) -> float:
+        """Return the Unix time before which nothing is listed."""
+        return now - parse_seconds(self.last) if self.last else 0.0
+
+    def among(self, records: Iterable[RecordedIncident], now: float) -> list[RecordedIncident]:
+        """Return the incidents of the list, in the same order."""
+        start = self.start(now)
+        return [
+            record
+            for record in records
+            if record.incident.since <= now
+            and (record.incident.open or record.incident.ended_at >= start)
+            and self.includes(record)
+        ]
 
     def includes(self, record: RecordedIncident) -> bool:
         """Return whether the list has it."""
@@ -77,34 +93,34 @@ def routes(site: Site) -> Sequence[Route]:
         return _one(site, request)
 
     def as_json(request: Request) -> Response:
+        refuse_others(request, urls.TIME, urls.LAST, "kind", "state", "q")
+        chosen, now = _asked(site, request, "")
         answer = site.sources.incidents()
         if answer.problem:
-            return JSONResponse({"error": answer.problem}, 503)
-        return JSONResponse([listing.as_json(record) for record in answer.value])
+            raise HTTPException(503, answer.problem)
+        return JSONResponse([listing.as_json(record) for record in chosen.among(answer.value, now)])
 
     return [Route(MENU[1], page), Route("/incident", incident_page), Route("/api/incidents", as_json)]
 
 
-def _list(site: Site, request: Request) -> Response:
+def _asked(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:
+    """Return what the address chooses, and the moment that it is about."""
     chosen = IncidentChoice(
-        asked_choice(request, urls.LAST, LENGTHS, _LENGTH),
+        asked_choice(request, urls.LAST, LENGTHS, usual_length),
         asked_choice(request, "kind", KINDS, "all"),
         asked_choice(request, "state", STATES, "all"),
         request.query_params.get("q", "").strip()[:200],
     )
-    answer = site.sources.incidents()
     at = asked_time(request)
-    now = site.sources.reader.now if at is None else at
-    start = now - parse_seconds(chosen.last)
-    axis = TimeAxis(start, now)
-    during = [
-        record
-        for record in answer.value
-        if record.incident.since <= now and (record.incident.open or record.incident.ended_at >= start)
-    ]
-    matching = sorted(
-        (record for record in during if chosen.includes(record)), key=lambda record: -record.incident.since
-    )
+    return chosen, site.sources.reader.now if at is None else at
+
+
+def _list(site: Site, request: Request) -> Response:
+    chosen, now = _asked(site, request, _LENGTH)
+    answer = site.sources.incidents()
+    axis = TimeAxis(chosen.start(now), now)
+    during = replace(chosen, kind="all", state="all", q="").among(answer.value, now)
+    matching = sorted(chosen.among(during, now), key=lambda record: -record.incident.since)
     context = {
         "chosen": chosen,
         "lengths": LENGTHS,

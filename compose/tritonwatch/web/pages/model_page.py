@@ -18,8 +18,9 @@ from tritonwatch.web.detail import model_facts
 from tritonwatch.web.detail.charts import POINTS
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.detail.lifecycle import Timeline, read_timeline
+from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_choice, asked_time
+from tritonwatch.web.site import Site
 
 MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")

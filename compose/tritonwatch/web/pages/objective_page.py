@@ -25,8 +25,9 @@ from tritonwatch.web.detail.charts import POINTS, Axis, Chart, Curve, Limit, Mar
 from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
 from tritonwatch.web.detail.group_history import Past
 from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
+from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site, asked_choice, asked_time
+from tritonwatch.web.site import Site
 
 MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")
@@ -57,12 +58,12 @@ class _Shown:
     def __init__(self, site: Site, request: Request) -> None:
         self.site = site
         self.at = asked_time(request)
+        self.last = asked_choice(request, urls.LAST, (*LENGTHS, _PERIOD), _LENGTH)
         self.status = site.status(self.at)
         self.about_answer = objective_infos(site, self.at)
         self.row = self._row(request)
         self.about = self.about_answer.value.get(self.row.slo, ObjectiveInfo())
         self.alerts = slo_alerts(site, self.at)
-        self.last = asked_choice(request, urls.LAST, (*LENGTHS, _PERIOD), _LENGTH)
         scale = site.sources.options.time_scale
         period = (
             (self.about.period_days or 30)

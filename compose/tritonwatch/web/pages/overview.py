@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,14 +27,16 @@ from tritonwatch.web.objective_queries import (
     row_group,
     slo_alerts,
 )
-from tritonwatch.web.site import STATES, Site, asked_time
-from tritonwatch.web.urls import address
+from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
+from tritonwatch.web.site import STATES, Site
+from tritonwatch.web.urls import TIME, address
 
 MENU = ("Overview", "/")
 ROWS = 50
 """Rows that a page of the table has."""
 _CAVEAT = "estimated"
 """Filter for groups whose numbers have a caveat, whatever their state."""
+_ORDERS = ("up", "down")
 _WIDTH, _HEIGHT = 90, 24
 """Size of a sparkline, as the template draws it."""
 
@@ -63,11 +67,17 @@ class Choice:
 
     @classmethod
     def asked(cls, request: Request) -> Choice:
-        """Read the address; what is not known there has its default."""
+        """Read the address. What cannot be read is answered with 400."""
         given = {field.name: request.query_params.get(field.name, "").strip() for field in fields(cls)}
         chosen = cls(**{name: value for name, value in given.items() if value})
-        known = chosen.sort in _SORTS and chosen.page.isdecimal() and len(chosen.page) < 7
-        return chosen if known else replace(chosen, sort="urgency", page="1")
+        asked_choice(request, "sort", tuple(_SORTS), _DEFAULTS["sort"])
+        asked_choice(request, "order", _ORDERS, _DEFAULTS["order"])
+        asked_choice(request, "state", (*STATES, _CAVEAT), _DEFAULTS["state"])
+        if not re.fullmatch("[0-9]{1,6}", chosen.page):
+            raise ParameterError(
+                "page", f"{chosen.page[:40]!r} is not a number of a page; write for example page=2"
+            )
+        return chosen
 
     def address(self, **changes: str) -> str:
         """Return the address with these changes; it leads to the first rows unless `page` is among them."""
@@ -122,11 +132,12 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _status(site: Site, request: Request) -> Response:
+    refuse_others(request, TIME)
     at = asked_time(request)
     answer = site.status(at)
     if answer.problem or answer.read_at is None:
         # A script cannot see a banner: what is not new is not given to it.
-        return Response(f"{answer.problem}\n", 503, media_type="text/plain")
+        raise HTTPException(503, answer.problem)
     text = status_table.to_json(answer.value, answer.read_at if at is None else at)
     return Response(text, media_type="application/json")
 

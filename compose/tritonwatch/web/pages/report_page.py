@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
@@ -22,14 +22,16 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.correcting.trail import Trail
 from tritonwatch.review.reporting import begun_period, of_owners, with_incidents, written
 from tritonwatch.web import urls
+from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.reading import Answer, Reader
-from tritonwatch.web.site import Site, asked_time
+from tritonwatch.web.site import Site
 
 MENU = ("Report", "/report")
 CACHE_SECONDS = 600.0
 """A period is read for all viewers and owners once in so long: it takes more queries than other pages."""
 _REPORTS = 16
 _PERIOD, _ZONE = "last-month", "UTC"
+_CHOSEN = ("period", "owner", "timezone")
 _MONTHS, _QUARTERS = 13, 5
 COLOURS: Mapping[str, str] = {"met": "ok", "missed": "exhausted", "unknown": "unknown", "no events": "idle"}
 """Result -> the state that has its colour and its symbol."""
@@ -125,11 +127,11 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
         site.sources.trail(),
     )
     if answer.read_at is None:
-        return JSONResponse({"error": answer.problem}, 503)
+        raise HTTPException(503, answer.problem)
     try:
         report = _narrowed(answer.value, incidents, trail, chosen)
     except CommandError as error:
-        return JSONResponse({"error": str(error)}, 404)
+        raise HTTPException(404, str(error)) from error
     problems = filter(None, (answer.problem, incidents.problem, trail.problem))
     text = written(replace(report, warnings=(*answer.warnings, *problems)), form)
     if form == "json":
@@ -142,16 +144,18 @@ def _chosen(site: Site, request: Request) -> tuple[ReportChoice, float]:
     """Return what the address chooses, and the time of the report."""
     asked = asked_time(request)
     now = site.sources.reader.now if asked is None else asked
-    given = {name: request.query_params.get(name, "").strip() for name in ("period", "owner", "timezone")}
+    if urls.is_api(request.url.path):
+        refuse_others(request, urls.TIME, *_CHOSEN)
+    given = {name: request.query_params.get(name, "").strip() for name in _CHOSEN}
     zone = given["timezone"] or _ZONE
     try:
         known(zone)
     except ValueError as error:
-        raise HTTPException(400, f"timezone: {error}") from error
+        raise ParameterError("timezone", error) from error
     try:
         reported = begun_period(given["period"] or _PERIOD, now, zone)
     except ValueError as error:
-        raise HTTPException(400, f"period: {error}") from error
+        raise ParameterError("period", error) from error
     return ReportChoice(reported, given["owner"], zone, request.query_params.get(urls.TIME, "")), now
 
 

@@ -25,8 +25,9 @@ from triton_slo.verdict.estimate import version_name
 from tritonwatch.web.detail import what_if_form
 from tritonwatch.web.detail.drawing import WIDTH, TimeAxis, lines
 from tritonwatch.web.detail.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
+from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.reading import Answer, Reader
-from tritonwatch.web.site import Site, asked_time
+from tritonwatch.web.site import Site
 
 MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0
@@ -76,6 +77,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 def _page(site: Site, histories: Reader, request: Request) -> Response:
     bases = what_if_form.bases(site.sources.objectives)
+    asked_choice(request, "history", tuple(HISTORIES), what_if_form.HISTORY)
     form = what_if_form.filled(request.query_params, bases)
     base = bases[form.base]
     given = request.query_params.get("base", "")

@@ -1,0 +1,154 @@
+"""Errors of the web server: JSON for scripts at /api/, pages for people, both in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+import requests
+
+from support import web_fleet
+from support.web_fleet import text_of
+from triton_exporter.http.web_config import load_web_config
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.site import Site
+from tritonwatch.web.sources import Sources
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Pages over a Prometheus that does not answer: what an address asks for is judged before it is read."""
+    with web_fleet.pages(NOWHERE) as (url, _):
+        yield url
+
+
+def answered(site: str, path: str) -> requests.Response:
+    return requests.get(site + path, timeout=10)
+
+
+TIME = "is not a time; write 2026-05-01T09:30Z or Unix seconds"
+MISREAD = [
+    ("/api/status?at=x", "at", f"at: 'x' {TIME}"),
+    ("/api/incidents?at=x", "at", f"at: 'x' {TIME}"),
+    ("/api/incidents?last=x", "last", "last: 'x' is not one of 1d, 7d, 30d; write for example last=1d"),
+    (
+        "/api/incidents?kind=x",
+        "kind",
+        "kind: 'x' is not one of all, page, ticket; write for example kind=all",
+    ),
+    ("/api/incidents?state=x", "state", "state: 'x' is not one of all, firing, resolved"),
+    ("/api/objective?slo=a&at=x", "at", f"at: 'x' {TIME}"),
+    ("/api/objective?slo=a&last=x", "last", "last: 'x' is not one of 1h, 6h, 1d, 7d, period"),
+    ("/api/report?at=x", "at", f"at: 'x' {TIME}"),
+    ("/api/report?period=x", "period", "period: 'x' is not a period; write 2026-10, 2026-Q3"),
+    ("/api/report?period=2999-01", "period", "period: 2999-01 has not begun; write for example last-month"),
+    (
+        "/api/report?timezone=Mars",
+        "timezone",
+        "timezone: 'Mars' is not a time zone; write one such as Europe/Berlin",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "parameter", "words"), MISREAD)
+def test_a_parameter_that_cannot_be_read_is_named(site: str, path: str, parameter: str, words: str) -> None:
+    """In JSON, with what it takes and an example; the page of the same parameters has the same words."""
+    answer = answered(site, path)
+    page = answered(site, path.replace("/api/status", "/").replace("/api", ""))
+
+    assert (400, 400) == (answer.status_code, page.status_code)
+    assert parameter == answer.json()["parameter"]
+    assert words in answer.json()["error"]
+    assert words in text_of(page.text)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/?sort=x", "sort: 'x' is not one of urgency, objective, model"),
+        ("/?order=x", "order: 'x' is not one of up, down"),
+        ("/?state=x", "state: 'x' is not one of exhausted, burning"),
+        ("/?page=-1", "page: '-1' is not a number of a page; write for example page=2"),
+        ("/?page=1e9", "page: '1e9' is not a number"),
+        ("/what-if?history=9999d", "history: '9999d' is not one of 1d, 7d, 30d, 90d"),
+    ],
+)
+def test_a_page_ignores_no_parameter(site: str, path: str, words: str) -> None:
+    """What cannot be read is named, and no other rows are shown in its place."""
+    page = answered(site, path)
+
+    assert 400 == page.status_code
+    assert words in text_of(page.text)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/status?slo=latency", "slo: /api/status has no such parameter; it takes at"),
+        (
+            "/api/incidents?lsat=1d",
+            "lsat: /api/incidents has no such parameter; it takes at, kind, last, q, state",
+        ),
+        ("/api/report?month=2026-10", "it takes at, owner, period, timezone"),
+    ],
+)
+def test_an_unknown_parameter_is_not_ignored(site: str, path: str, words: str) -> None:
+    """Without it a script would get an answer to a wider question."""
+    answer = answered(site, path)
+
+    assert 400 == answer.status_code
+    assert words in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "words"),
+    [
+        ("GET", "/api/status", 503, "is not reachable"),
+        ("GET", "/api/objective?slo=latency", 503, "is not reachable"),
+        ("GET", "/api/report?period=2025-09", 503, "is not reachable"),
+        ("GET", "/api/nothing", 404, "Not Found"),
+        ("POST", "/api/status", 405, "Method Not Allowed"),
+    ],
+)
+def test_every_error_of_the_api_is_json(site: str, method: str, path: str, code: int, words: str) -> None:
+    """Also of an address and a method that there are not."""
+    answer = requests.request(method, site + path, timeout=10)
+
+    assert code == answer.status_code
+    assert "application/json" == answer.headers["Content-Type"]
+    assert words in answer.json()["error"]
+    assert ("Allow" in answer.headers) is (code == 405)
+
+
+def test_an_error_of_the_server_is_json_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is in the log, as the page says."""
+
+    def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Site, "status", failing)
+    with web_fleet.pages(NOWHERE) as (url, _):
+        answer, page = answered(url, "/api/status"), answered(url, "/")
+
+    assert (500, 500) == (answer.status_code, page.status_code)
+    assert answer.json()["error"] in text_of(page.text)
+
+
+def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
+    """As every other error of the API."""
+    stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
+    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{ops: '{stored}'}}\n")
+    with (
+        Prometheus(Access(NOWHERE)) as client,
+        web_fleet.served(Sources(Reader(client, 60.0)), load_web_config(tmp_path / "web.yml")) as url,
+    ):
+        answer, page = answered(url, "/api/status"), answered(url, "/")
+
+    assert (401, 401) == (answer.status_code, page.status_code)
+    assert {"error": "unauthorized"} == answer.json()
+    assert 'Basic realm="tritonwatch"' == answer.headers["WWW-Authenticate"]
