@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.buckets import Signal
-from triton_exporter.distribution.estimate.decomposition import LEAST_INTERVALS, Decomposition
+from triton_exporter.distribution.estimate.decomposition import Decomposition
+from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS
 from triton_exporter.snapshot import ModelVersion
 
 MAX_DECOMPOSED = 100

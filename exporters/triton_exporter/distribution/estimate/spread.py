@@ -1,0 +1,137 @@
+"""How the requests of each interval spread: a wait in the queue that they share, and work of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_exporter.distribution.estimate.batches import Delay, Sizes, Waits
+from triton_exporter.distribution.estimate.density import Density, Floats, Sums
+
+SCATTER = 0.8
+"""By which part of their standard deviation inside an interval: simulations and recordings are nearest with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Intervals in order: when they ended, how long they lasted, their sums of work, and the mean wait in each.
+
+    Where the sums are themselves of waits, `behind` is the mean work of the same requests; else it is 0.
+    """
+
+    ends: Floats
+    lasted: Floats
+    sums: Sums
+    waits: Floats
+    behind: Floats
+
+    def at(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
+        return Intervals(
+            self.ends[chosen],
+            self.lasted[chosen],
+            self.sums.at(chosen),
+            self.waits[chosen],
+            self.behind[chosen],
+        )
+
+    @property
+    def between(self) -> float:
+        """Seconds from one request to the next, on average."""
+        return float(self.ends[-1] - self.ends[0]) / max(float(self.sums.weight[1:].sum()), 1.0)
+
+    @property
+    def means(self) -> Floats:
+        """Of whole requests."""
+        return self.sums.means + self.waits
+
+
+def _reach(variance: float, means: Floats, units: Floats) -> Floats:
+    """How far from the mean of several the single ones lie, if evenly: none below zero."""
+    if not np.isfinite(variance):
+        return np.full_like(means, 1e-9)
+    inside = variance * np.maximum(1.0 - 1.0 / units, 0.0)
+    return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), 1e-9, np.maximum(means, 1e-9)))
+
+
+def _waits(
+    intervals: Intervals, between: float, variance: float, delay: Delay | None, whole: bool
+) -> Iterator[Waits]:
+    """Of the requests of one execution, the first to arrive waits longest, and the others arrived evenly after it.
+
+    Where batches wait for a `delay` to pass, the first ones wait just that. Elsewhere the longest waits are evenly
+    around their mean as far as `variance` says, and the others arrived `between` seconds apart on average.
+    """
+    sums, waits = intervals.sums, intervals.waits
+    first = sums.units / sums.weight
+    rest = np.ones(len(sums))
+    if delay is not None:
+        alone, rest, waits = delay.split(sums.units, sums.weight, waits)
+        yield from alone
+    arriving = np.minimum(between / first, waits * 2.0 / (1.0 + first))
+    longest = waits + arriving * (1.0 - first) / 2
+    reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
+    yield Waits(True, rest, longest, reach)
+    yield Waits(False, rest, longest - arriving / 2, np.maximum(arriving / 2, 1e-9))
+
+
+def spread(
+    intervals: Intervals,
+    between: float,
+    variance: float,
+    limits: Floats,
+    density: Density | None = None,
+    whole: bool = False,
+    delay: Delay | None = None,
+) -> Floats:
+    """The share of each interval's requests at or below each limit, by row.
+
+    A wait and work are added up. Without a `density` the work is the mean of the interval. With `whole`, requests
+    and not only waits are as far from their mean as `variance` says.
+    """
+    sums = intervals.sums
+    first = sums.units / sums.weight
+    shares = np.zeros((len(sums), len(limits)))
+    for wait in _waits(intervals, between, variance, delay, whole):
+        part = wait.part * (first if wait.are_first else 1.0 - first)
+        rows = part > 0
+        if rows.any():
+            added = _added(sums.at(rows), density, wait.centre[rows], wait.reach[rows], limits)
+            shares[rows] += part[rows, None] * added
+    return shares
+
+
+def spread_by_size(
+    intervals: Intervals, between: float, variance: float, limits: Floats, sizes: Sizes, delay: Delay | None
+) -> Floats:
+    """As `spread`, where the sums show how requests were divided over executions of different sizes; else NaN."""
+    sums = intervals.sums
+    shares = np.zeros((len(sums), len(limits)))
+    counts = sizes.counts(sums.units, sums.weight, sums.means)
+    numbers = np.arange(1, counts.shape[1] + 1)
+    expected = counts @ (numbers * sizes.seconds)
+    known = expected > 0
+    scale = sums.means * sums.weight / np.where(known, expected, 1.0)
+    for wait in _waits(intervals, between, variance, delay, whole=False):
+        for size, seconds in zip(numbers.tolist(), sizes.seconds.tolist(), strict=True):
+            part = wait.part * counts[:, size - 1] * (1 if wait.are_first else size - 1) / sums.weight
+            rows = part > 1e-4
+            if rows.any():
+                units = sums.units[rows]
+                work = Sums(units, seconds * scale[rows] * units, sums.weight[rows])
+                shares[rows] += part[rows, None] * _added(
+                    work, None, wait.centre[rows], wait.reach[rows], limits
+                )
+    return np.where(known[:, None], shares, np.nan)
+
+
+def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, limits: Floats) -> Floats:
+    """The share of waits within `reach` and work, added up, at or below each limit, by row."""
+    left = limits - waits[:, None]
+    if density is not None:
+        return density.posterior(sums, left, np.broadcast_to(reach[:, None], left.shape))
+    left = left - sums.means[:, None]
+    evenly = np.clip(0.5 + left / (2 * reach[:, None]), 0.0, 1.0)
+    return np.where(reach[:, None] > 1e-9, evenly, left >= 0).astype(np.float64)
