@@ -17,6 +17,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.verdict.estimate import group_name
 from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch import access
 from tritonwatch.arguments import objective_texts
 from tritonwatch.command_error import CommandError
 
@@ -47,9 +48,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 def not_loaded(
     objectives: Iterable[Objective],
     rows: Sequence[GroupStatus],
-    folder: Path | None,
-    prometheus: str,
-    access: Sequence[str],
+    args: argparse.Namespace,
     *,
     chosen: Sequence[str] = (),
     model: str | None = None,
@@ -57,8 +56,8 @@ def not_loaded(
 ) -> str:
     """Return what Prometheus has not loaded of the files and the commands that load it; empty when all is loaded.
 
-    `rows` are the status of everything that Prometheus (of that address) records, `access` the options that reach
-    it. Only the `chosen` objectives (empty: all) and groups of the model are compared; `at` is as for `status`.
+    `rows` are the status of everything that Prometheus records. Only the `chosen` objectives (empty: all) and
+    groups of the model are compared; `at` is as for `status`.
     """
     wanted = {objective.name: objective for objective in objectives if not chosen or objective.name in chosen}
     recorded = {row.slo for row in rows}
@@ -67,17 +66,17 @@ def not_loaded(
     if recorded and not missing and not edited:
         return ""
     when = "" if at is None else " (nothing was recorded at the time of --at)"
-    place = f"Prometheus at {prometheus}"
+    place = f"Prometheus at {args.prometheus}"
     lines = []
     if missing or not recorded:
         noun = "objective" if len(missing) == 1 else "objectives"
         which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
         lines.append(f"{which} are {'not ' if missing else ''}loaded in {place}{when}")
     if edited:
-        lines += [f"{place} still uses other values than the files in {folder}:", *edited]
-    files = ["--objectives", str(folder or "DIR"), "--out", "generated"]
+        lines += [f"{place} still uses other values than the files in {args.objectives}:", *edited]
+    files = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
     lines += [
-        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *files, *access])}",
+        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *files, *access.options(args)])}",
         f"  only to write them: {shlex.join(['tritonwatch', 'generate', *files])}",
     ]
     return "\n".join(map(printable, lines))

@@ -97,14 +97,7 @@ def _judged(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], l
         rows = read_status(prometheus, args.at)
         judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
     not_loaded = objective_files.not_loaded(
-        objectives,
-        rows,
-        args.objectives,
-        args.prometheus,
-        access.options(args),
-        chosen=args.objective,
-        model=args.model,
-        at=args.at,
+        objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
     mistakes = (*misspelt(args, rows), *_no_version(args, rows)) if rows else ()
     messages = list(map(printable, mistakes))

@@ -109,14 +109,7 @@ def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argpars
         rows = read_status(prometheus, args.at)
     warnings = tuple(f"Prometheus warns: {warning}" for warning in collected)
     not_loaded = objective_files.not_loaded(
-        objectives,
-        rows,
-        args.objectives,
-        args.prometheus,
-        access.options(args),
-        chosen=args.objective,
-        model=args.model,
-        at=args.at,
+        objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
     return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, warnings)
 

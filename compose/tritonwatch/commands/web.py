@@ -104,12 +104,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
     objectives = objective_files.load(args.objectives)
-    reached = access.options(args)
 
     def not_loaded(rows: Sequence[GroupStatus]) -> str:
-        if not objectives:
-            return ""
-        return objective_files.not_loaded(objectives, rows, args.objectives, args.prometheus, reached)
+        return objective_files.not_loaded(objectives, rows, args) if objectives else ""
 
     return Sources(
         Reader(prometheus, args.scrape_interval),

@@ -80,18 +80,13 @@ def judge_current_state(
     canary: GroupStatus, ages: Sequence[float | None], firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
-    age = None if None in ages else max(known for known in ages if known is not None)
-    verdict: Verdict = "hold"
-    if pages := _pages(_about(canary, firing)):
-        verdict, reason = "rollback", f"pages now: {pages}"
-    elif canary.excluded:
-        verdict, reason = "hold", _excluded(canary)
-    elif stale := _stale(age, limits):
-        reason = stale
+    age = _oldest(ages)
+    if stopped := _stopped(canary, _about(canary, firing)) or _stale(age, limits):
+        verdict, reason = stopped
     elif canary.unknown or canary.burn_now is None:
-        reason = f"unknown: {canary.unknown or 'not evaluated yet'}"
+        verdict, reason = "hold", f"unknown: {canary.unknown or 'not evaluated yet'}"
     elif burns(canary.burn_now):
-        reason = f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
+        verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
     return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, group=canary.group)
@@ -218,14 +213,9 @@ def judge_canary(
 
     Its own budget is not asked: a version of this morning has hardly any history to have a budget of.
     """
-    verdict, reason = comparison.verdict, comparison.reason
-    age = None if None in ages else max(known for known in ages if known is not None)
-    if pages := _pages(_about(canary, firing)):
-        verdict, reason = "rollback", f"pages now: {pages}"
-    elif canary.excluded:
-        verdict, reason = "hold", _excluded(canary)
-    elif stale := _stale(age, limits):
-        verdict, reason = "hold", stale
+    age = _oldest(ages)
+    stopped = _stopped(canary, _about(canary, firing)) or _stale(age, limits)
+    verdict, reason = stopped or (comparison.verdict, comparison.reason)
     judgement = Judgement(
         verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
     )
@@ -268,15 +258,12 @@ def _judgement(
 def _verdict(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> tuple[Verdict, str]:
-    # A page is the strongest thing there is, also while the data under it stops coming.
-    if pages := _pages(firing):
-        return "rollback", f"pages now: {pages}{_pace(row)}"
-    if row.excluded:
-        return "hold", _excluded(row)
+    if stopped := _stopped(row, firing, _pace(row)):
+        return stopped
     if row.state == "unknown":
         return "hold", f"unknown: {row.unknown}{_settings(row)}"
     if stale := _stale(age, limits):
-        return "hold", stale
+        return stale
     unpaged = estimate.no_page_because(row)
     if firing or unpaged:
         tickets = f": {', '.join(alert.tier for alert in firing)}" if firing else ""
@@ -297,12 +284,11 @@ def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
     return [alert for alert in firing if alert.concerns(row)]
 
 
-def _pages(firing: Sequence[Firing]) -> str:
-    return ", ".join(alert.tier for alert in firing if alert.severity == "critical")
-
-
-def _excluded(row: GroupStatus) -> str:
-    return f"time does not count now: {row.excluded}"
+def _stopped(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:
+    """What decides whatever the numbers are: a page, also while its data stops coming, and excluded time."""
+    if pages := ", ".join(alert.tier for alert in firing if alert.severity == "critical"):
+        return "rollback", f"pages now: {pages}{pace}"
+    return ("hold", f"time does not count now: {row.excluded}") if row.excluded else None
 
 
 def _settings(row: GroupStatus) -> str:
@@ -311,12 +297,18 @@ def _settings(row: GroupStatus) -> str:
     return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in mistakes)
 
 
-def _stale(age: float | None, limits: GateLimits) -> str:
+def _stale(age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
     if age is None:
-        return "age of the data unknown: the exporter exports no series of this model"
+        return "hold", "age of the data unknown: the exporter exports no series of this model"
     if age > limits.max_age_seconds:
-        return f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
-    return ""
+        return "hold", f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
+    return None
+
+
+def _oldest(ages: Sequence[float | None]) -> float | None:
+    """Return the age of the oldest data; None where one age is unknown."""
+    known = [age for age in ages if age is not None]
+    return max(known) if len(known) == len(ages) else None
 
 
 def _pace(row: GroupStatus) -> str:
