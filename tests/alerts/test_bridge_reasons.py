@@ -16,7 +16,7 @@ import pytest
 from support.bridge_simulation import body_of
 from support.loopback import served
 from triton_alerts.bridge.assembly import evidence_sources
-from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
+from triton_alerts.bridge.evidence.enrich import Enricher, Findings, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -96,12 +96,12 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     def hangs(_incident: Incident) -> Evidence:
         release.wait(60)
         ended.set()
-        return Evidence(at=0, facts=(("Late", "never told"),))
+        return Findings(facts=(("Late", "never told"),))
 
     def fails(_incident: Incident) -> Evidence:
         raise OSError("connection refused")
 
-    sources = {"hangs": hangs, "fails": fails, "good": lambda _: Evidence(at=0, facts=(("Burn rate", "22"),))}
+    sources = {"hangs": hangs, "fails": fails, "good": lambda _: Findings(facts=(("Burn rate", "22"),))}
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
         store.receive(parse(body_of("g0", {"a": 100.0}, {}), "am"), 100.0)
         where = {"hangs": "http://a:9401", "fails": "http://b:9090"}

@@ -27,13 +27,13 @@ def _named(*names: str) -> tuple[str, ...]:
     return (f'alertname="{names[0]}"' if len(names) == 1 else f'alertname=~"{"|".join(names)}"',)
 
 
-def _carrying(label: str, alerts: Iterable[Alert]) -> tuple[str, ...]:
-    return tuple(alert.name for alert in alerts if label in alert.labels)
+def _of_servers(alerts: Iterable[Alert]) -> tuple[str, ...]:
+    return tuple(alert.name for alert in alerts if "instance" in alert.labels)
 
 
 _NO_PAGE = f'{names.SEVERITY}!="critical"'
 """Tickets inhibit no page: a page must reach somebody whatever tickets there are."""
-_OF_A_SERVER = _carrying("instance", (*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
+_OF_A_SERVER = _of_servers((*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
 _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
 
@@ -94,8 +94,8 @@ INHIBITIONS = (
         (
             *_named(
                 *_OF_A_SERVER,
-                *_carrying("instance", lifecycle.SERVERS),
-                *_carrying("instance", gpu.ALERTS),
+                *_of_servers(lifecycle.SERVERS),
+                *_of_servers(gpu.ALERTS),
                 "TritonExporterStale",
             ),
             _NO_PAGE,

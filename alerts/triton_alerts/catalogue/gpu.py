@@ -6,13 +6,11 @@ Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes ar
 from __future__ import annotations
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.peers import UP
-from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, triton
+from triton_exporter.catalogue import Metric, gpu, triton
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
 
 _GPU = ("instance", "gpu_uuid")
-_EXPORTER_ANSWERS = f'{UP}{{job="{EXPORTER_JOB}"}} == 1'
 _LINK_FAULTS = 'type=~"replay|recovery|crc_data"'
 _THERMAL_REASONS = 'reason=~"sw_thermal|hw_thermal"'
 _POWER_REASONS = 'reason=~"sw_power_cap|hw_power_brake"'
@@ -42,8 +40,8 @@ def _mean_30m(metric: Metric) -> str:
     return f"avg_over_time({metric}[30m])"
 
 
-def _increase(metric: object, window: str, matchers: str, label: str) -> str:
-    return f"sum without ({label}) (increase({metric}{{{matchers}}}[{window}]))"
+def _faults(metric: Metric, types: str) -> str:
+    return f"sum without (type) (increase({metric}{{{types}}}[15m]))"
 
 
 ERRORS = (
@@ -103,9 +101,9 @@ ERRORS = (
     Alert(
         name="GpuEccUncorrected",
         expr=f"""\
-{_increase(gpu.ECC_ERRORS, "15m", 'type="uncorrected"', "type")} > 0
+{_faults(gpu.ECC_ERRORS, 'type="uncorrected"')} > 0
 or
-{_increase(gpu.REMAPPED_ROWS, "15m", 'type="uncorrected"', "type")} > 0""",
+{_faults(gpu.REMAPPED_ROWS, 'type="uncorrected"')} > 0""",
         severity="warning",
         component="gpu",
         labels=_GPU,
@@ -153,7 +151,7 @@ or
     Alert(
         name="GpuNvlinkErrors",
         # A link corrects a replay now and then.
-        expr=_increase(gpu.NVLINK_ERRORS, "15m", _LINK_FAULTS, "type") + " > 3",
+        expr=_faults(gpu.NVLINK_ERRORS, _LINK_FAULTS) + " > 3",
         severity="warning",
         component="gpu",
         labels=_GPU,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Evidence, Incident
+from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.facts import matchers_of
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_exporter.duration import in_words
@@ -46,22 +46,22 @@ class Change:
 def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
     """Return the newest changes of the incident's model, and how long before or after the alert they were."""
 
-    def ask(incident: Incident) -> Evidence:
+    def ask(incident: Incident) -> Findings:
         member = incident.lead
         if not member.labels.get("model"):
-            return Evidence(at=0)
+            return Findings()
         for reach, step in RANGES:
             series = prometheus.range(query(member), incident.since - reach, clock(), step)
             if recent := changes(series):
-                return Evidence(at=0, facts=((LAST_CHANGE, worded(recent, incident.since)),))
-        return Evidence(at=0)
+                return Findings(facts=((LAST_CHANGE, worded(recent, incident.since)),))
+        return Findings()
 
     return ask
 
 
 def query(member: Member) -> str:
     """Return the states the model's versions are in, and its failed reloads."""
-    where = selector(member, "instance", "model")
+    where = matchers_of(member, "instance", "model")
     return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
 
 

@@ -1,6 +1,6 @@
 """Find out what the alert itself does not contain, within a time limit that the page waits for at most.
 
-Each source is a function from an incident to Evidence; sources are asked at the same time, and one that does
+Each source is a function from an incident to Findings; sources are asked at the same time, and one that does
 not answer in time is left out.
 """
 
@@ -28,7 +28,16 @@ AT_ONCE = 20
 LONGEST_REASON = 8_000
 LARGEST_STATE = 8 * 1024 * 1024
 
-Source = Callable[[Incident], Evidence]
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one source knows: Triton's own words by model and version, and pairs of a label and a value."""
+
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+Source = Callable[[Incident], Findings]
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +75,7 @@ class Enricher:
 
     def gather(self, incident: Incident, now: float) -> Evidence:
         """Ask every source at once and take what came back in time."""
-        asked: dict[str, Future[Evidence]] = {
+        asked: dict[str, Future[Findings]] = {
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
         wait(asked.values(), BUDGET_SECONDS)
@@ -100,12 +109,12 @@ def _attach(evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event
 def exporter(peers: Sequence[Access]) -> Source:
     """Triton's own words for each model of the incident, from the exporters' `/state`."""
 
-    def ask(incident: Incident) -> Evidence:
+    def ask(incident: Incident) -> Findings:
         wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
         reasons: dict[str, str] = {}
         for access in peers if wanted else ():
             reasons.update(reasons_in(_state(access), wanted))
-        return Evidence(at=0, reasons=reasons)
+        return Findings(reasons)
 
     return ask
 

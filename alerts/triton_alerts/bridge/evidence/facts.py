@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.evidence.enrich import Findings, Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
     FIRST_STEP,
     OBJECTIVE,
     SPLIT,
-    Evidence,
     Incident,
 )
 from triton_alerts.bridge.incidents.notification import Member
@@ -23,20 +22,20 @@ from triton_slo.burn.causes import cause_words
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.prometheus import Prometheus, Sample
-from triton_slo.promql import quote
+from triton_slo.promql import Matchers, quote
 
 
 def from_prometheus(prometheus: Prometheus) -> Source:
     """Target, burn rate, budget left and the split of causes, of the objective that an alert is about."""
 
-    def ask(incident: Incident) -> Evidence:
+    def ask(incident: Incident) -> Findings:
         burning = [
             member for member in incident.firing or incident.members.values() if member.labels.get(names.SLO)
         ]
         if not burning:
-            return Evidence(at=0)
+            return Findings()
         member = min(burning, key=lambda member: names.SEVERITIES.index(member.severity))
-        return Evidence(at=0, facts=tuple(_budget(prometheus, member)))
+        return Findings(facts=tuple(_budget(prometheus, member)))
 
     return ask
 
@@ -44,21 +43,21 @@ def from_prometheus(prometheus: Prometheus) -> Source:
 def burn_query(member: Member) -> str:
     """Return the series that shows an incident best: its burn rate, else whether its model is ready."""
     if member.labels.get(names.SLO):
-        return f"{names.CURRENT_BURN_RATE}{selector(member, names.SLO, names.INDICATOR, *names.GROUPING)}"
+        return f"{names.CURRENT_BURN_RATE}{matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)}"
     if member.labels.get("model"):
-        return f"{state.MODEL_READY}{selector(member, 'instance', *names.GROUPING)}"
-    return f"{state.SERVER_READY}{selector(member, 'instance')}" if member.labels.get("instance") else ""
+        return f"{state.MODEL_READY}{matchers_of(member, 'instance', *names.GROUPING)}"
+    return f"{state.SERVER_READY}{matchers_of(member, 'instance')}" if member.labels.get("instance") else ""
 
 
 def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
-    where = selector(member, names.SLO, names.INDICATOR, *names.GROUPING)
+    where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
 
     def value(query: str) -> float | None:
         return next((sample.value for sample in prometheus.instant(query)), None)
 
     facts = []
     target = value(f"max({names.OBJECTIVE_RATIO}{where})")
-    days = value(f"max({names.PERIOD_DAYS}{selector(member, names.SLO, names.INDICATOR)})")
+    days = value(f"max({names.PERIOD_DAYS}{matchers_of(member, names.SLO, names.INDICATOR)})")
     if target is not None and days is not None:
         threshold = value(f"max({names.THRESHOLD_SECONDS}{where})")
         facts.append((OBJECTIVE, _promised(member, target, days, threshold)))
@@ -73,11 +72,11 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
                 BUDGET_LEFT,
                 budget_left(left)
                 + (f", gone in {in_words(gone)} at this rate" if gone else "")
-                + _short_history(prometheus, where, selector(member, names.SLO, names.INDICATOR), days),
+                + _short_history(prometheus, where, matchers_of(member, names.SLO, names.INDICATOR), days),
             )
         )
     shares = prometheus.instant(
-        f"topk(3, {names.CAUSE_SHARE}{selector(member, names.INDICATOR, *names.GROUPING)})"
+        f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
     )
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
     parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
@@ -86,7 +85,7 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
     return facts
 
 
-def _short_history(prometheus: Prometheus, where: str, objective: str, days: float | None) -> str:
+def _short_history(prometheus: Prometheus, where: Matchers, objective: Matchers, days: float | None) -> str:
     """Return a hint that the budget is of less time than the period of so many days; empty where it is not."""
     began = prometheus.instant(
         f"min({names.SLI_EVENTS_SINCE}{where}) > (max({names.PERIOD_START}{objective}) or vector(0))"
@@ -108,10 +107,11 @@ def _indicator(member: Member) -> type[Indicator]:
     return KINDS.get(member.labels.get(names.INDICATOR, ""), Indicator)
 
 
-def selector(member: Member, *names: str) -> str:
-    """Matchers for those of the member's labels that it has."""
-    pairs = [(name, member.labels[name]) for name in names if member.labels.get(name)]
-    return "{" + ", ".join(f"{name}={quote(value)}" for name, value in pairs) + "}"
+def matchers_of(member: Member, *labels: str) -> Matchers:
+    """Return a matcher for each of these labels that the member has."""
+    return Matchers(
+        tuple(f"{label}={quote(value)}" for label in labels if (value := member.labels.get(label)))
+    )
 
 
 def _promised(member: Member, target: float, days: float, threshold: float | None) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import GPU, Evidence, Incident
+from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.facts import matchers_of
+from triton_alerts.bridge.incidents.incident import GPU, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
 from triton_slo import names
@@ -36,13 +36,13 @@ class _Gpu:
 def gpu_state(prometheus: Prometheus) -> Source:
     """Return how busy, full and hot each GPU is, whether it is throttled, and its XID errors of the last hour."""
 
-    def ask(incident: Incident) -> Evidence:
+    def ask(incident: Incident) -> Findings:
         members = incident.firing or tuple(incident.members.values())
         member = next((each for each in members if concerns(each)), None)
         if member is None:
-            return Evidence(at=0)
+            return Findings()
         gpus = _collect(prometheus.instant(query(member)))
-        return Evidence(at=0, facts=((GPU, worded(gpus)),) if gpus else ())
+        return Findings(facts=((GPU, worded(gpus)),) if gpus else ())
 
     return ask
 
@@ -56,15 +56,15 @@ def concerns(member: Member) -> bool:
 
 def query(member: Member) -> str:
     """Return every fact about the GPUs, in one request; each part carries its name in a label."""
-    where = selector(member, "instance", "gpu_uuid", "gpu_instance_id")
-    runs = f"{gpu.MODEL_GPU_INFO}{selector(member, 'instance', 'model', 'version', 'gpu_uuid')}"
+    where = matchers_of(member, "instance", "gpu_uuid", "gpu_instance_id")
+    runs = f"{gpu.MODEL_GPU_INFO}{matchers_of(member, 'instance', 'model', 'version', 'gpu_uuid')}"
     of_model = bool(member.labels.get("model"))
 
     def only(expression: str, joined: str) -> str:
         return f"({expression}) and {joined} {runs}" if of_model else expression
 
-    reasons = _with(where, f'reason!~"{_NORMAL}"')
-    causes = _with(where, 'cause=~"thermal|power"')
+    reasons = where.also(f'reason!~"{_NORMAL}"')
+    causes = where.also('cause=~"thermal|power"')
     xids = f"{gpu.XID_ERRORS}{where}"
     parts = {
         "name": only(f"{gpu.INFO}{where}", _BOARD),
@@ -157,7 +157,3 @@ def _figures(card: _Gpu) -> list[str]:
     elif "xid" in known:
         figures.append("no XID in the last hour")
     return figures
-
-
-def _with(where: str, matcher: str) -> str:
-    return f"{where[:-1]}{', ' if len(where) > 2 else ''}{matcher}}}"

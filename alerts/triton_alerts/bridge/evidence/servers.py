@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import selector
-from triton_alerts.bridge.incidents.incident import SERVERS, Evidence, Incident
+from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.facts import matchers_of
+from triton_alerts.bridge.incidents.incident import SERVERS, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_slo.prometheus import Prometheus
@@ -15,22 +15,22 @@ NAMED = 3
 def serving(prometheus: Prometheus) -> Source:
     """On how many servers the incident's model is ready, and where it is not."""
 
-    def ask(incident: Incident) -> Evidence:
+    def ask(incident: Incident) -> Findings:
         member = incident.lead
         if not member.labels.get("model"):
-            return Evidence(at=0)
+            return Findings()
         ready = {
             sample.labels.get("instance", "?"): sample.value > 0
             for sample in prometheus.instant(query(member))
         }
-        return Evidence(at=0, facts=((SERVERS, worded(ready)),) if ready else ())
+        return Findings(facts=((SERVERS, worded(ready)),) if ready else ())
 
     return ask
 
 
 def query(member: Member) -> str:
     """Return whether each server has the model ready, in the version that the alert names or any."""
-    return f"max by (instance) ({state.MODEL_READY}{selector(member, 'model', 'version')})"
+    return f"max by (instance) ({state.MODEL_READY}{matchers_of(member, 'model', 'version')})"
 
 
 def worded(ready: dict[str, bool]) -> str:
