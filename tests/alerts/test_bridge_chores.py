@@ -22,6 +22,7 @@ from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.slack import API_URL
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
@@ -130,7 +131,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
     options = DeliveryOptions(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
-    worker = DeliveryWorker(CHANNEL, store, slack, options, clock, random.Random(1))
+    worker = DeliveryWorker(CHANNEL, store, slack, options, Attempts(clock, random.Random(1)))
     clients = Alertmanagers((Alertmanager(Access(f"http://127.0.0.1:{server.server_address[1]}")),), store)
     audit = Audit(tmp_path / "audit.jsonl")
     actions = Actions(store, audit, clients, clock)

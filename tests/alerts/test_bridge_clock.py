@@ -9,6 +9,7 @@ import pytest
 
 from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Posted, Workspace
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -26,7 +27,9 @@ class Bridge:
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
         self.store = Store(path, lambda _severity: CHANNEL)
         self.started: dict[str, float] = {}
-        self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
+        self.worker = DeliveryWorker(
+            CHANNEL, self.store, slack, options, Attempts(self.clock, random.Random(1))
+        )
 
     def take_in(self, name: str, *, ended: bool = False) -> None:
         now = self.clock.now

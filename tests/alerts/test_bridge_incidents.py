@@ -17,6 +17,7 @@ from support import history
 from support.bridge_simulation import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
@@ -253,9 +254,11 @@ class Weeks:
 
     def start(self) -> None:
         self.store = Store(self.folder / DATABASE_FILE, lambda _severity: CHANNEL)
-        rng = random.Random(1)
-        self.summary = ScheduledMessage(CHANNEL, self.occasion(), self.store, self.slack, self.clock, rng)
-        self.worker = DeliveryWorker(CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, rng)
+        attempts = Attempts(self.clock, random.Random(1))
+        self.summary = ScheduledMessage(CHANNEL, self.occasion(), self.store, self.slack, attempts)
+        self.worker = DeliveryWorker(
+            CHANNEL, self.store, self.slack, DeliveryOptions(), Attempts(self.clock, random.Random(1))
+        )
 
     def occasion(self) -> Occasion:
         return weekly(WORKING, self.folder, lambda _at: ["?"])

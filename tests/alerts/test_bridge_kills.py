@@ -15,6 +15,7 @@ import pytest
 from support.bridge_simulation import ALL_SCOPES, CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_FROM
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
@@ -61,7 +62,7 @@ class Bridge:
     def restart(self) -> None:
         self.store = Store(self.folder / "bridge.sqlite", lambda _severity: CHANNEL)
         self.worker = DeliveryWorker(
-            CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, random.Random(1)
+            CHANNEL, self.store, self.slack, DeliveryOptions(), Attempts(self.clock, random.Random(1))
         )
 
     def receive(self, body: bytes) -> None:

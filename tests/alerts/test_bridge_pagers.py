@@ -20,7 +20,7 @@ from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
-from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.outbox import Outbox
@@ -41,7 +41,9 @@ class Bridge:
             PagerDuty(lambda: key, style, server.pagerduty),
             IncidentWebhook(lambda: server.hook, style, lambda: TOKEN),
         )
-        self.workers = [PagerWorker(one, self.store, clock, random.Random(1), 5.0) for one in senders]
+        self.workers = [
+            PagerWorker(one, self.store, Attempts(clock, random.Random(1)), 5.0) for one in senders
+        ]
 
     def take_in(
         self, name: str, severity: str = "critical", *, start: float, end: float | None = None
@@ -243,7 +245,7 @@ def test_the_address_of_a_webhook_is_never_logged(
     bridge = Bridge(tmp_path, server, Clock())
     for address in ("http://127.0.0.1:9/s3cret", "s3cret", "http://s3cret.invalid:b/"):
         pager = IncidentWebhook(lambda address=address: address, Style())
-        worker = PagerWorker(pager, bridge.store, bridge.clock, random.Random(1))
+        worker = PagerWorker(pager, bridge.store, Attempts(bridge.clock, random.Random(1)))
         bridge.take_in(address, start=bridge.clock())
         worker.step()
         bridge.clock.now += 100

@@ -13,6 +13,7 @@ from support.bridge_simulation import Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
@@ -36,7 +37,7 @@ class Bridge:
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
         options = DeliveryOptions(escalation=HOW)
         self.workers = [
-            DeliveryWorker(channel, self.store, slack, options, self.clock, random.Random(1))
+            DeliveryWorker(channel, self.store, slack, options, Attempts(self.clock, random.Random(1)))
             for channel in sorted(set(self.channels.values()))
         ]
         self.actions = Actions(self.store, Audit(folder / "audit"), Alertmanagers((), self.store), self.clock)

@@ -15,7 +15,7 @@ from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
-from triton_alerts.bridge.deliver.transport import DeliveryError
+from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -125,7 +125,7 @@ def worker(
     slack = SimulatedSlack(
         workspace, clock, lambda method: next(rest, "") if method.startswith("chat.") and writes else fault
     )
-    return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), clock, random.Random(1)), clock
+    return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), Attempts(clock, random.Random(1))), clock
 
 
 def run(one: DeliveryWorker, clock: Clock, seconds: float) -> None:
@@ -165,15 +165,16 @@ def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
     store = Store(
         tmp_path / "two.sqlite", lambda severity: CHANNEL if severity == "critical" else "C0TICKETS"
     )
-    tickets = DeliveryWorker("C0TICKETS", store, one.transport, DeliveryOptions(), clock, random.Random(1))
+    tickets = DeliveryWorker(
+        "C0TICKETS", store, one.transport, DeliveryOptions(), Attempts(clock, random.Random(1))
+    )
     workspace = Workspace()
     pages = DeliveryWorker(
         CHANNEL,
         store,
         SimulatedSlack(workspace, clock, lambda _: ""),
         DeliveryOptions(),
-        clock,
-        random.Random(1),
+        Attempts(clock, random.Random(1)),
     )
     ticket = body_of("g0", {"a": clock()}, {}).replace(b'"critical"', b'"warning"')
     store.receive(parse(ticket, "am"), clock())
@@ -217,7 +218,7 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x")
     server.clock = clock
-    one = DeliveryWorker(CHANNEL, store, hook, DeliveryOptions(), clock, random.Random(1))
+    one = DeliveryWorker(CHANNEL, store, hook, DeliveryOptions(), Attempts(clock, random.Random(1)))
     store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
     run(one, clock, 5)
     store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())

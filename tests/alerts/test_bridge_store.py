@@ -14,6 +14,7 @@ import pytest
 
 from support.bridge_simulation import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Incident
@@ -219,7 +220,7 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
     for name, key in (("open", "m"), ("waiting", "m"), ("ended", "m")):
         store.receive(parse(body_of(name, {}, {key: (START, clock())}), "am"), clock())
     slack = SimulatedSlack(Workspace(), clock, lambda _method: "")
-    worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), clock, random.Random(1))
+    worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), Attempts(clock, random.Random(1)))
     while store.outbox.pending(CHANNEL):
         clock.now += max(worker.step(), 0.01)
     schemas = [sorted(map(str, one.database.rows(_SCHEMA))) for one in (new, store)]

@@ -11,6 +11,7 @@ import pytest
 from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
@@ -33,7 +34,9 @@ class Storm:
         self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
         slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
         options = DeliveryOptions(escalation=Escalation(900))
-        self.worker = DeliveryWorker(CHANNEL, self.store, slack, options, self.clock, random.Random(1))
+        self.worker = DeliveryWorker(
+            CHANNEL, self.store, slack, options, Attempts(self.clock, random.Random(1))
+        )
         self.began = self.clock()
         self.each(lambda name: self.take_in(name, {name: self.began}))
 

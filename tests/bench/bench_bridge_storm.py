@@ -15,6 +15,7 @@ from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.plan import MOST_OWN
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
@@ -43,7 +44,9 @@ def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
     assert [200] * GROUPS == answers
 
     slack = SimulatedSlack(workspace, clock, lambda _method: "")
-    worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(Style()), clock, random.Random(1))
+    worker = DeliveryWorker(
+        CHANNEL, store, slack, DeliveryOptions(Style()), Attempts(clock, random.Random(1))
+    )
     start, named, new, work, wait = clock(), 0.0, 0.0, time.perf_counter(), 0.0
     while wait < IDLE_SECONDS:
         wait = worker.step()

@@ -21,6 +21,7 @@ from typing import Any
 
 from support.slack import ALL_SCOPES, Posted, Workspace
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
+from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.incident import Event
 from triton_alerts.bridge.incidents.notification import parse
@@ -217,7 +218,7 @@ class SimulatedBridge:
     def start_bridge(self) -> None:
         self.store = Store(self.path, lambda _severity: CHANNEL)
         self.worker = DeliveryWorker(
-            CHANNEL, self.store, self.slack, DeliveryOptions(), self.clock, random.Random(1)
+            CHANNEL, self.store, self.slack, DeliveryOptions(), Attempts(self.clock, random.Random(1))
         )
 
     def kill_bridge(self, down: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import logging
-import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
-from triton_alerts.bridge.deliver.transport import Transport
+from triton_alerts.bridge.deliver.transport import Attempts, Transport
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
 from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
@@ -145,16 +144,17 @@ class _Parts:
         """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
         evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(Style(self.buttons, self.args.grafana), self.escalation, evidence_seconds)
-        store, clock, count = self.store, self.clock, self.instruments.count
         for channel in sorted(settings.channels(self.args)):
-            yield DeliveryWorker(channel, store, self.transport, options, clock, random.Random(), count)  # noqa: S311
+            yield DeliveryWorker(channel, self.store, self.transport, options, self._attempts())
         for pager in _pagers(self.args):
-            yield PagerWorker(pager, store, clock, random.Random(), evidence_seconds, count)  # noqa: S311
+            yield PagerWorker(pager, self.store, self._attempts(), evidence_seconds)
         for channel, occasion in self._occasions():
             # A webhook writes to its own channel only.
             where = channel if self.transport.threads else self.channel_for("critical")
-            rng = random.Random()  # noqa: S311
-            yield ScheduledMessage(where, occasion, store, self.transport, clock, rng, count)
+            yield ScheduledMessage(where, occasion, self.store, self.transport, self._attempts())
+
+    def _attempts(self) -> Attempts:
+        return Attempts(self.clock, count=self.instruments.count)
 
     def _occasions(self) -> Iterator[tuple[str, Occasion]]:
         if self.args.weekly_summary:

@@ -7,7 +7,6 @@ the newest state a minute later once more, since the service may act on such a r
 from __future__ import annotations
 
 import logging
-import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,8 +20,8 @@ from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
+    Attempts,
     DeliveryError,
-    backoff,
     read_secret,
 )
 from triton_alerts.bridge.incidents.incident import Incident
@@ -112,11 +111,8 @@ class PagerWorker:
 
     pager: PagerDuty | IncidentWebhook
     store: Store
-    clock: Callable[[], float]
-    rng: random.Random
+    attempts: Attempts
     evidence_seconds: float = 0.0
-    count: Callable[[str, str], None] = lambda _what, _kind: None
-    failures: int = 0
     _wait_until: float = field(default=0.0)
     _unstored: dict[int, UnconfirmedMessage] = field(default_factory=dict)
     """Delivery -> its request without an answer that the disk was too full to record."""
@@ -127,7 +123,7 @@ class PagerWorker:
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
-        now = self.clock()
+        now = self.attempts.clock()
         self.store.outbox.add_for_pager(self.channel, SEVERITIES.index(self.pager.least), now)
         wait = self._wait_until - now
         if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
@@ -161,8 +157,8 @@ class PagerWorker:
                     self._answered(delivery, earlier)
                 self._refused(delivery, refusal, now)
             else:
-                self.failures = 0
-                self.count("delivered", "event")
+                self.attempts.failures = 0
+                self.attempts.count("delivered", "event")
                 self._answered(delivery, earlier)
                 self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
             return 0.0
@@ -182,7 +178,7 @@ class PagerWorker:
     def _answered(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
         """Forget a request that was answered; one before it without an answer is still to be repeated."""
         if self._unstored.pop(delivery.id, None) is None:
-            self.store.outbox.forget_unconfirmed(self.channel, delivery.id, earlier)
+            self.store.outbox.forget_unconfirmed(self.channel, "", delivery.id, earlier)
         elif earlier is not None:
             self._unstored[delivery.id] = earlier
 
@@ -193,13 +189,13 @@ class PagerWorker:
                 del self._unstored[delivery]
 
     def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
-        self.count("failed", refusal.kind)
+        self.attempts.count("failed", refusal.kind)
         log.warning("%s refused: %s", self.channel, refusal)
         if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
             self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
             return
-        self.failures += 1
-        self._wait_until = now + (refusal.retry_after or backoff(self.failures, self.rng))
+        wait = self.attempts.wait()
+        self._wait_until = now + (refusal.retry_after or wait)
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from triton_alerts.bridge.deliver.message import Message
@@ -45,6 +45,24 @@ def backoff(failures: int, rng: random.Random) -> float:
     """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
     longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
     return rng.uniform(longest / 2, longest)
+
+
+@dataclass
+class Attempts:
+    """The time of one sender, how often it failed in a row, and its numbers.
+
+    `count` receives (what, kind) for the bridge's own metrics.
+    """
+
+    clock: Callable[[], float]
+    rng: random.Random = field(default_factory=random.Random)
+    count: Callable[[str, str], None] = lambda _what, _kind: None
+    failures: int = 0
+
+    def wait(self) -> float:
+        """Count a failure; returns how long to wait after it."""
+        self.failures += 1
+        return backoff(self.failures, self.rng)
 
 
 def read_secret(secret: Callable[[], str]) -> str:

@@ -7,8 +7,6 @@ sent its name is stored, and after a kill or a lost answer Slack is searched for
 from __future__ import annotations
 
 import logging
-import random
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.deliver import message
@@ -17,6 +15,7 @@ from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
+    Attempts,
     DeliveryError,
     Sent,
     Transport,
@@ -55,26 +54,22 @@ class DeliveryOptions:
 
 @dataclass
 class DeliveryWorker:
-    """The sender of one channel. `count` receives (what, kind) for the bridge's own metrics."""
+    """The sender of one channel."""
 
     channel: str
     store: Store
     transport: Transport
     options: DeliveryOptions
-    clock: Callable[[], float]
-    rng: random.Random
-    count: Callable[[str, str], None] = lambda _what, _kind: None
+    attempts: Attempts
     post_at: float = 0.0
     edit_at: float = 0.0
-    failures: int = 0
-    healthy: bool = True
     _stepped: float = 0.0
     _addresses: dict[tuple[str, str], str] = field(default_factory=dict)
     """The address of the message that was asked for last."""
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
-        now = self.clock()
+        now = self.attempts.clock()
         # A clock that was put back must not make what waits for a second wait for an hour.
         back = max(0.0, self._stepped - now)
         self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
@@ -102,11 +97,11 @@ class DeliveryWorker:
         try:
             self._do(todo, now)
         except DeliveryError as refusal:
-            self._refused(todo, refusal, self.clock())
+            self._refused(todo, refusal, self.attempts.clock())
         else:
-            self.failures, self.healthy = 0, True
+            self.attempts.failures = 0
             if todo.kind not in EDITS:
-                self.count("delivered", todo.kind)
+                self.attempts.count("delivered", todo.kind)
         return 0.0
 
     def _check(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
@@ -122,7 +117,7 @@ class DeliveryWorker:
                 )
                 self.transport.remove_copies(*where)
         except DeliveryError as refusal:
-            self.count("failed", refusal.kind)
+            self.attempts.count("failed", refusal.kind)
             if (
                 refusal.kind not in ("gone", "setup")
                 and now - unconfirmed.since < LONGEST_UNCONFIRMED_SECONDS
@@ -173,7 +168,7 @@ class DeliveryWorker:
         )
         self.transport.edit(first.root_channel, first.root_ts, self._fit(body, first))
         self.store.outbox.update(first, shown_version=first.version, edited_at=now, attempts=0, next_try=0.0)
-        self.count("delivered", "edit")
+        self.attempts.count("delivered", "edit")
 
     def _edit_digest(self, op: Op, now: float) -> None:
         self.edit_at = now + EDIT_SPACING_SECONDS
@@ -185,7 +180,7 @@ class DeliveryWorker:
             digest.channel, op.thread, message.digest(incidents, op.waiting, op.firing, now, threads=True)
         )
         self.store.outbox.edited_digest(self.channel, op.thread, op.waiting, op.firing, now)
-        self.count("delivered", "edit")
+        self.attempts.count("delivered", "edit")
 
     def _digest(self, ts: str) -> Digest | None:
         return next((digest for digest in self.store.outbox.digests(self.channel) if digest.ts == ts), None)
@@ -197,7 +192,7 @@ class DeliveryWorker:
         except DeliveryError as refusal:
             refusal.in_doubt = True  # a failed search settles nothing
             raise
-        self.count("in_doubt", "found" if sent is not None else "resent")
+        self.attempts.count("in_doubt", "found" if sent is not None else "resent")
         return sent
 
     def _post(self, op: Op, now: float) -> None:
@@ -299,7 +294,7 @@ class DeliveryWorker:
             )
 
     def _refused(self, op: Op, refusal: DeliveryError, now: float) -> None:
-        self.count("failed", refusal.kind)
+        self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
         with self.store.transaction():
             # An earlier attempt that may have arrived stays in doubt whatever became of this one.
@@ -329,14 +324,15 @@ class DeliveryWorker:
             self.store.outbox.edited_digest(self.channel, op.thread, op.waiting, op.firing, now)
         for delivery in op.deliveries:
             attempts = delivery.attempts + 1
-            later = now + backoff(attempts, self.rng) if delivery.plainness else now
+            later = now + backoff(attempts, self.attempts.rng) if delivery.plainness else now
             self.store.outbox.update(delivery, plainness=1, attempts=attempts, next_try=later)
 
     def _back_off(self, op: Op, refusal: DeliveryError, now: float) -> None:
-        self.failures += 1
-        self.healthy = False
-        wait = SETUP_WAIT_SECONDS if refusal.kind == "setup" else backoff(self.failures, self.rng)
-        wait = wait if refusal.retry_after is None else refusal.retry_after + self.rng.uniform(0.05, 0.5)
+        wait = self.attempts.wait()
+        if refusal.kind == "setup":
+            wait = SETUP_WAIT_SECONDS
+        if refusal.retry_after is not None:
+            wait = refusal.retry_after + self.attempts.rng.uniform(0.05, 0.5)
         if op.kind in EDITS:
             self.edit_at = now + wait
         if op.kind not in EDITS or refusal.kind != "rate_limited":

@@ -288,11 +288,13 @@ class Outbox:
         )
         return UnconfirmedMessage(*row) if row else None
 
-    def forget_unconfirmed(self, channel: str, delivery: int, earlier: UnconfirmedMessage | None) -> None:
+    def forget_unconfirmed(
+        self, channel: str, name: str, delivery: int, earlier: UnconfirmedMessage | None = None
+    ) -> None:
         """Forget a request that was answered, and check an earlier one instead."""
         with self.database.transaction():
             self.database.run(
-                "DELETE FROM doubts WHERE channel = ? AND name = '' AND delivery = ?", channel, delivery
+                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?", channel, name, delivery
             )
             if earlier is not None:
                 self.add_unconfirmed(earlier)
@@ -300,10 +302,7 @@ class Outbox:
     def settle_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
         """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
         with self.database.transaction():
-            self.database.run(
-                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?",
-                *(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery),
-            )
+            self.forget_unconfirmed(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery)
             if not unconfirmed.name:
                 self.database.run(
                     "UPDATE deliveries SET shown_version = 0, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from triton_alerts.bridge.deliver.message import Message, bare
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
+    Attempts,
     DeliveryError,
     Sent,
     Transport,
-    backoff,
 )
 from triton_alerts.bridge.incidents.outbox import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
@@ -56,10 +55,7 @@ class ScheduledMessage:
     occasion: Occasion
     store: Store
     transport: Transport
-    clock: Callable[[], float]
-    rng: random.Random
-    count: Callable[[str, str], None] = lambda _what, _kind: None
-    failures: int = 0
+    attempts: Attempts
     _wait_until: float = 0.0
 
     @property
@@ -68,7 +64,7 @@ class ScheduledMessage:
 
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
-        now = self.clock()
+        now = self.attempts.clock()
         due = self.occasion.due(now)
         known = self._known()
         if known is None:
@@ -87,7 +83,7 @@ class ScheduledMessage:
             log.warning("the %s cannot be written yet: %s", self.occasion.name, error)
             self._wait(now)
         else:
-            self.failures = 0
+            self.attempts.failures = 0
         return 0.0
 
     def _send(self, known: Posted, due: float, now: float) -> None:
@@ -101,7 +97,7 @@ class ScheduledMessage:
             known = known.model_copy(update={"name": uuid.uuid4().hex, "since": now})
             self._store(known)
         sent = self.transport.post(self.where, message, known.name)
-        self.count("delivered", "summary")
+        self.attempts.count("delivered", "summary")
         self._arrived(known, sent, due, now if resumed else None)
 
     def _arrived(self, known: Posted, sent: Sent, due: float, unconfirmed_at: float | None) -> None:
@@ -117,7 +113,7 @@ class ScheduledMessage:
                 )
 
     def _refused(self, refusal: DeliveryError, now: float) -> None:
-        self.count("failed", refusal.kind)
+        self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: the %s was refused: %s", self.where, self.occasion.name, refusal)
         known = self._known()
         self._wait(now, refusal.retry_after or (LONGEST_WAIT_SECONDS if refusal.kind == "setup" else None))
@@ -125,9 +121,8 @@ class ScheduledMessage:
             self._store(known.model_copy(update={"plain": True}))
 
     def _wait(self, now: float, seconds: float | None = None) -> None:
-        self.failures += 1
-        wait = seconds or backoff(self.failures, self.rng)
-        self._wait_until = now + min(wait, LONGEST_WAIT_SECONDS)
+        wait = self.attempts.wait()
+        self._wait_until = now + min(seconds or wait, LONGEST_WAIT_SECONDS)
 
     def _known(self) -> Posted | None:
         stored = self.store.values.get(self.occasion.name)
