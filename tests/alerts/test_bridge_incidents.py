@@ -355,6 +355,44 @@ def test_a_report_is_posted_once_when_prometheus_answers(faults: tuple[str, ...]
     assert "fast (&lt;!channel&gt;): 0 of 0 groups met; nothing was recorded in this period" in message
 
 
+@pytest.mark.parametrize("fault", ["kill", "kill_done"])
+def test_a_report_that_was_being_sent_when_the_bridge_ended_keeps_none_back(
+    fault: str, tmp_path: Path
+) -> None:
+    """Where the next start is a month later, it is posted once, and so is the report that is due by then."""
+    months = Months(tmp_path, fault)
+    months.until(FRIDAY + HOUR - 60)
+    months.clock.now = FRIDAY + 3 * HOUR
+    with pytest.raises(Killed):
+        months.summary.step()
+    months.store.close()
+    months.clock.now = datetime(2027, 2, 1, 9, 0, tzinfo=UTC).timestamp()
+    months.start()
+    months.until(months.clock.now + 600)
+    months.store.close()
+
+    assert ["Objectives of 2026-12", "Objectives of 2027-01"] == [
+        message.text.partition("\n")[0] for message in months.workspace.messages
+    ]
+
+
+def test_a_report_that_comes_late_says_so_and_names_those_that_were_missed(tmp_path: Path) -> None:
+    """A bridge that was away for two first working days posts the last report, and names how to make the other."""
+    months = Months(tmp_path)
+    months.until(FRIDAY - 300)
+    months.clock.now = datetime(2027, 2, 20, tzinfo=UTC).timestamp()
+    months.until(months.clock.now + 600)
+    months.clock.now = datetime(2027, 3, 1, 8, 59, tzinfo=UTC).timestamp()
+    months.until(months.clock.now + 600)
+    months.store.close()
+    late, in_time = (json.dumps([one.text, one.blocks]) for one in months.workspace.messages)
+
+    for shown in ("Late: due on 2027-02-01 09:00 UTC", "`tritonwatch report --period 2026-12`"):
+        assert 2 == late.count(shown), late
+    assert "Late" not in in_time
+    assert "not posted" not in in_time
+
+
 @pytest.mark.parametrize(
     ("kind", "at", "due"),
     [

@@ -8,11 +8,13 @@ import json
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,14 +23,25 @@ from typing import Any
 import pytest
 import requests
 
+from support import history
 from support.bridge_simulation import body_of
 from support.loopback import served
+from support.recorded_period import MadeGroup, MadeObjective, unix
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
 from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from tritonwatch.local.triton import free_ports
 
+_MOVED = """\
+import sys, time
+real, ahead = time.time, float(sys.argv.pop(1))
+time.time = lambda: real() + ahead
+from tritonwatch.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command line with another clock."""
 KILLS = 20 if THOROUGH else 4
 
 
@@ -70,12 +83,17 @@ class Stack:
         """The process that writes this log."""
         return next(process for process in self.started if process.log.stem == name)
 
-    def bridge(self) -> Process:
+    def bridge(self, at: str = "") -> Process:
+        """Start one, with its clock at a time in UTC if one is given."""
+        program = ["-m", "tritonwatch"]
+        if at:
+            ahead = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() - time.time()
+            program = ["-c", _MOVED, str(ahead)]
         (self.folder / "bot").write_text(TOKEN)
         (self.folder / "app").write_text(APP_TOKEN)
         process = self.run(
             "bridge",
-            *(sys.executable, "-m", "tritonwatch", "bridge", f"--listen=127.0.0.1:{self.port}"),
+            *(sys.executable, *program, "bridge", f"--listen=127.0.0.1:{self.port}"),
             *(f"--data={self.folder / 'data'}", f"--slack-token-file={self.folder / 'bot'}"),
             *(f"--slack-url={self.slack.api_url}", "--channel=C0PAGES", *self.arguments),
         )
@@ -92,6 +110,12 @@ class Stack:
             lambda: requests.post(f"{self.url}/alertmanager", data=body, timeout=2).status_code == 200,
             "the bridge took the notification",
         )
+
+    def stored(self, name: str) -> dict[str, Any]:
+        """What the bridge has stored of a scheduled message."""
+        with closing(sqlite3.connect(self.folder / "data" / DATABASE_FILE)) as database:
+            row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else {}
 
     def thread(self, root: Posted) -> list[str]:
         return [one.text for one in self.slack.workspace.thread(root)]
@@ -472,6 +496,50 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
     assert 0 == bridge.end(signal.SIGTERM)
     posted = Counter(message.name for message in stack.slack.workspace.messages)
     assert sum(count - 1 for count in posted.values()) <= KILLS
+
+
+REPORTS = ("monthly report", "quarterly report")
+
+
+@pytest.mark.real
+def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(stack: Stack) -> None:
+    """Late, with what was missed: no bridge for two months, then no Prometheus, no Slack, and a kill."""
+    [port] = free_ports(1)
+    stack.arguments = [f"--prometheus=http://127.0.0.1:{port}", "--report=C0TICKETS"]
+    october = unix("2025-10-01T09:00")
+    objective = MadeObjective("answers", "search", (MadeGroup("good", 0.0005, 1), MadeGroup("bad", 0.002, 2)))
+
+    first = stack.bridge("2025-07-15T10:00")
+    eventually(lambda: all(map(stack.stored, REPORTS)), "it knows since when it is responsible")
+    first.end(signal.SIGKILL)
+    early = stack.bridge("2025-10-01T10:00")
+    log = early.log
+    eventually(lambda: log.read_text().count("report cannot be written yet") >= 2, log.read_text)
+    early.end(signal.SIGKILL)
+    posted_without_prometheus = len(stack.slack.workspace.messages)
+    with history.serve(history.openmetrics(objective.series()), stack.folder / "recorded", port=port):
+        stack.slack.fault = lambda _method: "reset"
+        killed = stack.bridge("2025-10-01T11:00")
+        eventually(lambda: log.read_text().count("report was refused: connection") >= 2, log.read_text)
+        stack.slack.fault = lambda method: "hang_done" if method == "chat.postMessage" else ""
+        eventually(lambda: len(stack.slack.workspace.messages) == 2, log.read_text)
+        killed.end(signal.SIGKILL)
+        stack.slack.fault = lambda _method: ""
+        stack.bridge("2025-10-01T12:00")
+        eventually(lambda: all(stack.stored(name)["until"] == october for name in REPORTS), log.read_text)
+        messages = {one.text.partition("\n")[0]: one.shown for one in stack.slack.workspace.messages}
+
+    assert 0 == posted_without_prometheus
+    assert 2 == len(stack.slack.workspace.messages)
+    assert {"Objectives of 2025-09", "Objectives of 2025-Q3"} == set(messages)
+    assert all("Late: due on 2025-10-01 09:00 UTC." in shown for shown in messages.values())
+    assert "answers (search): SLI 99.88%, 1 of 2 groups met" in messages["Objectives of 2025-09"]
+    assert (
+        "not posted: `tritonwatch report --period 2025-08`, `tritonwatch report --period 2025-07`"
+        in messages["Objectives of 2025-09"]
+    )
+    assert "not posted" not in messages["Objectives of 2025-Q3"]
+    assert "1 unknown" in messages["Objectives of 2025-Q3"], "nothing was recorded before the end of August"
 
 
 def all_told(workspace: Workspace, names: list[str]) -> bool:

@@ -51,6 +51,7 @@ def serve(
     probe: Mapping[str, Any] | None = None,
     flags: Iterable[str] = (),
     settings: Mapping[str, Any] | None = None,
+    port: int = 0,
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
@@ -58,6 +59,7 @@ def serve(
     `targets` lists (`file_sd_configs`), are scraped, every second or as often as `every` says.
     `server` is another Prometheus than the one on PATH, `flags` are added to its command line and `settings` to the
     global ones of its configuration; `probe` is what requests needs to see whether it is up (verify, cert).
+    It listens on `port` if one is given.
     """
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ def serve(
         "scrape_configs": [{"job_name": EXPORTER_JOB, **found}] if found else [],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    [port] = free_ports(1)
+    port = port or free_ports(1)[0]
     command = [
         str(server or prometheuses()[0]),
         f"--config.file={directory / 'prometheus.yml'}",

@@ -28,10 +28,19 @@ def periodic(
     """
     zone = hours.place or "UTC"
 
-    def write(at: float) -> Message:
-        return summarize_period(report(parse_period(f"last-{kind}", at, zone), zone)).message()
+    def period(at: float) -> ReportedPeriod:
+        return parse_period(f"last-{kind}", at, zone)
 
-    return Occasion(f"{kind}ly report", lambda now: hours.first_start(kind, now).timestamp(), write)
+    def write(at: float) -> Message:
+        return summarize_period(report(period(at), zone)).message()
+
+    def command(at: float) -> str:
+        clocks = "" if zone == "UTC" else f" --timezone {zone}"
+        return f"tritonwatch report --period {period(at).name}{clocks}"
+
+    return Occasion(
+        f"{kind}ly report", zone, lambda now: hours.first_start(kind, now).timestamp(), write, command
+    )
 
 
 def summarize_period(report: PeriodReport) -> Summary:

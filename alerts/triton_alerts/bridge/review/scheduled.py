@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.deliver.message import Message, bare
+from triton_alerts.bridge.deliver.message import Message, bare, section
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
@@ -20,7 +20,13 @@ from triton_alerts.bridge.deliver.transport import (
 )
 from triton_alerts.bridge.incidents.outbox import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.text import code
 from triton_slo.prometheus import PrometheusError
+from triton_slo.report.period_outcome import moment_text
+
+LATE_SECONDS = 600.0
+"""A message that is posted so long after its time says so."""
+_MOST_NAMED = 3
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +36,14 @@ class Occasion:
     """Times at which a message is posted.
 
     `due` returns the last of them at or before a time, `write` the message of one; it raises PrometheusError.
+    `command` returns the command that makes the message of one, `timezone` is where people live who read it.
     """
 
     name: str
+    timezone: str
     due: Callable[[float], float]
     write: Callable[[float], Message]
+    command: Callable[[float], str]
 
 
 class Posted(BaseModel, frozen=True):
@@ -43,6 +52,8 @@ class Posted(BaseModel, frozen=True):
     until: float
     name: str = ""
     since: float = 0.0
+    due: float = 0.0
+    """The time whose message that is; 0 where an older bridge stored it."""
     plain: bool = False
     """Slack refused the blocks of this message."""
 
@@ -88,17 +99,38 @@ class ScheduledMessage:
 
     def _send(self, known: Posted, due: float, now: float) -> None:
         resumed = bool(known.name)
+        if resumed and known.due:
+            due = known.due  # what came due since is next
         if resumed and (posted := self.transport.find(self.where, known.name, known.since)) is not None:
             self._arrived(known, posted, due, now)
             return
-        message = self.occasion.write(due)
+        message = _with_note(self.occasion.write(due), self._note(known, due, now))
         message = bare(message) if known.plain else message
         if not resumed:
-            known = known.model_copy(update={"name": uuid.uuid4().hex, "since": now})
+            known = known.model_copy(update={"name": uuid.uuid4().hex, "since": now, "due": due})
             self._store(known)
         sent = self.transport.post(self.where, message, known.name)
         self.attempts.count("delivered", "summary")
         self._arrived(known, sent, due, now if resumed else None)
+
+    def _note(self, known: Posted, due: float, now: float) -> str:
+        """Return, as Slack's markup, that the message is late, and which others were never posted."""
+        notes = []
+        if now - due >= LATE_SECONDS:
+            notes.append(
+                f"Late: due on {moment_text(due, self.occasion.timezone)} {self.occasion.timezone}. The bridge was "
+                "not running then, or Prometheus or Slack did not answer."
+            )
+        if missed := [code(self.occasion.command(at)) for at in self._missed(known.until, due)]:
+            more = len(missed) - _MOST_NAMED
+            named = ", ".join(missed[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
+            notes.append(f"Earlier ones that were not posted: {named}")
+        return "\n".join(notes)
+
+    def _missed(self, until: float, due: float) -> Iterator[float]:
+        """Yield the times between two, the latest first."""
+        while (due := self.occasion.due(due - 1)) > until:
+            yield due
 
     def _arrived(self, known: Posted, sent: Sent, due: float, unconfirmed_at: float | None) -> None:
         """Record that it was posted; one that was sent twice is searched for again later."""
@@ -130,3 +162,10 @@ class ScheduledMessage:
 
     def _store(self, posted: Posted) -> None:
         self.store.values.set(self.occasion.name, posted.model_dump_json())
+
+
+def _with_note(message: Message, note: str) -> Message:
+    if not note:
+        return message
+    title, *rest = message.blocks
+    return Message(f"{message.text}\n{note}", (title, section(note), *rest))

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -95,7 +95,17 @@ def weekly(hours: Hours, data: Path, budgets: Callable[[float], Sequence[str]]) 
         end = datetime.fromtimestamp(at, hours.zone)
         return summarize(list_incidents(data), end, hours, budgets(at)).message()
 
-    return Occasion("weekly summary", lambda now: hours.last_start(now).timestamp(), write)
+    def command(at: float) -> str:
+        until = datetime.fromtimestamp(at, UTC)
+        return f"tritonwatch incidents summary --data DIR --until {until:%Y-%m-%dT%H:%MZ}"
+
+    return Occasion(
+        "weekly summary",
+        hours.place or "UTC",
+        lambda now: hours.last_start(now).timestamp(),
+        write,
+        command,
+    )
 
 
 def budgets(prometheus: Prometheus, end: float) -> list[str]:
