@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from support import history, web_fleet
-from support.browser import LOOKS, browsing, looking
+from support.browser import DEVICES, browsing, page_on
 from support.tools import ROOT
 
 pytestmark = pytest.mark.real
@@ -52,14 +52,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", PATHS, ids=["overview", "objective"])
-def test_everybody_can_use_the_page(browser: Browser, site: str, look: str, path: str) -> None:
+def test_everybody_can_use_the_page(browser: Browser, site: str, device: str, path: str) -> None:
     """axe-core finds nothing serious, nothing is wider than the window, and the browser refuses nothing."""
-    with looking(browser, look) as shown:
+    with page_on(browser, device) as shown:
         page = shown.open(site + path)
-        if PICTURES and (name := PICTURED.get((path, look))):
-            width, height = LOOKS[look]["viewport"]["width"], 1150 if path == INCIDENT else 640
+        if PICTURES and (name := PICTURED.get((path, device))):
+            width, height = DEVICES[device]["viewport"]["width"], 1150 if path == INCIDENT else 640
             page.set_viewport_size({"width": width, "height": height})
             page.screenshot(path=Path(PICTURES) / name)
 
@@ -70,7 +70,7 @@ def test_everybody_can_use_the_page(browser: Browser, site: str, look: str, path
 
 def test_the_charts_are_drawn_from_the_numbers_of_the_page(browser: Browser, site: str) -> None:
     """Each figure has a canvas; the policy allowed all that the chart library did."""
-    with looking(browser) as shown:
+    with page_on(browser) as shown:
         page = shown.open(site + INCIDENT)
 
         assert (
@@ -84,7 +84,7 @@ def test_the_charts_are_drawn_from_the_numbers_of_the_page(browser: Browser, sit
 
 def test_without_javascript_the_numbers_are_in_tables(browser: Browser, site: str) -> None:
     """Search, order and pages work as links and forms; every chart is a table."""
-    with looking(browser, java_script_enabled=False) as shown:
+    with page_on(browser, java_script_enabled=False) as shown:
         page = shown.open(f"{site}/?sort=model")
         page.get_by_role("searchbox").fill("ranker")
         page.get_by_role("button", name="Show").click()
@@ -98,7 +98,7 @@ def test_without_javascript_the_numbers_are_in_tables(browser: Browser, site: st
 
 def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
     """The first stop skips to the content; a column is sorted by Enter, and the address keeps the order."""
-    with looking(browser) as shown:
+    with page_on(browser) as shown:
         page = shown.open(site + "/")
         page.keyboard.press("Tab")
         assert "Skip to the content" == page.evaluate("document.activeElement.textContent")
@@ -111,7 +111,7 @@ def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
 
 def test_a_hostile_model_name_does_nothing_in_a_browser(browser: Browser, site: str) -> None:
     """It is text on the overview and on its own page; no element or request comes from it."""
-    with looking(browser) as shown:
+    with page_on(browser) as shown:
         page = shown.open(f"{site}/?q={quote('onerror')}")
         assert 0 == page.locator("main img").count()
         page.get_by_role("link", name="latency").click()

@@ -14,7 +14,7 @@ import yaml
 from playwright.sync_api import Browser
 
 from support import web_fleet
-from support.browser import LOOKS, browsing, looking
+from support.browser import DEVICES, browsing, page_on
 from support.history import openmetrics
 from support.recorded_fleet import OBJECTIVE, RecordedFleet
 from support.victoria import storing
@@ -208,7 +208,7 @@ def test_a_correction_is_planned_written_and_undone(
     assert 0 == main(["correct", "plan", *words, "--json"])
     [group] = json.loads(capsys.readouterr().out)["groups"]
     trail = tmp_path / "trail"
-    with pages(victoria, trail) as site, looking(browser, java_script_enabled=False) as shown:
+    with pages(victoria, trail) as site, page_on(browser, java_script_enabled=False) as shown:
         page = shown.open(f"{site}/corrections")
         for name, value in (("From", start), ("To", end), ("Model", "tested")):
             page.get_by_label(name, exact=True).fill(value)
@@ -275,13 +275,13 @@ def net(url: str) -> set[int]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("device", DEVICES)
 def test_everybody_can_use_the_page(
-    browser: Browser, victoria: str, fleet: RecordedFleet, look: str, tmp_path: Path
+    browser: Browser, victoria: str, fleet: RecordedFleet, device: str, tmp_path: Path
 ) -> None:
     """axe-core finds nothing serious in preview, list and entry, and nothing is wider than the window."""
     stretch = {"from": moment_text(fleet.stretch[0]), "to": moment_text(fleet.stretch[1])}
-    with pages(victoria, tmp_path, objectives=(OBJECTIVE,)) as site, looking(browser, look) as shown:
+    with pages(victoria, tmp_path, objectives=(OBJECTIVE,)) as site, page_on(browser, device) as shown:
         made = sent(site, **stretch, objective="errors", model="tested", version="", **SIGNED)
         assert 303 == made.status_code, text_of(made.text)
         undone = sent(
@@ -292,7 +292,7 @@ def test_everybody_can_use_the_page(
         for name, path in (("", f"/corrections?{query}"), ("-one", made.headers["Location"])):
             page = shown.open(site + path)
             if PICTURES:
-                page.screenshot(path=Path(PICTURES) / f"web-corrections{name}-{look}.png", full_page=True)
+                page.screenshot(path=Path(PICTURES) / f"web-corrections{name}-{device}.png", full_page=True)
 
             assert [] == shown.complaints
             assert [] == shown.barriers()

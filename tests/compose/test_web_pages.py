@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
 from support.bridge_simulation import CHANNEL, body_of
-from support.browser import LOOKS, browsing, looking
+from support.browser import DEVICES, browsing, page_on
 from support.history import END
 from support.loopback import served
 from support.tools import ROOT
@@ -499,10 +499,10 @@ def _address(site: str, path: str, **parameters: object) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("path", ["/model", "/incidents", "/incident", "/what-if"])
 def test_everybody_can_use_these_pages(
-    browser: Browser, site: str, bridge: Path, look: str, path: str
+    browser: Browser, site: str, bridge: Path, device: str, path: str
 ) -> None:
     """axe-core finds nothing serious, nothing is wider than the window, and the browser refuses nothing."""
     name = recorded_incidents(bridge)[0].incident.name
@@ -512,11 +512,11 @@ def test_everybody_can_use_these_pages(
         "/incident": {"id": name},
         "/what-if": {"base": "latency", "history": "1d", "threshold": "500ms"},
     }[path]
-    chosen |= {"models": "~r.*", "at": "2025-10-09T09:00Z"} if look == "light" else {}
-    with looking(browser, look) as shown:
+    chosen |= {"models": "~r.*", "at": "2025-10-09T09:00Z"} if device == "light" else {}
+    with page_on(browser, device) as shown:
         page = shown.open(_address(site, path, **chosen))
         if path == "/what-if":
-            if PICTURES and look == "light":
+            if PICTURES and device == "light":
                 page.set_viewport_size({"width": 1280, "height": 1360})
                 page.screenshot(path=Path(PICTURES) / "web-what-if.png")
             page.locator("summary").click()
@@ -529,7 +529,7 @@ def test_everybody_can_use_these_pages(
 @pytest.mark.real
 def test_a_slider_shows_the_result_as_it_moves(browser: Browser, site: str) -> None:
     """The page stays, and with it the focus; the address is that of the result."""
-    with looking(browser) as shown:
+    with page_on(browser) as shown:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d", threshold="500ms"))
         page.get_by_label("Target in percent, slider").focus()
         for _ in range(3):
@@ -547,7 +547,7 @@ def test_a_slider_shows_the_result_as_it_moves(browser: Browser, site: str) -> N
 @pytest.mark.real
 def test_without_javascript_the_form_works_by_its_button(browser: Browser, site: str) -> None:
     """No slider is there that does nothing."""
-    with looking(browser, java_script_enabled=False) as shown:
+    with page_on(browser, java_script_enabled=False) as shown:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d"))
         assert 0 == page.locator("input[type=range]").count()
         page.locator("input[name=target]").fill("95")
@@ -560,7 +560,7 @@ def test_without_javascript_the_form_works_by_its_button(browser: Browser, site:
 @pytest.mark.real
 def test_another_objective_brings_its_own_form(browser: Browser, site: str) -> None:
     """Without a threshold there is no field for one, and the fields of the first do not stay."""
-    with looking(browser) as shown:
+    with page_on(browser) as shown:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d", target="95"))
         page.select_option("select[name=base]", "errors")
         page.wait_for_url("**base=errors**")

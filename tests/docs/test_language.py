@@ -29,7 +29,7 @@ PRIVATE = re.compile(
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "alerts/runbooks/*.md", "compose/kubernetes/*.md")
+    for pattern in ("*.md", "docs/*.md", "alerts/runbooks/*.md", "compose/kubernetes/*.md", "tests/**/*.md")
     for path in ROOT.glob(pattern)
 )
 
@@ -43,7 +43,7 @@ def private_words(text: str) -> list[str]:
     ]
 
 
-PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose")
+PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose", "tests/support")
 
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 PRIVATE_PART = re.compile(
@@ -62,6 +62,7 @@ SOURCES = (
     "alerts/triton_alerts",
     "dashboards/triton_dashboards",
     "compose/tritonwatch",
+    "tests/support",
 )
 
 

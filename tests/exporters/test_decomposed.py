@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.simulated_traffic import TRAFFIC, Requests, looked_at
+from support.simulated_traffic import TRAFFIC, Requests, polled
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
@@ -66,19 +66,19 @@ class Watched:
 
 def watch(requests: Requests, interval: float = 0.05, batching: bool = False) -> Watched:
     """Read the counters that these requests make, and go on until all are settled."""
-    watched, looks = Watched(), looked_at(requests, interval)
+    watched, polls = Watched(), polled(requests, interval)
     config = ModelConfig("m", dynamic_batching=batching)
     watched.distributions.observe_snapshot(Snapshot(at=0, configs={ModelVersion("m", "1"): config}))
     count = executions = seconds = waits = 0.0
     watched.read(0.0, (M, 0, 0, 0, 0))
-    by_end = {round(end / interval): place for place, end in enumerate(looks.ends)}
-    for tick in range(1, round(looks.ends[-1] / interval) + round(9 / interval)):
+    by_end = {round(end / interval): place for place, end in enumerate(polls.ends)}
+    for tick in range(1, round(polls.ends[-1] / interval) + round(9 / interval)):
         if tick in by_end:
             place = by_end[tick]
-            count += looks.requests[place]
-            executions += looks.executions[place]
-            seconds += looks.sums[place]
-            waits += looks.waits[place]
+            count += polls.requests[place]
+            executions += polls.executions[place]
+            seconds += polls.sums[place]
+            waits += polls.waits[place]
         watched.read(tick * interval, (M, count, executions, seconds, waits))
     return watched
 

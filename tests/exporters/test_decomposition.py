@@ -20,9 +20,9 @@ from support.simulated_traffic import (
     exponential,
     independent,
     lognormal,
-    looked_at,
     mixture,
     poisson,
+    polled,
     queued,
 )
 from support.thorough import THOROUGH
@@ -60,19 +60,19 @@ def observed(
 
     One that is passed also states the errors of these shares.
     """
-    looks = looked_at(requests, interval)
+    polls = polled(requests, interval)
     judged = decomposition is not None
     decomposition = decomposition or Decomposition()
     within, pending, settle, fit = np.zeros(len(bounds)), 0, 2.0, 1.0
-    for number, end in enumerate(looks.ends):
+    for number, end in enumerate(polls.ends):
         decomposition.add(
             end,
-            looks.requests[number],
-            looks.sums[number],
-            looks.executions[number],
+            polls.requests[number],
+            polls.sums[number],
+            polls.executions[number],
             interval,
-            waited=looks.waits[number],
-            worked=looks.work[number],
+            waited=polls.waits[number],
+            worked=polls.work[number],
         )
         pending += 1
         if end >= fit:
@@ -80,11 +80,11 @@ def observed(
             if judged:
                 decomposition.judge(bounds)
             fit = end + (5.0 if end > 20 else 1.0)
-        if end >= settle or number == len(looks.ends) - 1:
-            counts = looks.requests[number + 1 - pending : number + 1]
+        if end >= settle or number == len(polls.ends) - 1:
+            counts = polls.requests[number + 1 - pending : number + 1]
             within += counts @ decomposition.shares(pending, bounds)
             pending, settle = 0, end + 1.0
-    return within / looks.requests.sum()
+    return within / polls.requests.sum()
 
 
 def errors(requests: Requests, bounds: tuple[float, ...], interval: float = INTERVAL) -> np.ndarray:
@@ -284,15 +284,15 @@ def test_the_stated_error_covers_what_a_later_estimate_corrects() -> None:
     rng = np.random.default_rng(3)
     arrivals = poisson(rng, 60, 60)
     took = np.where(arrivals < 30, mixture(rng, 0.02)(len(arrivals)), mixture(rng, 0.6)(len(arrivals)))
-    looks = looked_at(independent(arrivals, took).until(60), INTERVAL)
+    polls = polled(independent(arrivals, took).until(60), INTERVAL)
     decomposition, shown = Decomposition(), 0.0
-    for number, end in enumerate(looks.ends):
-        decomposition.add(end, looks.requests[number], looks.sums[number], looks.requests[number], INTERVAL)
-        shown += looks.requests[number] * decomposition.shares(1, (0.05,))[0, 0]
-        if number == len(looks.ends) - 1 or (end < 29 and number % 50 == 49):
+    for number, end in enumerate(polls.ends):
+        decomposition.add(end, polls.requests[number], polls.sums[number], polls.requests[number], INTERVAL)
+        shown += polls.requests[number] * decomposition.shares(1, (0.05,))[0, 0]
+        if number == len(polls.ends) - 1 or (end < 29 and number % 50 == 49):
             decomposition.fit()
             decomposition.judge((0.05,))
-    off = shown / looks.requests.sum() - (took <= 0.05).mean()
+    off = shown / polls.requests.sum() - (took <= 0.05).mean()
 
     assert abs(off) > 0.02
     assert abs(off) <= decomposition.errors[0]

@@ -276,7 +276,7 @@ def test_tls_is_served_and_a_peer_without_it_harms_nobody(certificates: Path) ->
 
 
 def test_mutual_tls_admits_only_certificates_of_its_ca(certificates: Path) -> None:
-    """Without a certificate, or with a stranger's, there is no page."""
+    """Without a certificate, or with one that the CA did not sign, there is no page."""
     text = f"{_TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
     with _serving(_config(certificates, text)) as server:
         url = f"https://localhost:{server.server_address[1]}/"
@@ -286,7 +286,7 @@ def test_mutual_tls_admits_only_certificates_of_its_ca(certificates: Path) -> No
             return requests.get(url, verify=str(certificates / "ca.pem"), cert=pair, timeout=5).text
 
         assert "inside" == ask("client")
-        for nobody in (None, "stranger"):
+        for nobody in (None, "unsigned"):
             with pytest.raises((requests.exceptions.SSLError, requests.exceptions.ConnectionError)):
                 ask(nobody)
 

@@ -36,7 +36,7 @@ from tritonwatch.local.triton import TritonPorts, free_ports
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA, what it signed, a stranger, an encrypted key, and files that are none of these."""
+    """A CA, what it signed, an unsigned client, an encrypted key, and files that are none of these."""
     folder = tmp_path_factory.mktemp("pki")
     authority(folder)
     certificate(folder, "locked", "ca", password=b"1234")
@@ -68,13 +68,13 @@ def _ask(url: str, certificates: Certificates) -> str:
 
 
 def test_only_the_right_client_certificate_is_accepted(pki: Path, page: str) -> None:
-    """With key apart or in the same file; a stranger, nobody, and a server of an unknown CA are all `tls`."""
+    """With key apart or in the same file; an unsigned client, none, and a server of an unknown CA are all `tls`."""
     assert "inside" == _ask(page, shown(pki))
     assert "inside" == _ask(page, Certificates(pki / "ca.pem", pki / "both.pem"))
-    assert "tls" == _ask(page, shown(pki, "stranger"))
+    assert "tls" == _ask(page, shown(pki, "unsigned"))
     assert "tls" == _ask(page, Certificates(pki / "ca.pem"))
     assert "tls" == _ask(page, Certificates(None, pki / "client.pem", pki / "client.key"))
-    assert "tls" == _ask(page, Certificates(pki / "stranger.pem", pki / "client.pem", pki / "client.key"))
+    assert "tls" == _ask(page, Certificates(pki / "unsigned.pem", pki / "client.pem", pki / "client.key"))
 
 
 def test_a_renewed_client_certificate_is_used_without_a_restart(
@@ -82,7 +82,7 @@ def test_a_renewed_client_certificate_is_used_without_a_restart(
 ) -> None:
     """The next connection shows what the files hold now; broken ones leave the last good ones in force."""
     for name in ("ca.pem", "client.pem", "client.key"):
-        write(tmp_path / name, (pki / name.replace("client", "stranger")).read_text())
+        write(tmp_path / name, (pki / name.replace("client", "unsigned")).read_text())
     with closing(Client(page, tls=Renewed(shown(tmp_path)))) as client:
         with pytest.raises(FetchError, match="tls"):
             client.get("/")
@@ -306,7 +306,7 @@ def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -
 def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded) -> None:
     """Metrics and state say `tls`, and the page is there all the same."""
     with exporting(
-        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki, "stranger")
+        guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki, "unsigned")
     ) as running:
         page = running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="live", reason="tls"))
         failed = running.get("/state").json()["triton"]
@@ -318,7 +318,7 @@ def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: G
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", ["stranger", "gone"])
+@pytest.mark.parametrize("name", ["unsigned", "gone"])
 def test_a_probe_without_the_certificate_is_unreachable(pki: Path, guarded: Guarded, name: str) -> None:
     """Over HTTP and gRPC, with a wrong certificate and with one whose files are gone."""
     tensor = Tensor("X", "FP32", (1, 1), None)

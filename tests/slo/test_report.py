@@ -16,7 +16,7 @@ from playwright.sync_api import Browser
 
 from support import history, web_fleet
 from support.bridge_simulation import body_of
-from support.browser import LOOKS, browsing, looking
+from support.browser import DEVICES, browsing, page_on
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
 from support.tools import ROOT
 from triton_alerts import hours
@@ -561,13 +561,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("look", LOOKS)
-def test_everybody_can_read_the_report(browser: Browser, site: str, look: str) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_everybody_can_read_the_report(browser: Browser, site: str, device: str) -> None:
     """axe-core finds nothing serious, nothing is wider than the window, and a hostile name is text."""
-    with looking(browser, look) as seen:
+    with page_on(browser, device) as seen:
         page = seen.open(f"{site}/report?period=2025-09")
         if PICTURES:
-            page.screenshot(path=Path(PICTURES) / f"web-report-{look}.png")
+            page.screenshot(path=Path(PICTURES) / f"web-report-{device}.png")
 
         assert [] == seen.complaints
         assert [] == seen.barriers()
@@ -577,7 +577,7 @@ def test_everybody_can_read_the_report(browser: Browser, site: str, look: str) -
 @pytest.mark.real
 def test_the_report_is_chosen_and_printed_without_javascript(browser: Browser, site: str) -> None:
     """The form has months, quarters and owners; on paper there are the tables, and nothing to click."""
-    with looking(browser, java_script_enabled=False) as seen:
+    with page_on(browser, java_script_enabled=False) as seen:
         page = seen.open(f"{site}/report?{urlencode({'period': '2025-09', 'at': '2025-11-02T00:00Z'})}")
         page.get_by_label("Owner").select_option("search")
         page.get_by_label("Period").select_option("2025-Q3")

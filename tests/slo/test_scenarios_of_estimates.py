@@ -23,6 +23,6 @@ def test_an_estimate_pages_when_the_truth_does(scenarios: tuple[Scenario, ...], 
     for scenario in scenarios:
         true, estimated = (found[scenario.model, kind] for kind in ("true", "estimated"))
         print(scenario.name, true, estimated)
-        assert scenario.deserves == true.kind == estimated.kind, scenario.name
+        assert scenario.expected == true.kind == estimated.kind, scenario.name
         if true.page is not None and estimated.page is not None:
             assert estimated.page <= true.page + LATER, scenario.name

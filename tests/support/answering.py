@@ -1,4 +1,4 @@
-"""A Python model that does what its input says: answer, fail in one of three ways, or take its time."""
+"""A Python model that does what its input asks for: answer, fail in one of three ways, or take its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bridge in simulated time: Alertmanagers that speak and retry, a Slack that fails, and kills at any point.
+"""A bridge in simulated time: Alertmanagers that send and retry, a Slack that fails, and kills at any point.
 
 Everything real but the clock and the wire: the store is SQLite on disk, the answers are the Slack stand-in's.
 """
@@ -63,7 +63,7 @@ class SimulatedSlack(SlackApi):
 
     def act_late(self) -> None:
         """Act on the requests that are due by now."""
-        for due, method, arguments in [one for one in self.late if one[0] <= self.clock.now]:
+        for due, method, arguments in [call for call in self.late if call[0] <= self.clock.now]:
             self.late.remove((due, method, arguments))
             self.acted_late = True
             self.workspace.call(method, arguments, due)
@@ -144,7 +144,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Episode:
-    """Fire after a pause, grow and shrink, resolve; `peer`: how late a second Alertmanager says it, if at all.
+    """Fire after a pause, grow and shrink, resolve; `peer`: seconds until a second Alertmanager sends it.
 
     `page`: the alerts are tickets, and a page about their model, of another group, fires for a part of the time.
     """
@@ -264,7 +264,13 @@ class SimulatedBridge:
             self._send(script, name, at, firing, ended, episode.peer, severity)
         at += episode.last
         self._send(
-            script, name, at, {}, {one: (start, at) for one, start in firing.items()}, episode.peer, severity
+            script,
+            name,
+            at,
+            {},
+            {version: (start, at) for version, start in firing.items()},
+            episode.peer,
+            severity,
         )
         if episode.page:
             start, end = began + 0.3 * (at - began), began + 0.8 * (at - began)
@@ -336,9 +342,9 @@ class SimulatedBridge:
 
     def _has_planned(self) -> bool:
         with sqlite3.connect(self.path) as connection:
-            found = bool(connection.execute("SELECT count(*) FROM held").fetchone()[0])
+            planned = bool(connection.execute("SELECT count(*) FROM held").fetchone()[0])
         connection.close()
-        return found
+        return planned
 
     def _kill(self, *points: str) -> Kill | None:
         """The kill of one of these kinds that is due; it is due no more."""
@@ -388,11 +394,11 @@ class SimulatedBridge:
         again = sum(count - 1 for count in names.values())
         distinct = {message.name: message for message in self.workspace.roots()}.values()
         firsts = Counter(
-            found[1]
+            match[1]
             for m in distinct
             if "📋" not in m.text
-            for found in [re.search(r"incident `(\w+)`", m.shown)]
-            if found
+            for match in [re.search(r"incident `(\w+)`", m.shown)]
+            if match
         )
         return again + sum(count - 1 for count in firsts.values())
 
@@ -408,14 +414,16 @@ class SimulatedBridge:
             elif not message.thread_ts and f"incident `{name}`" in message.shown:
                 delivered += self._delivered_by(message)
                 replies = self.workspace.thread(message)
-                delivered += [(one.at, "resolved", one) for one in replies if "Recovered" in one.text]
+                delivered += [(reply.at, "resolved", reply) for reply in replies if "Recovered" in reply.text]
         return sorted(delivered, key=lambda entry: entry[0])
 
     def shown(self, name: str) -> str:
         """The newest state of an incident that a reader of the channel sees now."""
         delivered = self.delivered(name)
         # The first message of a digest names only some of its incidents after an edit.
-        return [what for _, what, one in delivered if one.thread_ts or f"`{name}`" in one.shown][-1]
+        return [what for _, what, message in delivered if message.thread_ts or f"`{name}`" in message.shown][
+            -1
+        ]
 
     def _delivered_by(self, message: Posted) -> list[tuple[float, str, Posted]]:
         times = [message.at, *message.edited_at]
@@ -434,8 +442,8 @@ def body_of(
     group: str = "",
 ) -> bytes:
     """A webhook body for a group of alerts about one model."""
-    alerts = [_alert(name, one, start, None, severity) for one, start in firing.items()]
-    alerts += [_alert(name, one, start, end, severity) for one, (start, end) in ended.items()]
+    alerts = [_alert(name, version, start, None, severity) for version, start in firing.items()]
+    alerts += [_alert(name, version, start, end, severity) for version, (start, end) in ended.items()]
     return json.dumps(
         {
             "status": "firing" if firing else "resolved",
@@ -449,14 +457,14 @@ def body_of(
     ).encode()
 
 
-def _alert(name: str, one: str, start: float, end: float | None, severity: str) -> dict[str, Any]:
+def _alert(name: str, version: str, start: float, end: float | None, severity: str) -> dict[str, Any]:
     return {
         "status": "firing" if end is None else "resolved",
-        "labels": {"alertname": name, "model": name, "version": one, "severity": severity},
-        "annotations": {"summary": f"Model {one} failed to load"},
+        "labels": {"alertname": name, "model": name, "version": version, "severity": severity},
+        "annotations": {"summary": f"Model {version} failed to load"},
         "startsAt": rfc3339(start),
         "endsAt": "0001-01-01T00:00:00Z" if end is None else rfc3339(end),
-        "fingerprint": one,
+        "fingerprint": version,
     }
 
 

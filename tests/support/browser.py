@@ -13,22 +13,20 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, sync_playwright
 
-LOOKS: dict[str, dict[str, Any]] = {
+DEVICES: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 900}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True},
 }
-"""How a page is looked at."""
+"""Window and color scheme of what a page is shown on."""
 
 
 def chromium() -> str:
     """The Chromium of this machine; skips the test where there is none."""
-    found = (
-        os.environ.get("TRITONWATCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
-    if found is None:
+    path = os.environ.get("TRITONWATCH_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
         pytest.skip("no Chromium here: apt-get install chromium, or name one in TRITONWATCH_CHROMIUM")
-    return found
+    return path
 
 
 @dataclass
@@ -46,12 +44,12 @@ class Shown:
 
     def barriers(self) -> list[str]:
         """The serious and critical findings of axe-core: what keeps people out."""
-        found = Axe().run(self.page).response["violations"]
+        violations = Axe().run(self.page).response["violations"]
         return [
-            f"{one['id']}: {node['html'][:200]}"
-            for one in found
-            if one["impact"] in ("serious", "critical")
-            for node in one["nodes"]
+            f"{violation['id']}: {node['html'][:200]}"
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
         ]
 
 
@@ -69,9 +67,9 @@ def browsing() -> Iterator[Browser]:
 
 
 @contextmanager
-def looking(browser: Browser, look: str = "light", **more: Any) -> Iterator[Shown]:
-    """Open a window of one of `LOOKS`."""
-    context = browser.new_context(**LOOKS[look], **more)
+def page_on(browser: Browser, device: str = "light", **more: Any) -> Iterator[Shown]:
+    """Open a window of one of `DEVICES`."""
+    context = browser.new_context(**DEVICES[device], **more)
     shown = Shown(context.new_page())
     shown.page.on("console", lambda message: shown.complaints.append(message.text))
     shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))

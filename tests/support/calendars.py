@@ -32,11 +32,11 @@ def objective(name: str, kind: str, zone: str, **more: object) -> Objective:
     )
 
 
-def rules(one: Objective, shift: int, wanted: str) -> list[dict[str, Any]]:
+def rules(objective: Objective, shift: int, wanted: str) -> list[dict[str, Any]]:
     """The generated rules that a recorded series rests on, as they are at another time."""
     recording = [
         {"record": rule.record, "expr": rule.expr, "labels": dict(rule.labels)}
-        for rule in recording_rules(Plan(one, Options(scrape_interval_seconds=SCRAPE)))
+        for rule in recording_rules(Plan(objective, Options(scrape_interval_seconds=SCRAPE)))
     ]
-    kept = resting_on(recording, wanted)
-    return [{**rule, "expr": rule["expr"].replace("time()", f"(time() + {shift})")} for rule in kept]
+    needed = resting_on(recording, wanted)
+    return [{**rule, "expr": rule["expr"].replace("time()", f"(time() + {shift})")} for rule in needed]

@@ -11,10 +11,10 @@ CAPTURES = ROOT / "tests" / "captures"
 
 def bodies(folder: str, pattern: str) -> list[tuple[str, bytes]]:
     """Name and content of each capture that matches, at least one."""
-    found = []
+    captures = []
     for path in sorted((CAPTURES / folder).glob(pattern)):
         content = path.read_bytes()
-        found.append((path.name, gzip.decompress(content) if path.suffix == ".gz" else content))
-    if not found:
+        captures.append((path.name, gzip.decompress(content) if path.suffix == ".gz" else content))
+    if not captures:
         raise LookupError(f"no capture {folder}/{pattern}")
-    return found
+    return captures

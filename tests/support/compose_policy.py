@@ -44,24 +44,24 @@ def resolved(path: Path = COMPOSE, **environment: str) -> Stack:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "", "docker compose warned"
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    project: dict[str, Any] = json.loads(done.stdout)
+    return project
 
 
 def problems_of(stack: Stack) -> list[str]:
     """Everything that is unsafe, would lose something, or would fail only when started."""
     services: dict[str, Service] = stack["services"]
-    found = []
+    problems = []
     for name, service in services.items():
         for rule in (_image, _hardened, _bounded, _watched, _mounts, _secrets, _state, _networks):
-            found += [f"{name}: {problem}" for problem in rule(service, name)]
-        found += [f"{name}: {problem}" for problem in _waits(service, services)]
-        found += [f"{name}: {problem}" for problem in _ports(service)]
-    ports = Counter(port["published"] for one in services.values() for port in one.get("ports", []))
-    found += [f"host port {port} is used {count} times" for port, count in ports.items() if count > 1]
+            problems += [f"{name}: {problem}" for problem in rule(service, name)]
+        problems += [f"{name}: {problem}" for problem in _waits(service, services)]
+        problems += [f"{name}: {problem}" for problem in _ports(service)]
+    ports = Counter(port["published"] for service in services.values() for port in service.get("ports", []))
+    problems += [f"host port {port} is used {count} times" for port, count in ports.items() if count > 1]
     internal = {name for name, network in stack["networks"].items() if (network or {}).get("internal")}
-    found += [f"network {name} reaches the internet" for name in _INTERNAL - internal]
-    return found
+    problems += [f"network {name} reaches the internet" for name in _INTERNAL - internal]
+    return problems
 
 
 def _image(service: Service, _name: str) -> Iterator[str]:
@@ -151,9 +151,9 @@ def _state(service: Service, _name: str) -> Iterator[str]:
     folders = [word.partition("=")[2] for word in words if word.startswith(_STATE_FLAGS)]
     folders += [str(Path(word[len(_STATE_FILE) :]).parent) for word in words if word.startswith(_STATE_FILE)]
     folders += [path for image, path in _STATE_OF_IMAGES.items() if service["image"].startswith(image)]
-    kept = {mount["target"] for mount in _volumes(service) if mount["type"] == "volume"}
+    volumes = {mount["target"] for mount in _volumes(service) if mount["type"] == "volume"}
     named = {mount["target"] for mount in _volumes(service) if mount.get("source")}
-    yield from (f"what it keeps in {folder} is lost" for folder in folders if folder not in kept & named)
+    yield from (f"what it keeps in {folder} is lost" for folder in folders if folder not in volumes & named)
 
 
 def _networks(service: Service, name: str) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _waits(service: Service, services: dict[str, Service]) -> Iterator[str]:
         if how["condition"] == "service_healthy" and "healthcheck" not in services.get(other, {}):
             yield f"waits for {other} to be healthy, which has no healthcheck"
         if how["condition"] != "service_completed_successfully" and other == "generator":
-            yield f"waits for {other} to be started only, which says nothing"
+            yield f"waits for {other} to be started only, not to be healthy"
     reads = any(mount.get("source") == "generated" and mount.get("read_only") for mount in _volumes(service))
     if reads and "generator" not in _awaited(service, services):
         yield "reads what the generator writes, and does not wait for it"
@@ -187,10 +187,10 @@ def _volumes(service: Service) -> list[dict[str, Any]]:
 
 def _awaited(service: Service, services: dict[str, Service]) -> set[str]:
     """Whose success or health it waits for, directly or through another."""
-    found: set[str] = set()
+    awaited: set[str] = set()
     for other in service.get("depends_on", {}):
-        found |= {other} | _awaited(services.get(other, {}), services)
-    return found
+        awaited |= {other} | _awaited(services.get(other, {}), services)
+    return awaited
 
 
 def _ports(service: Service) -> Iterator[str]:

@@ -39,7 +39,7 @@ def objectives_in(path: Path) -> dict[str, Objective]:
     """What stands in a file, by name, once the check finds nothing wrong with it."""
     reading = read([(path.name, path.read_text(encoding="utf-8"))])
     assert () == reading.problems
-    return {one.name: one for one in reading.objectives}
+    return {objective.name: objective for objective in reading.objectives}
 
 
 def _converted(folder: Path) -> Path:

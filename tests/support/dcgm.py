@@ -89,8 +89,8 @@ def write(
                 labels = _labels(dialect, card, part) | dict(extra_labels or {})
                 families.setdefault(name, []).append(line(name, labels, value))
                 heads.setdefault(name, f"# HELP {name} of a part.\n# TYPE {name} gauge\n")
-    kept = [name for name in families if only is None or name in only]
-    return "".join(heads[name] + "".join(families[name]) for name in kept)
+    chosen = [name for name in families if only is None or name in only]
+    return "".join(heads[name] + "".join(families[name]) for name in chosen)
 
 
 def line(name: str, labels: Mapping[str, str], value: object) -> str:

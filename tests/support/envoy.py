@@ -42,12 +42,12 @@ def envoy(upstream: str, directory: Path, names: Sequence[str]) -> Iterator[tupl
         "name": "triton",
         "domains": ["*"],
         "routes": [
-            {"match": {"prefix": f"/v2/models/{one}/"}, "route": {"cluster": one, "timeout": "5s"}}
-            for one in names
+            {"match": {"prefix": f"/v2/models/{name}/"}, "route": {"cluster": name, "timeout": "5s"}}
+            for name in names
         ],
         "virtual_clusters": [
-            {"name": one, "headers": [{"name": ":path", "string_match": {"prefix": f"/v2/models/{one}/"}}]}
-            for one in names
+            {"name": name, "headers": [{"name": ":path", "string_match": {"prefix": f"/v2/models/{name}/"}}]}
+            for name in names
         ],
     }
     router = {"name": "router", "typed_config": {"@type": f"{kind}.http.router.v3.Router"}}
@@ -62,7 +62,7 @@ def envoy(upstream: str, directory: Path, names: Sequence[str]) -> Iterator[tupl
         "admin": {"address": socket(admin)},
         "static_resources": {
             "listeners": [{"address": socket(port), "filter_chains": [chain]}],
-            "clusters": [cluster(one, nobody if one == "gone" else int(triton)) for one in names],
+            "clusters": [cluster(name, nobody if name == "gone" else int(triton)) for name in names],
         },
     }
     (directory / "envoy.yaml").write_text(yaml.safe_dump(config))

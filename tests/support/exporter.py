@@ -105,7 +105,7 @@ def exporting(
     parts: Sequence[object] | None = None,
     **settings: object,
 ) -> Iterator[Running]:
-    """Run an exporter for a server until the block ends; looks every 0.1 s."""
+    """Run an exporter for a server until the block ends; it polls every 0.1 s."""
     defaults: dict[str, object] = {
         "gpu": "none",
         "sampling_interval_seconds": 0.2,

@@ -10,7 +10,7 @@ from triton_slo.artifact import Artifact
 
 def write(made: Iterable[Artifact], directory: Path) -> None:
     """Write each artifact to `<directory>/<part>/<name>`."""
-    for one in made:
-        path = directory / one.part / one.name
+    for artifact in made:
+        path = directory / artifact.part / artifact.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text)
+        path.write_text(artifact.text)

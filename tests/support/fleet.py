@@ -28,32 +28,34 @@ CUSTOM = 12
 
 
 def exposition(models: int, moment: int, first: int = 0) -> bytes:
-    """What a fleet says at a moment: every counter has moved since the moment before."""
+    """What a fleet exposes at a moment: every counter has moved since the moment before."""
     labels = [f'model="model_{number}",version="1"' for number in range(first, first + models)]
     lines: list[str] = []
     for metric, step in COUNTERS:
         lines += _head(metric, "counter")
-        lines += [f"{metric}{{{one}}} {step * (moment + 1) * (at % 7 + 1)}" for at, one in enumerate(labels)]
+        lines += [
+            f"{metric}{{{label}}} {step * (moment + 1) * (at % 7 + 1)}" for at, label in enumerate(labels)
+        ]
     lines += _head(triton.REQUEST_FAILURE, "counter")
     lines += [
-        f'{triton.REQUEST_FAILURE}{{model="{one.split(chr(34))[1]}",reason="{reason}",version="1"}} 0'
-        for one in labels
+        f'{triton.REQUEST_FAILURE}{{model="{label.split(chr(34))[1]}",reason="{reason}",version="1"}} 0'
+        for label in labels
         for reason in FAILURES
     ]
     lines += _head(triton.PENDING_REQUESTS, "gauge")
-    lines += [f"{triton.PENDING_REQUESTS}{{{one}}} {moment % 3}" for one in labels]
+    lines += [f"{triton.PENDING_REQUESTS}{{{label}}} {moment % 3}" for label in labels]
     for metric in SUMMARIES:
         lines += _head(metric, "summary")
-        for at, one in enumerate(labels):
-            lines.append(f"{metric.count}{{{one}}} {7 * (moment + 1) * (at % 7 + 1)}")
-            lines.append(f"{metric.sum}{{{one}}} {9_123 * (moment + 1) * (at % 7 + 1)}")
+        for at, label in enumerate(labels):
+            lines.append(f"{metric.count}{{{label}}} {7 * (moment + 1) * (at % 7 + 1)}")
+            lines.append(f"{metric.sum}{{{label}}} {9_123 * (moment + 1) * (at % 7 + 1)}")
             lines += [
-                f'{metric}{{{one},quantile="{q}"}} {900 + moment + 100 * rank}'
+                f'{metric}{{{label},quantile="{q}"}} {900 + moment + 100 * rank}'
                 for rank, q in enumerate(QUANTILES)
             ]
     for number in range(CUSTOM):
         lines += [f"# HELP custom_{number} Of a model's own", f"# TYPE custom_{number} counter"]
-        lines += [f"custom_{number}{{{one}}} {moment * 3 + number}" for one in labels]
+        lines += [f"custom_{number}{{{label}}} {moment * 3 + number}" for label in labels]
     return "".join(f"{line}\n" for line in lines).encode()
 
 

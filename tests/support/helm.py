@@ -51,8 +51,8 @@ def template(*arguments: str, chart: Path = CHART) -> str:
 
 def objects(text: str) -> Objects:
     """Return Kubernetes objects by kind and name."""
-    found = (one for one in yaml.load_all(text, yaml.CSafeLoader) if one)
-    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+    documents = (document for document in yaml.load_all(text, yaml.CSafeLoader) if document)
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 def digest() -> str:

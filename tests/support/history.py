@@ -56,7 +56,7 @@ def serve(
     """Backfill `text` and serve it; yields the address.
 
     Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port), or those that the file
-    `targets` lists (`file_sd_configs`), are scraped, every second or as often as `every` says.
+    `targets` lists (`file_sd_configs`), are scraped, every second or every `every`.
     `server` is another Prometheus than the one on PATH, `flags` are added to its command line and `settings` to the
     global ones of its configuration; `probe` is what requests needs to see whether it is up (verify, cert).
     It listens on `port` if one is given.
@@ -72,9 +72,9 @@ def serve(
         )
     for name, content in (rules or {}).items():
         (directory / name).write_text(content, encoding="utf-8")
-    found: dict[str, Any] = {"static_configs": [{"targets": [scrape]}]} if scrape else {}
+    discovery: dict[str, Any] = {"static_configs": [{"targets": [scrape]}]} if scrape else {}
     if targets is not None:
-        found = {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
+        discovery = {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
     config = {
         "global": {
             "evaluation_interval": every,
@@ -83,7 +83,7 @@ def serve(
             **(settings or {}),
         },
         "rule_files": list(rules or ()),
-        "scrape_configs": [{"job_name": EXPORTER_JOB, **found}] if found else [],
+        "scrape_configs": [{"job_name": EXPORTER_JOB, **discovery}] if discovery else [],
     }
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
     port = port or free_ports(1)[0]

@@ -92,4 +92,4 @@ def _per_model(stack: Stack, out: Path) -> dict[str, dict[str, Any]]:
     arguments = ["--per-model", "--prometheus", stack.ports.url("Prometheus"), "--out", str(out)]
     assert 0 == tritonwatch(["dashboards", "write", *arguments, "--objectives", str(files.objectives())])
     written = (json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("triton-m-*.json")))
-    return {one["title"].rsplit(" / ", 1)[1]: one for one in written}
+    return {dashboard["title"].rsplit(" / ", 1)[1]: dashboard for dashboard in written}

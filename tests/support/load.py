@@ -26,7 +26,7 @@ def main(url: str, start: float) -> None:
         threads.append(threading.Thread(target=_send, args=(url, plan)))
         threads[-1].start()
         if len(threads) > 200:
-            threads = [one for one in threads if one.is_alive()]
+            threads = [thread for thread in threads if thread.is_alive()]
     for thread in threads:
         thread.join()
 

@@ -132,7 +132,7 @@ class MountedStack:
                 rf"127.0.0.1\g<1>{self.ports[name]}",
                 text,
             )
-        return _PATHS.sub(lambda found: str(self.folder / MOVES[found[0]]), text)
+        return _PATHS.sub(lambda match: str(self.folder / MOVES[match[0]]), text)
 
     def _configured(self) -> dict[str, dict[str, Any]]:
         for name in set(MOVES.values()) - {"objectives", "alerts.yaml"}:

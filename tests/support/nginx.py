@@ -1,4 +1,4 @@
-"""A real nginx before a real Triton, whose log says of each request what ingress-nginx would expose."""
+"""A real nginx before a real Triton, whose log shows of each request what ingress-nginx would expose."""
 
 from __future__ import annotations
 

@@ -69,18 +69,18 @@ def as_protobuf(*spans: Mapping[str, Any]) -> bytes:
     """The body that a collector posts."""
     made = ExportTraceServiceRequest()
     scope = made.resource_spans.add().scope_spans.add()
-    for one in spans:
+    for fields in spans:
         span = scope.spans.add(
-            trace_id=bytes.fromhex(one["traceId"]),
-            span_id=bytes.fromhex(one["spanId"]),
-            parent_span_id=bytes.fromhex(one.get("parentSpanId", "")),
-            name=one["name"],
-            start_time_unix_nano=int(one["startTimeUnixNano"]),
-            end_time_unix_nano=int(one["endTimeUnixNano"]),
+            trace_id=bytes.fromhex(fields["traceId"]),
+            span_id=bytes.fromhex(fields["spanId"]),
+            parent_span_id=bytes.fromhex(fields.get("parentSpanId", "")),
+            name=fields["name"],
+            start_time_unix_nano=int(fields["startTimeUnixNano"]),
+            end_time_unix_nano=int(fields["endTimeUnixNano"]),
         )
-        for event in one["events"]:
+        for event in fields["events"]:
             span.events.add(name=event["name"], time_unix_nano=int(event["timeUnixNano"]))
-        for pair in one.get("attributes", ()):
+        for pair in fields.get("attributes", ()):
             value = pair["value"]
             made_pair = span.attributes.add(key=pair["key"])
             if "stringValue" in value:

@@ -29,23 +29,23 @@ class Answer:
         """The name of each series as the panel's legend shows it."""
         template = self.target["legendFormat"]
         return [
-            _LEGEND.sub(lambda match, one=one: one["metric"].get(match[1], ""), template)  # type: ignore[misc]
-            for one in self.series
+            _LEGEND.sub(lambda match, curve=curve: curve["metric"].get(match[1], ""), template)  # type: ignore[misc]
+            for curve in self.series
         ]
 
     def last(self) -> list[float]:
         """The newest value of each series."""
-        return [float((one.get("values") or [one["value"]])[-1][1]) for one in self.series]
+        return [float((curve.get("values") or [curve["value"]])[-1][1]) for curve in self.series]
 
     def value(self, **labels: str) -> float:
         """The newest value of the one series with these labels."""
-        found = [
+        values = [
             number
-            for one, number in zip(self.series, self.last(), strict=True)
-            if all(one["metric"].get(key) == value for key, value in labels.items())
+            for curve, number in zip(self.series, self.last(), strict=True)
+            if all(curve["metric"].get(key) == value for key, value in labels.items())
         ]
-        assert len(found) == 1, f"{self.panel}: {len(found)} series with {labels}: {self.expr}"
-        return found[0]
+        assert len(values) == 1, f"{self.panel}: {len(values)} series with {labels}: {self.expr}"
+        return values[0]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Grafana:
         """The values that a variable offers."""
         matched = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
         assert matched, variable["definition"]
-        found = self.get(
+        answer = self.get(
             f"label/{matched[2]}/values",
             **{
                 "match[]": fill(matched[1], chosen, self.macros),
@@ -87,7 +87,7 @@ class Grafana:
                 "end": self.now,
             },
         )
-        return list(found["data"])
+        return list(answer["data"])
 
     def choose(self, model: Json, wanted: Mapping[str, str]) -> dict[str, str]:
         """Resolve a dashboard's variables in their order: what is wanted, else All, else the first."""
@@ -165,9 +165,9 @@ class View:
 
     def panel(self, title: str) -> list[Answer]:
         """Answers of the panel with a title."""
-        found = [answer for panel, answer in self.answers if panel["title"] == title]
-        assert found, f"{self.uid} has no panel {title!r}"
-        return found
+        answers = [answer for panel, answer in self.answers if panel["title"] == title]
+        assert answers, f"{self.uid} has no panel {title!r}"
+        return answers
 
     def nameless(self) -> list[tuple[str, str, list[str]]]:
         """Panels (uid, title, names) in whose legend two series carry one name, or one carries a blank."""
@@ -201,4 +201,4 @@ def fill(text: str, chosen: Mapping[str, str], macros: Mapping[str, str] = MACRO
 def panels(model: Json) -> Iterator[Json]:
     """Every panel that asks something, those in collapsed rows too."""
     for panel in model["panels"]:
-        yield from (one for one in (panel, *panel.get("panels", ())) if one.get("targets"))
+        yield from (member for member in (panel, *panel.get("panels", ())) if member.get("targets"))

@@ -27,8 +27,8 @@ def promtool(tool: Path, *words: str | Path, timeout: float = 280) -> subprocess
 
 def each_minute(proofs: Path) -> None:
     """Evaluate a file's rules each minute, Prometheus' own default: proofs hold then too, and cost a part."""
-    text, found = re.subn(r"(?m)^evaluation_interval: .*$", "evaluation_interval: 1m", proofs.read_text())
-    assert 1 == found
+    text, replaced = re.subn(r"(?m)^evaluation_interval: .*$", "evaluation_interval: 1m", proofs.read_text())
+    assert 1 == replaced
     proofs.write_text(text)
 
 
@@ -57,7 +57,7 @@ def evaluated(
     printed = done.stdout + done.stderr
     answers = re.findall(r"got: *(.*)$", printed, re.M)
     assert len(asked) == len(answers), printed[:2000]
-    return [_answer(one) for one in answers]
+    return [_answer(answer) for answer in answers]
 
 
 def grouped(groups: Mapping[str, Sequence[object]]) -> str:
@@ -87,15 +87,15 @@ def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
         return list(group["rules"])
     interval = parse_seconds(str(group["interval"]))
     due = f"on () (vector(time()) % {interval:g} == {interval - step:g})"
-    found = []
+    timed = []
     for rule in group["rules"]:
         if "alert" in rule:
-            found.append(rule)
+            timed.append(rule)
             continue
         own = ", ".join(f"{label}={json.dumps(value)}" for label, value in rule["labels"].items())
         held = f"{rule['record']}{{{own}}} offset {step:g}s unless {due}"
-        found.append({**rule, "expr": f"(\n{rule['expr']}\n)\nand {due}\nor ({held})"})
-    return found
+        timed.append({**rule, "expr": f"(\n{rule['expr']}\n)\nand {due}\nor ({held})"})
+    return timed
 
 
 def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
@@ -103,10 +103,10 @@ def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[
     wanted = set(names)
     while True:
         read_by = " ".join(rule["expr"] for rule in rules if rule.get("record") in wanted)
-        found = wanted | set(re.findall(r"slo:[\w:]+", read_by))
-        if found == wanted:
+        more = wanted | set(re.findall(r"slo:[\w:]+", read_by))
+        if more == wanted:
             return [rule for rule in rules if rule.get("record") in wanted]
-        wanted = found
+        wanted = more
 
 
 def alerting(text: str, *names: str) -> list[dict[str, Any]]:

@@ -29,7 +29,9 @@ Points = list[tuple[float, float]]
 def rules(format: Format = "prometheus") -> str:
     """The generated rules of the objective."""
     made = artifacts([OBJECTIVE], Options(format=format))
-    return next(one.text for one in made if one.name == "slo-errors.yml" and one.part == "rules")
+    return next(
+        artifact.text for artifact in made if artifact.name == "slo-errors.yml" and artifact.part == "rules"
+    )
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,14 @@ class RecordedFleet:
             ):
                 counter = np.interp(scraped, minutes, values)
                 yield str(metric), {**group, "instance": "a", **extra}, _points(start, scraped, counter)
-            kept = minutes[minutes >= recorded_from]
+            shown = minutes[minutes >= recorded_from]
             for event, values in ((names.ERROR, failed), (names.TOTAL, every)):
                 # A sum begins with the hour before.
                 base = values[max(0, recorded_from - HOUR) // MINUTE] if self.young else 0.0
                 yield (
                     names.SLI_EVENTS_SUM,
                     {**own, names.EVENT: event},
-                    _points(start, kept, values[kept // MINUTE] - base),
+                    _points(start, shown, values[shown // MINUTE] - base),
                 )
                 if self.recorded:
                     week = (values[-1] - values[-1 - 7 * DAY // MINUTE]) / (7 * DAY)

@@ -103,7 +103,7 @@ class Counters:
         """What one server shows now, the exporter's states with it."""
         lines = []
         for number, group in enumerate(self.fleet.groups):
-            good, failed = (float(one[0]) for one in self.at(number, np.array([now])))
+            good, failed = (float(values[0]) for values in self.at(number, np.array([now])))
             model = group.partition(",")[0]
             lines += [
                 f"{triton.REQUEST_SUCCESS}{{{group}}} {good}",
@@ -291,7 +291,7 @@ def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float)
         rules = running.rules()
         broken = [f"{rule['name']}: {rule['lastError']}" for rule in rules if rule.get("lastError")]
         assert not broken, broken[:3]
-        firing = sum(one["state"] == "firing" for rule in rules for one in rule.get("alerts", ()))
+        firing = sum(alert["state"] == "firing" for rule in rules for alert in rule.get("alerts", ()))
         written = running.metric("prometheus_rule_group_last_evaluation_samples")
     return Cost(spent / count, written, read / count, firing)
 

@@ -1,4 +1,4 @@
-"""Simulated requests, as their completions and times, and what Triton's counters would say of them."""
+"""Simulated requests, as their completions and times, and what Triton's counters would show of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Intervals:
-    """What a look at the counters every `seconds` finds: only intervals in which requests ended."""
+    """What polls of the counters every `seconds` return: only intervals in which requests ended."""
 
     seconds: float
     ends: Floats
@@ -54,7 +54,7 @@ class Intervals:
     work: Floats
 
 
-def looked_at(requests: Requests, every: float) -> Intervals:
+def polled(requests: Requests, every: float) -> Intervals:
     """Look at counters that count in whole microseconds."""
     place = np.floor(requests.ended / every).astype(np.int64)
     count = np.bincount(place)
@@ -121,7 +121,7 @@ def one_after_another(rng: np.random.Generator, clients: int, service: Draw, sec
     """Clients that send the next request 5 ms after the last answer."""
     took = [service(int(seconds / 0.01)) for _ in range(clients)]
     return Requests(
-        np.concatenate([np.cumsum(one + 0.005) for one in took]),
+        np.concatenate([np.cumsum(seconds + 0.005) for seconds in took]),
         np.concatenate(took),
         np.arange(sum(map(len, took))),
         np.zeros(sum(map(len, took))),

@@ -1,7 +1,7 @@
 """A fleet simulated event by event: what truly happened, and what scrapes can show of it.
 
 Time runs in ticks of 5 s. A replica is scraped every third tick. Nothing here knows the rules under test: the truth
-is a count of events, and the allowance is what is lost on counters that are only looked at now and then.
+is a count of events, and the allowance is what is lost on counters that are only scraped every few seconds.
 """
 
 from __future__ import annotations
@@ -84,19 +84,19 @@ class Model:
         random = np.random.default_rng(self.seed)
         which = np.arange(LENGTH) * len(self.stretches) // LENGTH
         rate, share = (np.array(column)[which] for column in zip(*self.stretches, strict=True))
-        found: dict[str, Mapping[str, Counts]] = {}
+        scraped: dict[str, Mapping[str, Counts]] = {}
         for replica in self.replicas:
             alive = np.zeros(LENGTH, dtype=bool)
             for life in replica.lives:
                 alive[life.start : life.end] = True
             requests = random.poisson(rate) * alive
             failed = random.binomial(requests, share)
-            found[replica.instance] = {
+            scraped[replica.instance] = {
                 "success": requests - failed,
                 "BACKEND": failed,
                 "CANCELED": random.binomial(requests, 0.1),
             }
-        return found
+        return scraped
 
     def truth(self, start: int = BEFORE, end: int = LENGTH) -> tuple[int, int]:
         """Failures that count, and all requests but the cancelled, in [start, end) ticks: in the period."""
@@ -138,8 +138,8 @@ def phases() -> st.SearchStrategy[int]:
 
 
 def counter(replica: Replica, counts: Counts) -> list[tuple[int, int, int]]:
-    """(tick, value, life) of each successful scrape: the counter when the tick is over."""
-    found = []
+    """(tick, value, life) of each successful scrape: the counter at the end of the tick."""
+    changes = []
     for number, life in enumerate(replica.lives):
         grown = life.past + np.cumsum(counts[life.start : life.end])
         ticks = np.arange(life.start, life.end)
@@ -147,8 +147,8 @@ def counter(replica: Replica, counts: Counts) -> list[tuple[int, int, int]]:
         for low, high in replica.gaps:
             ticks = ticks[(ticks < low) | (ticks >= high)]
         values = grown[ticks - life.start].tolist()
-        found += [(tick, value, number) for tick, value in zip(ticks.tolist(), values, strict=True)]
-    return found
+        changes += [(tick, value, number) for tick, value in zip(ticks.tolist(), values, strict=True)]
+    return changes
 
 
 def _scraped(replica: Replica, counts: Counts, pauses: Sequence[Pause]) -> list[str]:

@@ -31,7 +31,7 @@ FAULTS = ("429", "500", "502", "internal_error", "fatal_error", "hang", "hang_do
 
 @dataclass
 class Posted:
-    """One message as the workspace keeps it; `history` holds what it said before each edit."""
+    """One message as the workspace keeps it; `history` holds its text before each edit."""
 
     channel: str
     ts: str
@@ -183,7 +183,7 @@ class Workspace:
         parent = next((m for m in self.messages if m.ts == thread and m.channel == channel), None)
         if parent is not None and parent.thread_ts:
             raise SlackError("cannot_reply_to_message")
-        # A reply to a message that is gone appears in the channel, and nobody says so.
+        # A reply to a message that is gone appears in the channel, without an error.
         message = Posted(
             channel,
             self._ts(now),
@@ -237,11 +237,11 @@ class Workspace:
     def _page(self, messages: list[Posted], arguments: dict[str, Any], now: float) -> dict[str, Any]:
         oldest = float(arguments.get("oldest", 0))
         start, limit = int(arguments.get("cursor") or 0), int(arguments.get("limit", 100))
-        found = [m for m in messages if float(m.ts) >= oldest and m.at <= now - self.history_lag]
-        following = str(start + limit) if len(found) > start + limit else ""
-        shown = [self._show(m) for m in found[start : start + limit]]
+        selected = [m for m in messages if float(m.ts) >= oldest and m.at <= now - self.history_lag]
+        following = str(start + limit) if len(selected) > start + limit else ""
+        shown = [self._show(m) for m in selected[start : start + limit]]
         if arguments.get("include_all_metadata") not in (True, "1", 1, "true"):
-            shown = [{k: v for k, v in one.items() if k != "metadata"} for one in shown]
+            shown = [{k: v for k, v in message.items() if k != "metadata"} for message in shown]
         return {"messages": shown, "response_metadata": {"next_cursor": following}}
 
     def _permalink(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -261,12 +261,12 @@ class Workspace:
         files = arguments["files"]
         files = json.loads(files) if isinstance(files, str) else files
         channel = self._channel(str(arguments.get("channel_id", "")))
-        for one in files:
-            upload = self._uploads.get(one["id"])
+        for file in files:
+            upload = self._uploads.get(file["id"])
             if upload is None or "content" not in upload:
                 raise SlackError("file_not_found")
-            self.files.append({**upload, **one, "channel": channel, "thread_ts": arguments.get("thread_ts")})
-        return {"files": [{"id": one["id"], "permalink": "https://stand-in.slack.com/f"} for one in files]}
+            self.files.append({**upload, **file, "channel": channel, "thread_ts": arguments.get("thread_ts")})
+        return {"files": [{"id": file["id"], "permalink": "https://stand-in.slack.com/f"} for file in files]}
 
     def receive_upload(self, number: str, content: bytes) -> int:
         """The bytes of a file, posted to its upload address."""
@@ -323,7 +323,7 @@ def _letters(value: Any) -> int:
             len(v) if k in ("text", "value", "url") and isinstance(v, str) else _letters(v)
             for k, v in value.items()
         )
-    return sum(_letters(one) for one in value) if isinstance(value, list) else 0
+    return sum(_letters(part) for part in value) if isinstance(value, list) else 0
 
 
 def _check_block(block: Any) -> None:
@@ -336,18 +336,18 @@ def _check_block(block: Any) -> None:
         if "text" in block:
             _check_text(block["text"], 3000)
         _need(len(block.get("fields", [])) <= 10)
-        for one in block.get("fields", []):
-            _check_text(one, 2000)
+        for cell in block.get("fields", []):
+            _check_text(cell, 2000)
     elif kind == "context":
         _need(0 < len(block.get("elements", [])) <= 10)
-        for one in block["elements"]:
-            _check_text(one, 2000)
+        for element in block["elements"]:
+            _check_text(element, 2000)
     elif kind == "actions":
         _need(0 < len(block.get("elements", [])) <= 25)
-        names = [one.get("action_id") for one in block["elements"]]
+        names = [element.get("action_id") for element in block["elements"]]
         _need(len(names) == len(set(names)))
-        for one in block["elements"]:
-            _check_element(one)
+        for element in block["elements"]:
+            _check_element(element)
     else:
         _need(kind == "divider")
 
@@ -419,8 +419,8 @@ class SlackServer(ThreadingHTTPServer):
 
     def press(self, envelope: str, root: Posted, action: str, value: str = "", user: str = "U0ANA") -> None:
         """Somebody presses a button of a message; the same envelope twice is Slack's redelivery."""
-        block = next(one for one in root.blocks if one["type"] == "actions")
-        element = next(one for one in block["elements"] if one["action_id"] == action)
+        block = next(block for block in root.blocks if block["type"] == "actions")
+        element = next(element for element in block["elements"] if element["action_id"] == action)
         pressed: dict[str, Any] = {"action_id": action, "block_id": block["block_id"], "action_ts": envelope}
         if element["type"] == "static_select":
             pressed["selected_option"] = next(o for o in element["options"] if o["value"] == value)
@@ -470,7 +470,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._serve(method, body)
 
     def do_GET(self) -> None:
-        """Socket Mode: RFC 6455, as much of it as slack_sdk speaks."""
+        """Socket Mode: RFC 6455, the part that slack_sdk uses."""
         key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         self.send_response(101)
         self.send_header("Upgrade", "websocket")

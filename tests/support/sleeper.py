@@ -20,14 +20,14 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.histogram = None
-        told = Path(args["model_repository"]) / "histogram.json"
-        if told.exists():
-            told = json.loads(told.read_text())
+        wanted = Path(args["model_repository"]) / "histogram.json"
+        if wanted.exists():
+            wanted = json.loads(wanted.read_text())
             family = pb_utils.MetricFamily(
-                name=told["name"], description="as Triton 26.01 has it", kind=pb_utils.MetricFamily.HISTOGRAM
+                name=wanted["name"], description="as Triton 26.01 has it", kind=pb_utils.MetricFamily.HISTOGRAM
             )
             labels = {"model": args["model_name"], "version": args["model_version"]}
-            self.histogram = family.Metric(labels=labels, buckets=told["buckets"])
+            self.histogram = family.Metric(labels=labels, buckets=wanted["buckets"])
             self.family = family
 
     def execute(self, requests):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from support.promtool import alerting, evaluated, grouped
-from support.simulated_traffic import Floats, Requests, independent, looked_at, mixture, poisson, queued
+from support.simulated_traffic import Floats, Requests, independent, mixture, poisson, polled, queued
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.estimate.decomposition import Decomposition
@@ -58,7 +58,7 @@ class Shown:
             if estimated.any()
             else {"trace": ~estimated}
         )
-        found = {
+        written = {
             f"{state.REQUEST_DURATION.count}{{{own}}}": _text(self.count),
             f"{state.REQUEST_DURATION.bucket}{{{own}, {le}}}": _text(self.within),
             **{
@@ -67,8 +67,8 @@ class Shown:
             },
         }
         if estimated.any():
-            found[f"{state.DISTRIBUTION_ERROR}{{{signal}, {le}}}"] = _text(self.error)
-        return found
+            written[f"{state.DISTRIBUTION_ERROR}{{{signal}, {le}}}"] = _text(self.error)
+        return written
 
 
 def _text(values: Floats) -> str:
@@ -77,11 +77,11 @@ def _text(values: Floats) -> str:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens in so many minutes, and what the truth deserves: page, ticket or nothing."""
+    """What happens in so many minutes, and what the truth calls for: page, ticket or nothing."""
 
     name: str
     model: str
-    deserves: str
+    expected: str
     began: float
     minutes: float
     shown: Callable[[float, float], dict[str, Shown]]
@@ -107,22 +107,22 @@ def simulated(
 
 def _decomposed(requests: Requests, times: Floats) -> Shown:
     """Settle every second and estimate every five, as the exporter does at leisure."""
-    looks = looked_at(requests, READING)
+    polls = polled(requests, READING)
     estimator = Decomposition()
     count, within = 0.0, 0.0
     rows: list[tuple[float, float, float]] = []
     pending, settle, fit = 0, 2.0, 2.0
-    for number, end in enumerate(looks.ends):
+    for number, end in enumerate(polls.ends):
         while len(rows) < len(times) and times[len(rows)] < end:
             error = estimator.errors[0] if estimator.is_estimated and estimator.errors else np.nan
             rows.append((count, within, error))
         estimator.add(
             end,
-            looks.requests[number],
-            looks.sums[number],
-            looks.executions[number],
+            polls.requests[number],
+            polls.sums[number],
+            polls.executions[number],
             READING,
-            waited=looks.waits[number],
+            waited=polls.waits[number],
         )
         pending += 1
         if end >= fit:
@@ -130,11 +130,11 @@ def _decomposed(requests: Requests, times: Floats) -> Shown:
             estimator.judge((THRESHOLD,))
             fit = end + 5.0
         if end >= settle:
-            counts = looks.requests[number + 1 - pending : number + 1]
+            counts = polls.requests[number + 1 - pending : number + 1]
             if estimator.is_estimated:
                 shares = estimator.shares(pending, (THRESHOLD,))[:, 0]
             else:
-                sums = looks.sums[number + 1 - pending : number + 1]
+                sums = polls.sums[number + 1 - pending : number + 1]
                 shares = (sums / counts <= THRESHOLD).astype(float)
             within += float(counts @ shares)
             count += float(counts.sum())
@@ -256,7 +256,9 @@ def reactions(scenarios: tuple[Scenario, ...], scale: float) -> dict[tuple[str, 
     evaluation = 5.0 if scale < 1 else 120.0
     seconds = 60 * scenarios[0].minutes
     options = Options(time_scale=scale, scrape_interval_seconds=scrape)
-    [rules] = [one.text for one in artifacts([OBJECTIVE], options) if one.name == "slo-latency.yml"]
+    [rules] = [
+        artifact.text for artifact in artifacts([OBJECTIVE], options) if artifact.name == "slo-latency.yml"
+    ]
     series = {}
     for scenario in scenarios:
         for kind, shown in scenario.shown(seconds, scrape).items():
@@ -276,12 +278,12 @@ def reactions(scenarios: tuple[Scenario, ...], scale: float) -> dict[tuple[str, 
         )
     pages, tickets = ({labels["model"]: value for labels, value in answer} for answer in answers)
 
-    def after(found: dict[str, float], model: str, began: float) -> float | None:
-        return None if model not in found else (found[model] - began) / scale
+    def after(starts: dict[str, float], model: str, began: float) -> float | None:
+        return None if model not in starts else (starts[model] - began) / scale
 
     return {
         (scenario.model, kind): Reaction(
-            *(after(found, f"{scenario.model}_{kind}", scenario.began) for found in (pages, tickets))
+            *(after(starts, f"{scenario.model}_{kind}", scenario.began) for starts in (pages, tickets))
         )
         for scenario in scenarios
         for kind in KINDS
@@ -310,10 +312,10 @@ def section() -> str:
 
 
 def _rows(scenarios: tuple[Scenario, ...], scale: float) -> Iterator[str]:
-    found = reactions(scenarios, scale)
+    reacted = reactions(scenarios, scale)
     for scenario in scenarios:
-        cells = [_cell(found[scenario.model, kind]) for kind in KINDS]
-        yield f"| {scenario.name} | {scenario.deserves} | {cells[0]} | {cells[1]} |"
+        cells = [_cell(reacted[scenario.model, kind]) for kind in KINDS]
+        yield f"| {scenario.name} | {scenario.expected} | {cells[0]} | {cells[1]} |"
 
 
 def _cell(reaction: Reaction) -> str:

@@ -17,7 +17,7 @@ from triton_slo.objective.model import Objective, budget
 MODELS, DAYS = 50, 30
 RATES = (1, 10, 100)
 CHOICES = ((1, 0.5), (2, 0.95), (3, 0.95), (5, 0.95))
-"""Minimum failures and confidence; 1 and 50 % are no guard at all, 5 and 95 % are the defaults."""
+"""Minimum failures and confidence; 1 and 50 % guard against nothing, 5 and 95 % are the defaults."""
 _PACE = 0.5
 """Of the budget: no alert is expected."""
 
@@ -46,18 +46,24 @@ def noise() -> Iterator[Noise]:
             alerting = {"min_failures": min_failures, "confidence": confidence}
             document = {"name": "errors", "target": "99.9%", "indicator": "errors", "alerting": alerting}
             policy = replayed(Objective.model_validate(document), Options()).policy
-            found = [one.severity for one in replay(history, policy, [OBJECTIVE.target] * MODELS)]
-            pages, tickets = (found.count(severity) / MODELS for severity in ("page", "ticket"))
+            severities = [
+                episode.severity for episode in replay(history, policy, [OBJECTIVE.target] * MODELS)
+            ]
+            pages, tickets = (severities.count(severity) / MODELS for severity in ("page", "ticket"))
             yield Noise(rate, min_failures, confidence, pages, tickets)
 
 
-def noise_table(found: Sequence[Noise]) -> str:
+def noise_table(results: Sequence[Noise]) -> str:
     """Rows are guards, columns are traffic."""
-    rates = sorted({one.rate for one in found})
+    rates = sorted({result.rate for result in results})
     head = [f"{rate} a minute" for rate in rates]
     lines = ["| at least | confidence | " + " | ".join(head) + " |", "|---|---|" + "---|" * len(rates)]
     for min_failures, confidence in CHOICES:
-        row = [one for one in found if (one.min_failures, one.confidence) == (min_failures, confidence)]
-        cells = (f"{one.pages:g} pages, {one.tickets:g} tickets" for one in row)
+        row = [
+            result
+            for result in results
+            if (result.min_failures, result.confidence) == (min_failures, confidence)
+        ]
+        cells = (f"{result.pages:g} pages, {result.tickets:g} tickets" for result in row)
         lines.append(f"| {min_failures} failures | {confidence:.0%} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

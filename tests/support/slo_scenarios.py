@@ -39,7 +39,7 @@ Stretch = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What happens, when the incidents are (start, end), and what they deserve: page, ticket or nothing."""
+    """What happens, when the incidents are (start, end), and what is expected: page, ticket or nothing."""
 
     name: str
     stretches: tuple[Stretch, ...] = ()
@@ -267,7 +267,7 @@ OWN = (
 
 def _down(stretches: Sequence[Stretch], start: float, end: float) -> tuple[tuple[str, str], ...]:
     """Traffic that goes on where nothing is scraped."""
-    found = []
+    counters = []
     for (name, _), failed in zip(traffic(stretches), (False, True), strict=True):
         values: list[str] = []
         grown = 0.0
@@ -276,8 +276,8 @@ def _down(stretches: Sequence[Stretch], start: float, end: float) -> tuple[tuple
                 scraped = not start <= len(values) * STEP / 60 < end
                 values.append(f"{grown:.6f}" if scraped else "_")
                 grown += rate * (ratio if failed else 1 - ratio) * STEP / 60
-        found.append((name, " ".join(values)))
-    return tuple(found)
+        counters.append((name, " ".join(values)))
+    return tuple(counters)
 
 
 _BUSY_DAY = ((360, 60_000, 0), (270, 60, 0.008))
@@ -327,9 +327,9 @@ class Outcome:
 def engines() -> dict[str, tuple[str, str]]:
     """Engine -> (rule file, name of its budget series)."""
     (ours,) = (
-        one.text
-        for one in artifacts((OBJECTIVE,), Options(scrape_interval_seconds=STEP))
-        if one.part == "rules" and one.name == "slo-errors.yml"
+        artifact.text
+        for artifact in artifacts((OBJECTIVE,), Options(scrape_interval_seconds=STEP))
+        if artifact.part == "rules" and artifact.name == "slo-errors.yml"
     )
     return {
         "tritonwatch": (ours, names.PERIOD_BUDGET_REMAINING),
@@ -352,12 +352,12 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
     test = {
         "interval": f"{STEP}s",
         "input_series": [
-            {"series": name, "values": values} for one in played for name, values in _series(*one)
+            {"series": name, "values": values} for scenario in played for name, values in _series(*scenario)
         ],
         "promql_expr_test": [
             {"expr": expr, "eval_time": f"{at}s", "exp_samples": NEVER}
-            for one in played
-            for expr, at in _questions(*one, budget)
+            for scenario in played
+            for expr, at in _questions(*scenario, budget)
         ],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -397,17 +397,17 @@ def _outcomes(printed: str, scenarios: Sequence[Scenario]) -> list[Outcome]:
     if "err:" in printed:
         raise RuntimeError(printed[:2000])
     answers = iter(re.findall(r"^ *got: *(.*)$", printed, re.M))
-    found = []
+    outcomes = []
     for scenario in scenarios:
         grid = [next(answers) for _ in range(int(scenario.minutes) + 1)]
         value = re.search(r"} (\S+)$", next(answers))
         pages, tickets = (
             tuple(_episodes(grid, f'severity="{severity}"')) for severity in ("critical", "warning")
         )
-        found.append(Outcome(pages, tickets, None if value is None else float(value[1])))
+        outcomes.append(Outcome(pages, tickets, None if value is None else float(value[1])))
     if next(answers, None) is not None:
         raise RuntimeError("promtool gave more answers than were asked for")
-    return found
+    return outcomes
 
 
 def _episodes(grid: Sequence[str], what: str) -> Iterator[tuple[float, float]]:

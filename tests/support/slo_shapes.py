@@ -45,7 +45,7 @@ def sloth(target: float = 0.999) -> str:
         ("critical", (("5m", "1h", 14.4), ("30m", "6h", 6.0))),
         ("warning", (("2h", "1d", 3.0), ("6h", "3d", 1.0))),
     ):
-        expr = " or ".join(pair(*one) for one in pairs)
+        expr = " or ".join(pair(*windows) for windows in pairs)
         rules.append({"alert": "Sloth", "expr": expr, "labels": {"severity": severity}})
     return _document(rules, "sloth")
 

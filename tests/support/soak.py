@@ -1,7 +1,7 @@
 """The compose stack's parts on real programs, at load, while a seeded schedule of faults goes on; and its judge.
 
 Parts that are killed come back as a container engine's restart policy brings them. In between, models fail to
-load and are fixed: each is an incident that on-call must be notified of, and hear the end of.
+load and are fixed: each is an incident that on-call must be notified of, and of its end.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 SERVICES = ("exporter", "bridge", "alertmanager", "prometheus")
 FAKETIME = "libfaketimeMT.so.1"
-HEARD_SECONDS = 120.0
-"""On-call must have heard by then, with parts down meanwhile."""
+NOTIFIED_SECONDS = 120.0
+"""On-call must be notified within this time, with parts down meanwhile."""
 PATIENT_SECONDS = 720.0
-"""The same where Alertmanager may have been killed: the bridge looks for itself after five and three minutes."""
+"""The same where Alertmanager may have been killed: the bridge asks Alertmanager after five and three minutes."""
 BACK_SECONDS = 60.0
 LOAD_PAUSE = 0.1
 
@@ -75,11 +75,11 @@ class Record:
 
     def undelivered(self, messages: Sequence[Posted]) -> list[tuple[str, str]]:
         """Alerts that Alertmanager had for three polls or more and that no message in Slack ever showed."""
-        shown = [text for one in messages for text in one.shown_over_time]
+        shown = [text for message in messages for text in message.shown_over_time]
         return [
             (alert, model)
-            for (alert, model), looks in sorted(self.seen.items())
-            if looks >= 3 and not any(alert in text and model in text for text in shown)
+            for (alert, model), times in sorted(self.seen.items())
+            if times >= 3 and not any(alert in text and model in text for text in shown)
         ]
 
     def thirds(self, part: str) -> tuple[float, float]:
@@ -111,10 +111,12 @@ class Soak:
         self._slack = slack
         self._stack = stack
         self._random = random.Random(seed)
-        # An Alertmanager that is killed forgets what it shown, and never tells the end of it; the bridge finds
+        # An Alertmanager that is killed forgets what it sent, and never sends the end of it; the bridge finds
         # that out by asking, once Alertmanager has been shown everything again: minutes that a short run lacks.
-        self._others = SERVICES if patient else tuple(one for one in SERVICES if one != "alertmanager")
-        self._end_seconds = PATIENT_SECONDS if patient else HEARD_SECONDS
+        self._others = (
+            SERVICES if patient else tuple(service for service in SERVICES if service != "alertmanager")
+        )
+        self._end_seconds = PATIENT_SECONDS if patient else NOTIFIED_SECONDS
         self._began = time.monotonic()
         self._over = threading.Event()
         self._clock = folder / "clock"
@@ -161,7 +163,7 @@ class Soak:
                 }
                 child.stop()
                 child.start()
-                self._until(lambda one=service: self._answers(one), BACK_SECONDS, f"{service} is back")  # type: ignore[misc]
+                self._until(lambda name=service: self._answers(name), BACK_SECONDS, f"{service} is back")  # type: ignore[misc]
         for work in (self._supervise, self._infer, self._observe):
             threading.Thread(target=work, daemon=True).start()
 
@@ -171,7 +173,7 @@ class Soak:
         self._triton.stop(2)
 
     def run(self, seconds: float) -> None:
-        """Break things until the time is over; every incident's end is waited for."""
+        """Break things until the time is up; every incident's end is waited for."""
         quiet = (self._kill, self._reload, self._jump, self._fill)
         while self.now() < seconds:
             self._incident()
@@ -188,24 +190,24 @@ class Soak:
         for _ in range(self._random.randint(0, 1)):
             self._random.choice((self._kill_other, self._jump, self._fill))()
         self._until(
-            lambda: any(model in one.shown for one in self._roots()), HEARD_SECONDS, f"{model} in Slack"
+            lambda: any(model in root.shown for root in self._roots()), NOTIFIED_SECONDS, f"{model} in Slack"
         )
         opened = self.now() - began
         (self._repository.path / model / "1" / "raise").unlink()
-        mended = self.now()
+        fixed = self.now()
         # Triton may be down just now.
         self._until(lambda: self._control(model, "load"), BACK_SECONDS, f"{model} loads")
         for _ in range(self._random.randint(0, 1)):
             self._kill_other()
         self._until(lambda: self._is_closed(model), self._end_seconds, f"the end of {model} in Slack")
-        self.record.incidents.append(Incident(began, model, opened, self.now() - mended))
+        self.record.incidents.append(Incident(began, model, opened, self.now() - fixed))
         self._control(model, "unload")
         time.sleep(3)  # for the exporter to see it: gone in a crash would be another thing
 
     def _is_closed(self, model: str) -> bool:
         """Every incident about the model is reported as over, also by its escalation."""
-        about = [one for one in self._roots() if model in one.shown]
-        return all("Resolved" in one.shown for one in about)
+        about = [root for root in self._roots() if model in root.shown]
+        return all("Resolved" in root.shown for root in about)
 
     def _kill(self) -> None:
         self._kill_one(self._random.choice((*SERVICES, "triton")))
@@ -281,12 +283,13 @@ class Soak:
 
     def _report(self) -> str:
         """What was done, what is firing and what Slack shows: to find out why."""
-        shown = [f"{one.ts} {one.text}" for one in self._roots()]
+        shown = [f"{root.ts} {root.text}" for root in self._roots()]
         firing: object = "Alertmanager does not answer"
         with contextlib.suppress(requests.RequestException, ValueError):
-            found = self._stack.get("alertmanager", "/api/v2/alerts").json()
+            alerts = self._stack.get("alertmanager", "/api/v2/alerts").json()
             firing = [
-                (one["labels"], one["startsAt"], one["endsAt"], one["status"]["state"]) for one in found
+                (alert["labels"], alert["startsAt"], alert["endsAt"], alert["status"]["state"])
+                for alert in alerts
             ]
         return "\n".join(map(str, [*self.record.faults[-8:], firing, *shown]))
 
@@ -363,7 +366,7 @@ class Soak:
         blind = (
             [] if f"\n{state.UP} 1" in self._stack.get("exporter", "/metrics").text else ["Triton's metrics"]
         )
-        return parts + blind + [one["scrapeUrl"] for one in targets if one["health"] != "up"]
+        return parts + blind + [target["scrapeUrl"] for target in targets if target["health"] != "up"]
 
     def tracebacks(self) -> list[str]:
         """Lines of our own parts' logs that begin a traceback."""
@@ -398,11 +401,11 @@ def soaking(folder: Path, seed: int, *, patient: bool = False) -> Iterator[Soak]
 
 def _faketime() -> Path | None:
     """The library that gives a program another clock, where `make soak` or the machine has it."""
-    found = [
+    libraries = [
         *(ROOT / ".cache" / "faketime").glob(f"usr/lib/*/faketime/{FAKETIME}"),
         *Path("/usr/lib").glob(f"*/faketime/{FAKETIME}"),
     ]
-    return found[0] if found else None
+    return libraries[0] if libraries else None
 
 
 def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:
@@ -447,8 +450,8 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
 
 
 def _incidents(record: Record) -> str:
-    opened = [one.opened_seconds for one in record.incidents]
-    ended = [one.resolved_seconds for one in record.incidents]
+    opened = [incident.opened_seconds for incident in record.incidents]
+    ended = [incident.resolved_seconds for incident in record.incidents]
     many = len(record.incidents)
     return (
         f"| {many} | {many} | {many} | {statistics.median(opened):.1f} s | {max(opened):.1f} s "

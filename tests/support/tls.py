@@ -1,4 +1,4 @@
-"""Certificates made for a test, and a proxy that speaks TLS in front of a plain server."""
+"""Certificates made for a test, and a TLS proxy in front of a plain server."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def certificate(
 
 
 def authority(folder: Path) -> None:
-    """A CA, the server and the client that it signed, and a stranger."""
+    """A CA, the server and the client that it signed, and a client that nobody signed."""
     certificate(folder, "ca")
     certificate(folder, "server", "ca")
     certificate(folder, "client", "ca")
-    certificate(folder, "stranger")
+    certificate(folder, "unsigned")
 
 
 @contextmanager
@@ -107,11 +107,11 @@ def _admit(client: socket.socket, context: ssl.SSLContext, port: int, ends: thre
             _relay(tls, upstream, ends)
 
 
-def _relay(one: socket.socket, other: socket.socket, ends: threading.Event) -> None:
+def _relay(client: socket.socket, other: socket.socket, ends: threading.Event) -> None:
     while not ends.is_set():
-        for reader in select.select([one, other], [], [], 0.05)[0]:
+        for reader in select.select([client, other], [], [], 0.05)[0]:
             # As long as a TLS record is at most: none is left where select does not see it.
             data = reader.recv(65536)
             if not data:
                 return
-            (other if reader is one else one).sendall(data)
+            (other if reader is client else client).sendall(data)

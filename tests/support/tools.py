@@ -54,15 +54,15 @@ def amtools() -> list[Path]:
 
 def vmalert() -> Path:
     """The vmalert binary; skips the test where it could not be fetched."""
-    found = versions_of("vmalert")
-    if not found:
+    versions = versions_of("vmalert")
+    if not versions:
         pytest.skip("vmalert is not here; `make tools-next` fetches it where apt can")
-    return found[0]
+    return versions[0]
 
 
 def victoria_metrics() -> Path:
     """The VictoriaMetrics server; skips the test where it could not be fetched."""
-    found = versions_of("victoria-metrics")
-    if not found:
+    versions = versions_of("victoria-metrics")
+    if not versions:
         pytest.skip("victoria-metrics is not here; `make tools-next` fetches it where apt can")
-    return found[0]
+    return versions[0]

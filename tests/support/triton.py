@@ -46,7 +46,7 @@ def infer(server: TritonServer, model: str, version: str = "") -> int:
 
 
 def drained(server: TritonServer, exporter: Running, model: str) -> tuple[Scraped, str]:
-    """End a server while a model works: the first page that says it is not live, and the phase of then."""
+    """End a server while a model works: the first page that shows it as not live, and the phase of then."""
     exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
     worker = threading.Thread(target=infer_and_lose, args=(server, model))
     worker.start()

@@ -89,7 +89,7 @@ def _teams(request: Request) -> str:
         "contentType": attachment["contentType"] != "application/vnd.microsoft.card.adaptive",
         "version": card["version"] not in ("1.0", "1.1", "1.2", "1.3", "1.4", "1.5"),
         "body": not card["body"]
-        or any(one["type"] != "TextBlock" or not one["text"] for one in card["body"]),
+        or any(part["type"] != "TextBlock" or not part["text"] for part in card["body"]),
         "size": request.size > 28 * 1024,
     }
     return ", ".join(name for name, bad in wrong.items() if bad)
@@ -148,7 +148,7 @@ class Vendors(ThreadingHTTPServer):
 
     def of(self, host: str) -> list[Request]:
         """What a service took, in order."""
-        return [one for one in self.taken if one.host == host]
+        return [request for request in self.taken if request.host == host]
 
 
 class _Handler(BaseHTTPRequestHandler):

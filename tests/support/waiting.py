@@ -8,22 +8,22 @@ from typing import TypeVar
 
 import requests
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 
 
 def eventually(
-    look: Callable[[], _Found], otherwise: str | Callable[[], str], seconds: float = 30.0
-) -> _Found:
-    """What `look` finds, asked until it finds something; a server that is not up yet is asked again.
+    condition: Callable[[], _Value], otherwise: str | Callable[[], str], seconds: float = 30.0
+) -> _Value:
+    """Return the value of `condition` once it is true; a server that refuses the connection is asked again.
 
-    Fails with `otherwise`, or with what it says then.
+    Fails with the message `otherwise`, which may be a function.
     """
     deadline = time.monotonic() + seconds
     pause = 0.02
     while True:
         try:
-            if found := look():
-                return found
+            if value := condition():
+                return value
         except requests.RequestException:
             pass
         if time.monotonic() > deadline:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -26,17 +27,19 @@ class Watching:
 
     url: str
 
-    def alerts(self, name: str, **labels: str) -> list[dict[str, object]]:
+    def alerts(self, name: str, **labels: str) -> list[dict[str, Any]]:
         """The alerts of this name that fire now and carry these labels."""
-        found = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
+        alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
         wanted = {"alertname": name, **labels}.items()
-        return [one for one in found if one["state"] == "firing" and wanted <= one["labels"].items()]
+        return [alert for alert in alerts if alert["state"] == "firing" and wanted <= alert["labels"].items()]
 
     def wait_cause(self, cause: str, name: str, **labels: str) -> None:
-        """Wait until such an alert fires and says this cause."""
+        """Wait until such an alert fires and names this cause."""
         self.until(
-            lambda: [one for one in self.alerts(name, **labels) if one["annotations"]["cause"] == cause],  # type: ignore[index]
-            f"{name} {labels} never said {cause}",
+            lambda: [
+                alert for alert in self.alerts(name, **labels) if alert["annotations"]["cause"] == cause
+            ],
+            f"{name} {labels} never had the cause {cause}",
             30.0,
         )
 
@@ -52,18 +55,18 @@ class Watching:
     def wait_seen(self, query: str) -> None:
         """Wait until Prometheus has scraped what the query asks for."""
 
-        def found() -> object:
+        def samples() -> object:
             answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5)
             return answer.json()["data"]["result"]
 
-        self.until(found, f"{query} was never seen", 30.0)
+        self.until(samples, f"{query} was never seen", 30.0)
 
     def until(self, promise: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
         """Wait until the promise holds; fails with all alerts there are."""
 
         def there_are() -> str:
-            found = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
-            names = sorted(f"{one['state']} {one['labels']}" for one in found)
+            alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
+            names = sorted(f"{alert['state']} {alert['labels']}" for alert in alerts)
             return f"{otherwise}; there are:\n" + "\n".join(names)
 
         eventually(promise, there_are, timeout_seconds)

@@ -34,19 +34,19 @@ def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float =
     """What the rules record of one group: 30 days of its budget, and the present."""
     labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "1"}
 
-    def one(name: str, value: float, **more: str) -> Recorded:
+    def constant(name: str, value: float, **more: str) -> Recorded:
         return name, {**labels, **more}, [(end - 60, value), (end, value)]
 
     midnight = end // 86_400 * 86_400
     days = [(midnight - 86_400.0 * day, 1 - spent * (30 - day) / 30) for day in range(30, 0, -1)]
     yield names.PERIOD_BUDGET_REMAINING, labels, [*days, (end - 60, 1 - spent), (end, 1 - spent)]
-    yield one(names.OBJECTIVE_RATIO, 0.99)
-    yield one(names.CURRENT_BURN_RATE, now)
+    yield constant(names.OBJECTIVE_RATIO, 0.99)
+    yield constant(names.CURRENT_BURN_RATE, now)
     for window, factor in (("5m", 1.0), ("1h", 0.9), ("6h", 0.5), ("3d", 0.4)):
-        yield one(names.sli_error(window), now * factor * 0.01)
-    yield one(names.PERIOD_BURN_RATE, spent)
-    yield one(names.LAST_SEEN, end)
-    yield one(names.SLI_SOURCE, 1, source="histogram" if slo != "queue" else "sampled_mean")
+        yield constant(names.sli_error(window), now * factor * 0.01)
+    yield constant(names.PERIOD_BURN_RATE, spent)
+    yield constant(names.LAST_SEEN, end)
+    yield constant(names.SLI_SOURCE, 1, source="histogram" if slo != "queue" else "sampled_mean")
 
 
 def objective(end: float, slo: str, owner: str) -> Iterator[Recorded]:
@@ -91,32 +91,32 @@ def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterato
 
     def every(name: str, values: Sequence[float | bool], **more: str) -> Recorded:
         """A series that is not there while the group is unknown."""
-        here = [(at, float(one)) for at, one, away in zip(times, values, gone, strict=True) if not away]
+        here = [(at, float(value)) for at, value, away in zip(times, values, gone, strict=True) if not away]
         return name, {**labels, **more}, here
 
     def only(name: str, where: Sequence[bool], **more: str) -> Recorded:
-        return name, {**labels, **more}, [(at, 1.0) for at, one in zip(times, where, strict=True) if one]
+        return name, {**labels, **more}, [(at, 1.0) for at, value in zip(times, where, strict=True) if value]
 
     def mean(steps: int) -> list[float]:
         sums = [0, *accumulate(failing)]
         return [(sums[i + 1] - sums[max(0, i + 1 - steps)]) / min(steps, i + 1) for i in range(len(times))]
 
     spent = [0.1 + 0.4 * i / len(times) + 0.022 * failed for i, failed in enumerate(accumulate(failing))]
-    yield every(names.PERIOD_BUDGET_REMAINING, [1 - one for one in spent])
+    yield every(names.PERIOD_BUDGET_REMAINING, [1 - share for share in spent])
     yield every(names.PERIOD_BURN_RATE, spent)
     yield every(names.OBJECTIVE_RATIO, [0.99] * len(times))
     yield every(names.THRESHOLD_SECONDS, [0.5] * len(times))
     yield every(names.LAST_SEEN, times)
     for window in ("5m", "30m", "1h", "2h", "6h", "1d", "3d"):
         burned = mean(round(parse_seconds(window) / STEP))
-        yield every(names.sli_error(window), [0.003 + 0.2 * one for one in burned])
-    yield every(names.CURRENT_BURN_RATE, [0.3 + 20 * one for one in mean(1)])
+        yield every(names.sli_error(window), [0.003 + 0.2 * share for share in burned])
+    yield every(names.CURRENT_BURN_RATE, [0.3 + 20 * share for share in mean(1)])
     for event, rates in (
         (names.TOTAL, [20.0] * len(times)),
-        (names.ERROR, [0.06 + 4 * one for one in mean(1)]),
+        (names.ERROR, [0.06 + 4 * share for share in mean(1)]),
     ):
         yield every(names.sli_events("5m"), rates, event=event)
-        yield every(names.SLI_EVENTS_SUM, [*accumulate(one * STEP for one in rates)], event=event)
+        yield every(names.SLI_EVENTS_SUM, [*accumulate(rate * STEP for rate in rates)], event=event)
     for part in ("enough", "now"):
         for tier in ("page_fast", "page_slow"):
             yield only(names.burn_part(part), failing, tier=tier)
@@ -150,7 +150,7 @@ def queries(prometheus: str) -> int:
     counted = re.findall(
         r'^prometheus_http_requests_total\{.*?handler="/api/v1/query(?:_range)?"\} (\S+)$', text, re.M
     )
-    return sum(int(float(one)) for one in counted)
+    return sum(int(float(count)) for count in counted)
 
 
 def text_of(page: str) -> str:
