@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triton_exporter.duration import duration_text
 from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.printable import listed, printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
@@ -100,12 +100,9 @@ def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> lis
         for what, loaded, filed in values:
             change = f"{what} {loaded} is loaded, {filed} is in the files"
             groups_by_change[row.slo, change].append(group_name(row))
-    return [f"  {slo} {_some(groups)}: {change}" for (slo, change), groups in groups_by_change.items()]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return [
+        f"  {slo} {listed(groups, _NAMED)}: {change}" for (slo, change), groups in groups_by_change.items()
+    ]
 
 
 def _threshold(seconds: float | None) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.exposition.parse import Exposition
-from triton_exporter.printable import printable
+from triton_exporter.printable import listed, printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.allotment import (
     MOST_REQUESTS_PER_SECOND,
@@ -444,6 +444,5 @@ def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
     return totals
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(map(printable, names[:5]))
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+def _some(names: Iterable[str]) -> str:
+    return listed([printable(name) for name in names], 5)

@@ -41,12 +41,13 @@ def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
     """Each fact is a name and a value with its unit."""
     members = {"a": Member(labels=LABELS, starts_at=1.0)}
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
-    facts = dict(from_prometheus(Recorded(Access("http://unused")))(incident).facts)
+    findings = from_prometheus(Recorded(Access("http://unused")))(incident)
+    facts = dict(findings.facts)
 
     assert "0.61x the allowed rate" == facts["Burn rate"]
     assert "61.0%" == facts["Budget left"]
     assert "61 % of requests within 610 ms over 0.61 d" == facts["Objective"]
-    assert "queue 61 %" == facts["Where it goes"]
+    assert ("queue 61 %", "queue") == (facts["Where it goes"], findings.largest_cause)
     assert Latency.steps_by_cause["^queue$"] == facts["First step"]
 
 

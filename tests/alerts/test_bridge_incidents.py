@@ -21,7 +21,7 @@ from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.incident import SPLIT, Event, Evidence, Incident, Mark
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.review.period_summary import periodic
@@ -136,11 +136,11 @@ def test_list_is_a_word_like_show(
 
 
 @pytest.mark.parametrize(
-    ("description", "facts", "words"),
+    ("description", "largest", "words"),
     [
-        ("It burns. Cause: Triton does not answer (100%).", (), "Triton does not answer"),
-        ("It burns. Cause: unavailable (80%).", ((SPLIT, "loading 90 %, queue 10 %"),), "loading"),
-        ("It burns.", (), "not known"),
+        ("It burns. Cause: Triton does not answer (100%).", "", "Triton does not answer"),
+        ("It burns. Cause: unavailable (80%).", "loading", "loading"),
+        ("It burns.", "", "not known"),
     ],
 )
 def test_a_cause_that_the_message_named_is_known_the_morning_after(
@@ -148,10 +148,10 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     description: str,
-    facts: tuple[tuple[str, str], ...],
+    largest: str,
     words: str,
 ) -> None:
-    """A burn alert has its cause in the description, or in the facts of the message: in `show` and the summary."""
+    """A burn alert has its cause in the description, or in its evidence: in `show` and the summary."""
     body = json.loads(body_of("m", {"m1": SATURDAY}, {}, "critical", group="m"))
     body["alerts"][0]["annotations"]["description"] = description
     body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
@@ -159,7 +159,7 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     [one] = list_incidents(tmp_path)
     number = store.incidents.find(one.incident.name)
     assert number is not None
-    found = Evidence(at=SATURDAY, facts=facts)
+    found = Evidence(at=SATURDAY, largest_cause=largest)
     store.change(number, lambda before: (before.model_copy(update={"evidence": found}), ()))
 
     page = printed(capsys, "show", one.incident.name, "--data", str(tmp_path))

@@ -16,8 +16,8 @@ import pytest
 from support.bridge_simulation import body_of
 from support.loopback import served
 from triton_alerts.bridge.assembly import evidence_sources
-from triton_alerts.bridge.evidence.enrich import Enricher, Findings, reasons_in
-from triton_alerts.bridge.incidents.incident import Evidence, Incident
+from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
+from triton_alerts.bridge.incidents.incident import Evidence, Findings, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import STACK_USER, add_arguments
@@ -93,12 +93,12 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     caplog.set_level(logging.INFO)
     release, ended, failed = threading.Event(), threading.Event(), []
 
-    def hangs(_incident: Incident) -> Evidence:
+    def hangs(_incident: Incident) -> Findings:
         release.wait(60)
         ended.set()
         return Findings(facts=(("Late", "never told"),))
 
-    def fails(_incident: Incident) -> Evidence:
+    def fails(_incident: Incident) -> Findings:
         raise OSError("connection refused")
 
     sources = {"hangs": hangs, "fails": fails, "good": lambda _: Findings(facts=(("Burn rate", "22"),))}

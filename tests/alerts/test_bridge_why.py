@@ -240,23 +240,28 @@ def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("labels", "facts"),
+    ("labels", "facts", "not_ready"),
     [
-        ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}),
-        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}),
-        ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}),
-        ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}),
-        ({"model": "unheard"}, {}),
-        ({"instance": "a"}, {}),
+        ({"model": "ranker"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
+        ({"model": "ranker", "version": "3"}, {"Servers": "ready on 0 of 1\nnot on a"}, 1),
+        ({"model": "ranker", "version": "2"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
+        ({"model": "ranker", "instance": "a"}, {"Servers": "ready on 2 of 3\nnot on a"}, 1),
+        ({"model": "unknown"}, {}, None),
+        ({"instance": "a"}, {}, None),
     ],
 )
 def test_an_alert_about_a_model_says_where_the_model_is_ready(
-    made_prometheus: tuple[Prometheus, float], labels: dict[str, str], facts: dict[str, str]
+    made_prometheus: tuple[Prometheus, float],
+    labels: dict[str, str],
+    facts: dict[str, str],
+    not_ready: int | None,
 ) -> None:
     """On-call wants to know which server to look at, and whether another one serves the model meanwhile."""
     prometheus, now = made_prometheus
 
-    assert facts == dict(serving(prometheus)(about(now, **labels)).facts)
+    findings = serving(prometheus)(about(now, **labels))
+
+    assert (facts, not_ready) == (dict(findings.facts), findings.servers_not_ready)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from triton_exporter.catalogue import Metric, dcgm, gpu
 from triton_exporter.doctor import Finding
 from triton_exporter.gpu.gpu_reading import GpuReading, canonical_uuid
 from triton_exporter.gpu.mapping import GUESS, GpuClaim
+from triton_exporter.printable import listed
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 
+_NAMED = 5
 _STALE_SECONDS = 90.0
 """Three of dcgm-exporter's default intervals."""
 
@@ -47,7 +49,7 @@ def _source(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "No source of GPU data answers",
-            f"{_listed(wanting)} want a GPU, but no source of GPU data answers ({reasons or 'none asked'})",
+            f"{listed(wanting, _NAMED)} want a GPU, but no source of GPU data answers ({reasons or 'none asked'})",
             "run dcgm-exporter beside Triton and name it with --dcgm-url, or give the exporter the GPU and "
             "install 'tritonwatch[nvml]'",
             "dcgm-exporter: one more container, 100 to 500 MiB of memory; NVML: nothing",
@@ -80,8 +82,8 @@ def _operator(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "--gpu-devices names GPUs that are not there",
-            f"--gpu-devices names {_listed(strange)}, which {seen.source} does not know",
-            f"name GPUs by their UUID; there are {_listed(sorted(there))}",
+            f"--gpu-devices names {listed(strange, _NAMED)}, which {seen.source} does not know",
+            f"name GPUs by their UUID; there are {listed(sorted(there), _NAMED)}",
             "nothing",
         )
 
@@ -157,7 +159,7 @@ def _models(seen: Examined) -> Iterator[Finding]:
             yield Finding(
                 "advice",
                 "Triton's own gpu_uuid cannot be trusted",
-                f"Triton's own series of {_listed(models)} {words}",
+                f"Triton's own series of {listed(models, _NAMED)} {words}",
                 f"never join on gpu_uuid of Triton's series; join with {gpu.MODEL_GPU_INFO}",
                 "nothing",
             )
@@ -166,7 +168,7 @@ def _models(seen: Examined) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "Where models run is a guess",
-            f"on which GPU {_listed(guessed)} run can only be guessed, so they get no share of it",
+            f"on which GPU {listed(guessed, _NAMED)} run can only be guessed, so they get no share of it",
             "name Triton's devices in CUDA's order with --gpu-devices, and Python models that really use "
             "theirs with --gpu-models",
             "nothing",
@@ -205,11 +207,6 @@ def _name(metric: Metric, dialect: str) -> str:
 def _line(metric: Metric, dialect: str) -> str:
     # The file is split at commas.
     return f"{_name(metric, dialect)}, gauge, {metric.help.replace(',', ';')}"
-
-
-def _listed(models: list[str]) -> str:
-    shown = ", ".join(models[:5])
-    return shown if len(models) <= 5 else f"{shown} and {len(models) - 5} more"
 
 
 _CHECKS = (_operator, _stale, _source, _fields, _triton, _models)

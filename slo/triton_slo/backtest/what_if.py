@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from triton_exporter.duration import duration_text, in_words
+from triton_exporter.printable import listed
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, by_version
 from triton_slo.backtest.generated_policy import POLICIES, replayed
@@ -39,8 +40,7 @@ class Limitation:
     @property
     def whose(self) -> str:
         """The groups, the first few by name."""
-        more = f" and {len(self.groups) - _FEW} more" if len(self.groups) > _FEW else ""
-        return ", ".join(self.groups[:_FEW]) + more
+        return listed(self.groups, _FEW)
 
 
 @dataclass(frozen=True, slots=True)

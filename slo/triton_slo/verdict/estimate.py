@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from triton_exporter.duration import limit_text
+from triton_exporter.printable import listed
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
@@ -118,9 +119,7 @@ def uncertainties(
         caveat = CAVEATS[source]
         shown = [name(row) + ("" if carried else _blur(row)) for row in members]
         blurred = "" if carried or source in HIDING else ", too uncertain for the target"
-        names = ", ".join(shown[:_NAMED] if carried else shown)
-        if carried and shown[_NAMED:]:
-            names += f" and {len(shown) - _NAMED} more"
+        names = listed(shown, _NAMED if carried else len(shown))
         yield f"{caveat.word} ({source}){blurred}: {names}", caveat.meaning, caveat.settled_by
 
 

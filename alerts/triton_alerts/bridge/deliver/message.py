@@ -42,6 +42,7 @@ from triton_alerts.bridge.text import (
 )
 from triton_exporter.duration import in_words
 from triton_exporter.family import escape
+from triton_exporter.printable import listed
 from triton_slo.burn.causes import cause_words
 from triton_slo.names import GROUPING, SLO
 
@@ -428,10 +429,9 @@ def _filter(matchers: Iterable[Matcher]) -> str:
 
 
 def _footer(incident: Incident) -> str:
-    names = list(dict.fromkeys(member.labels.get("alertname", "?") for member in incident.members.values()))
+    names = dict.fromkeys(member.labels.get("alertname", "?") for member in incident.members.values())
     # An incident that ended before its message could be posted names its alerts nowhere else.
-    more = f" and {len(names) - _ALERTS} more" if len(names) > _ALERTS else ""
-    parts = [", ".join(code(name, 80) for name in names[:_ALERTS]) + more, f"incident `{incident.name}`"]
+    parts = [listed([code(name, 80) for name in names], _ALERTS), f"incident `{incident.name}`"]
     if incident.recurrence:
         parts.append(f"{_ordinal(incident.recurrence + 1)} time in 24 h")
     if owners := {
@@ -497,10 +497,11 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
 
 def _serves_again(incident: Incident) -> bool:
     """Return whether a model that was not ready has been seen ready on all servers after the end."""
-    seen = incident.evidence is not None and incident.evidence.at >= (incident.closed_at or 0.0)
-    servers = dict(_evidence(incident)).get(SERVERS, "")
-    not_ready = {LOAD_FAILED, *NOT_READY} & {member.name for member in incident.members.values()}
-    return seen and bool(not_ready and servers) and "\nnot on" not in servers
+    evidence = incident.evidence
+    if evidence is None or evidence.at < (incident.closed_at or 0.0):
+        return False
+    was_not_ready = {LOAD_FAILED, *NOT_READY} & {member.name for member in incident.members.values()}
+    return bool(was_not_ready) and evidence.servers_not_ready == 0
 
 
 def _named(event: Event) -> str:

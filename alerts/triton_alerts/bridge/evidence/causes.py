@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import FIRST_STEP, SPLIT, Incident
+from triton_alerts.bridge.incidents.incident import FIRST_STEP, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
@@ -16,7 +16,6 @@ from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 
 UNKNOWN = "not known"
-_SHARE = re.compile(r" \d+ %$")
 _MISSING = re.compile(
     r"(?:No such file or directory: |unable to find |failed to (?:open|stat) file )'?([\w./-]*[\w-])"
 )
@@ -43,12 +42,8 @@ def brief(incident: Incident, lead: Member) -> str:
 
 def largest(incident: Incident, lead: Member) -> str:
     """Return the cause in words, for a list: else the largest part of the split in the message; or nothing."""
-    split = dict(incident.evidence.facts).get(SPLIT, "") if incident.evidence is not None else ""
-    return (
-        cause_words(cause(incident, lead))
-        or _SHARE.sub("", split.partition(",")[0])
-        or _named(incident, lead)
-    )
+    split = incident.evidence.largest_cause if incident.evidence is not None else ""
+    return cause_words(cause(incident, lead)) or split or _named(incident, lead)
 
 
 def _named(incident: Incident, lead: Member) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Findings, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_exporter.duration import in_words

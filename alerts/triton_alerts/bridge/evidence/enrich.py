@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident
+from triton_alerts.bridge.incidents.incident import Event, Evidence, Findings, Incident
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo.prometheus import Access, plain_session
 
@@ -27,15 +27,6 @@ AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
 LONGEST_REASON = 8_000
 LARGEST_STATE = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What one source knows: Triton's own words by model and version, and pairs of a label and a value."""
-
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    facts: tuple[tuple[str, str], ...] = ()
-
 
 Source = Callable[[Incident], Findings]
 
@@ -79,8 +70,7 @@ class Enricher:
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
         wait(asked.values(), BUDGET_SECONDS)
-        reasons: dict[str, str] = {}
-        facts: list[tuple[str, str]] = []
+        findings = Findings()
         for name, future in asked.items():
             silent = future.cancel() or not future.done()
             if fault := f"no answer within {BUDGET_SECONDS:g} s" if silent else future.exception():
@@ -88,9 +78,8 @@ class Enricher:
                 log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
                 continue
-            reasons.update(future.result().reasons)
-            facts.extend(future.result().facts)
-        return Evidence(at=now, reasons=reasons, facts=tuple(facts))
+            findings = findings.and_newer(future.result())
+        return Evidence.of(findings, now)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -99,10 +88,7 @@ class Enricher:
 def _attach(evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
     """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
     if before.evidence is not None:
-        facts = dict(before.evidence.facts) | dict(evidence.facts)
-        evidence = Evidence(
-            at=evidence.at, reasons=before.evidence.reasons | evidence.reasons, facts=tuple(facts.items())
-        )
+        evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at)
     return before.model_copy(update={"evidence": evidence}), ()
 
 
@@ -114,7 +100,7 @@ def exporter(peers: Sequence[Access]) -> Source:
         reasons: dict[str, str] = {}
         for access in peers if wanted else ():
             reasons.update(reasons_in(_state(access), wanted))
-        return Findings(reasons)
+        return Findings(reasons=reasons)
 
     return ask
 

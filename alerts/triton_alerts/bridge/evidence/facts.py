@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
     FIRST_STEP,
     OBJECTIVE,
     SPLIT,
+    Findings,
     Incident,
 )
 from triton_alerts.bridge.incidents.notification import Member
@@ -22,7 +23,7 @@ from triton_slo.burn.causes import cause_words
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.prometheus import Prometheus, Sample
-from triton_slo.promql import Matchers, quote
+from triton_slo.promql import Matchers
 
 
 def from_prometheus(prometheus: Prometheus) -> Source:
@@ -35,7 +36,7 @@ def from_prometheus(prometheus: Prometheus) -> Source:
         if not burning:
             return Findings()
         member = min(burning, key=lambda member: names.SEVERITIES.index(member.severity))
-        return Findings(facts=tuple(_budget(prometheus, member)))
+        return _budget(prometheus, member)
 
     return ask
 
@@ -49,7 +50,7 @@ def burn_query(member: Member) -> str:
     return f"{state.SERVER_READY}{matchers_of(member, 'instance')}" if member.labels.get("instance") else ""
 
 
-def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
+def _budget(prometheus: Prometheus, member: Member) -> Findings:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
 
     def value(query: str) -> float | None:
@@ -79,10 +80,12 @@ def _budget(prometheus: Prometheus, member: Member) -> list[tuple[str, str]]:
         f"topk(3, {names.CAUSE_SHARE}{matchers_of(member, names.INDICATOR, *names.GROUPING)})"
     )
     named = [(cause_words(sample.labels.get(names.CAUSE, "?")), sample.value) for sample in shares]
-    parts = [f"{cause} {100 * share:.0f} %" for cause, share in named if share >= 0.01]
-    if parts:
-        facts += [(SPLIT, ", ".join(parts)), (FIRST_STEP, _step(member, shares))]
-    return facts
+    split = [(cause, share) for cause, share in named if share >= 0.01]
+    if not split:
+        return Findings(facts=tuple(facts))
+    parts = ", ".join(f"{cause} {100 * share:.0f} %" for cause, share in split)
+    facts += [(SPLIT, parts), (FIRST_STEP, _step(member, shares))]
+    return Findings(facts=tuple(facts), largest_cause=split[0][0])
 
 
 def _short_history(prometheus: Prometheus, where: Matchers, objective: Matchers, days: float | None) -> str:
@@ -108,10 +111,12 @@ def _indicator(member: Member) -> type[Indicator]:
 
 
 def matchers_of(member: Member, *labels: str) -> Matchers:
-    """Return a matcher for each of these labels that the member has."""
-    return Matchers(
-        tuple(f"{label}={quote(value)}" for label in labels if (value := member.labels.get(label)))
-    )
+    """Matchers for those of the labels that the member has."""
+    matchers = Matchers()
+    for label in labels:
+        if value := member.labels.get(label):
+            matchers = matchers.equal(label, value)
+    return matchers
 
 
 def _promised(member: Member, target: float, days: float, threshold: float | None) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import GPU, Incident
+from triton_alerts.bridge.incidents.incident import GPU, Findings, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
 from triton_slo import names

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from triton_alerts.bridge.evidence.enrich import Findings, Source
+from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import SERVERS, Incident
+from triton_alerts.bridge.incidents.incident import SERVERS, Findings, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
+from triton_exporter.printable import listed
 from triton_slo.prometheus import Prometheus
 
 NAMED = 3
@@ -23,7 +24,10 @@ def serving(prometheus: Prometheus) -> Source:
             sample.labels.get("instance", "?"): sample.value > 0
             for sample in prometheus.instant(query(member))
         }
-        return Findings(facts=((SERVERS, worded(ready)),) if ready else ())
+        if not ready:
+            return Findings()
+        not_ready = sum(not good for good in ready.values())
+        return Findings(facts=((SERVERS, worded(ready)),), servers_not_ready=not_ready)
 
     return ask
 
@@ -37,14 +41,9 @@ def worded(ready: dict[str, bool]) -> str:
     """List the servers that are not ready, or all servers where all are ready."""
     bad = sorted(name for name, good in ready.items() if not good)
     if not bad:
-        return f"ready on {_all(len(ready))}: {_names(sorted(ready))}"
-    return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {_names(bad)}"
+        return f"ready on {_all(len(ready))}: {listed(sorted(ready), NAMED)}"
+    return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {listed(bad, NAMED)}"
 
 
 def _all(count: int) -> str:
     return f"all {count}" if count > 1 else "its only server"
-
-
-def _names(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more

@@ -98,15 +98,39 @@ class Silence(BaseModel, frozen=True):
         return any(all(matcher.matches(member.labels) for matcher in matchers) for matchers in sets)
 
 
-class Evidence(BaseModel, frozen=True):
-    """What was found out about the incident at a time, as lines to show.
+class Findings(BaseModel, frozen=True):
+    """What a source found out about an incident.
 
-    `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value.
+    `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
+    the first of the split in words (empty: none known), `servers_not_ready` how many servers do not serve the model
+    (None: not known).
     """
 
-    at: float
     reasons: dict[str, str] = {}
     facts: tuple[tuple[str, str], ...] = ()
+    largest_cause: str = ""
+    servers_not_ready: int | None = None
+
+    def and_newer(self, newer: Findings) -> Findings:
+        """Return all that is known; of what both know, the newer."""
+        known = self.servers_not_ready if newer.servers_not_ready is None else newer.servers_not_ready
+        return Findings(
+            reasons=self.reasons | newer.reasons,
+            facts=tuple((dict(self.facts) | dict(newer.facts)).items()),
+            largest_cause=newer.largest_cause or self.largest_cause,
+            servers_not_ready=known,
+        )
+
+
+class Evidence(Findings, frozen=True):
+    """What was known about the incident at a time (Unix seconds), from all sources."""
+
+    at: float
+
+    @classmethod
+    def of(cls, findings: Findings, at: float) -> Evidence:
+        """Return the findings as those of a time."""
+        return cls(**(dict(findings) | {"at": at}))
 
 
 class Incident(BaseModel, frozen=True):
