@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
-from triton_exporter.distribution.distributions import MAX_GONE, Distributions
+from triton_exporter.distribution.distributions import MAX_GONE, MEMORY_SECONDS, Distributions
 from triton_exporter.exposition.parse import parse
 
 Row = tuple[str, float, float, float]
@@ -128,12 +128,12 @@ def test_source() -> None:
 
 def test_forgets_models() -> None:
     """A model that Triton stopped showing is forgotten after a while, not at once."""
-    distributions = Distributions(memory_seconds=60)
+    distributions = Distributions()
     other = ('model="n",version="1"', 1, 1, 1)
     distributions.observe(parse(body((M, 1, 1, 1), other)), 0)
-    distributions.observe(parse(body(other)), 50)
+    distributions.observe(parse(body(other)), MEMORY_SECONDS - 10)
     soon = shown(distributions)
-    distributions.observe(parse(body(other)), 70)
+    distributions.observe(parse(body(other)), MEMORY_SECONDS + 10)
 
     assert f"{REQUEST}_count{{{M}}}" in soon
     assert f"{REQUEST}_count{{{M}}}" not in shown(distributions)

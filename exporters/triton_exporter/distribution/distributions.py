@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,52 +11,38 @@ from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram, Samples
-from triton_exporter.distribution.increase import Increases, counted_as, owner
-from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Interval, Observations, Trace
+from triton_exporter.distribution.increase import COUNTERS, Counters, Gain, filled
+from triton_exporter.distribution.observations import Interval, Observations
 from triton_exporter.distribution.quantiles import QuantilePool
 from triton_exporter.distribution.shape import Binned
 from triton_exporter.distribution.stored import StoredModel
+from triton_exporter.distribution.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
-from triton_exporter.exposition import parse
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
-from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
+from triton_exporter.tracing.trace import Mailbox
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
-
-TRACED_MODEL_SECONDS = 600.0
-"""A model with a traced request this recent has its intervals wait for traces."""
-
-FIRST_TRACE_SECONDS = 60.0
-"""Where traces can come, how long the intervals of a new model wait for them before any has come."""
-
-MAX_AHEAD_SECONDS = 2.0
-"""How far the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
-
-TRACE_DOUBT_SECONDS = 300.0
-"""How long after a batch that came behind a newer trace no trace proves that all older ones have come."""
 
 _METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
 _QUANTILES: Mapping[Signal, Metric] = {
     "request": state.REQUEST_QUANTILE,
     "queue": state.QUEUE_QUANTILE,
 }
-_COUNTERS: Mapping[Signal, Metric] = {
-    "request": triton.REQUEST_DURATION_US,
-    "queue": triton.QUEUE_DURATION_US,
-}
 _SUMMARIES: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_SUMMARY_US,
     "queue": triton.QUEUE_SUMMARY_US,
 }
-_COUNT, _EXECUTIONS = triton.REQUEST_SUCCESS.name, triton.EXEC_COUNT.name
-_SAMPLED = frozenset({_COUNT, _EXECUTIONS} | {metric.name for metric in _COUNTERS.values()})
-_WANTED = _SAMPLED | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
+_WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
+
 MAX_GONE = 100
 """Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
+
+MEMORY_SECONDS = 300.0
+"""How long series stay after Triton stopped showing their model version: its last requests are still scraped."""
 
 SETTLING_SECONDS = 2.0
 """How often the intervals that waited for an estimate are entered."""
@@ -69,27 +54,6 @@ SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
 
 _MICRO, _MILLI = 1e-6, 1e-3
-_Gains = Mapping[ModelVersion, float]
-
-
-@dataclass(slots=True)
-class _Gain:
-    """What one model version's counters gained: requests, executions, and seconds by signal."""
-
-    requests: float = 0.0
-    executions: float = 0.0
-    seconds: dict[Signal, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.0))
-
-    @property
-    def is_torn(self) -> bool:
-        """Triton adds to its counters one after the other: the reading came in between."""
-        return (self.requests > 0) != (self.seconds["request"] > 0)
-
-    def add(self, other: _Gain) -> None:
-        self.requests += other.requests
-        self.executions += other.executions
-        for signal in SIGNALS:
-            self.seconds[signal] += other.seconds[signal]
 
 
 @dataclass(slots=True)
@@ -100,9 +64,7 @@ class _Model:
     discarded: dict[Signal, str]
     turn: int
     seen: float = 0.0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    queue_full: float = 0.0
-    torn: _Gain | None = None
+    torn: Gain | None = None
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
     def torn_part(self, signal: Signal) -> tuple[float, float, float]:
@@ -117,57 +79,42 @@ class Distributions:
     Triton's counters say how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
-    the interval, observed once per request. `sources`
-    leaves only some of DISTRIBUTION_SOURCES. A model version that Triton no longer shows stays on the page for
-    `memory_seconds`, so that Prometheus sees its last requests, but never more than MAX_GONE of them.
+    the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
     """
 
     observed = _WANTED
-    sampled = _SAMPLED
+    sampled = COUNTERS
 
     def __init__(
         self,
         buckets: Buckets | None = None,
         mailbox: Mailbox | None = None,
         sources: Collection[str] = DISTRIBUTION_SOURCES,
-        memory_seconds: float = 300.0,
         estimator: Estimator | None = None,
     ) -> None:
         self._buckets = buckets or Buckets()
-        self._mailbox = mailbox
+        self._traces = TraceIntake(mailbox) if mailbox is not None else None
         self._allowed = frozenset(sources)
-        self._memory = memory_seconds
         self._estimator = estimator if "decomposed" in self._allowed else None
-        self._requests = Increases(owner)
-        self._executions = Increases(owner)
+        self._counters = Counters()
         self._torn = 0
         self._settled = float("-inf")
         self._taken = float("-inf")
         self._batching: frozenset[ModelVersion] = frozenset()
-        self._micros = {signal: Increases(owner) for signal in SIGNALS}
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
         self._models: dict[ModelVersion, _Model] = {}
         self._quantile_pool = QuantilePool()
         self._streaming: Mapping[ModelVersion, bool] = {}
-        self._cached: frozenset[ModelVersion] = frozenset()
-        self._ensembles: frozenset[ModelVersion] = frozenset()
-        self._unlimited: frozenset[ModelVersion] = frozenset()
-        self._newest_trace = self._doubted = float("-inf")
         self._turn = 0
         self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
         self._families: tuple[Family, ...] = ()
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Learn which models stream, have a response cache or a queue without a limit, or are ensembles."""
+        """Learn which models stream, and which of them batch."""
+        if self._traces is not None:
+            self._traces.observe_snapshot(snapshot)
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
-        self._cached = frozenset(model for model, config in snapshot.configs.items() if config.response_cache)
-        self._ensembles = frozenset(model for model, config in snapshot.configs.items() if config.is_ensemble)
-        self._unlimited = frozenset(
-            model
-            for model, config in snapshot.configs.items()
-            if all(queue.max_queue_size <= 0 for queue in (config.queue, *config.priority_queues.values()))
-        )
         self._batching = frozenset(
             model
             for model, config in snapshot.configs.items()
@@ -176,7 +123,7 @@ class Distributions:
 
     def stored(self, now: float) -> Sequence[StoredModel] | None:
         """Return what `restore` needs to go on from here; None before Triton's counters were read."""
-        if not self._requests.began:
+        if not self._counters.began:
             return None
         return [self._stored(version, model, now) for version, model in self._models.items()]
 
@@ -185,23 +132,19 @@ class Distributions:
             signal: recorded.stored(model.torn_part(signal), now)
             for signal, recorded in model.observations.items()
         }
+        requests, executions, micros = self._counters.totals(version)
         return StoredModel(
             *version,
-            self._requests.totals.get(version, 0.0),
-            self._executions.totals.get(version, 0.0),
-            {signal: self._micros[signal].totals.get(version, 0.0) for signal in SIGNALS},
+            requests,
+            executions,
+            micros,
             histograms,
         )
 
     def restore(self, models: Iterable[StoredModel], now: float) -> None:
         """Go on from what was stored: the first reading then brings what Triton has counted since."""
         known = {ModelVersion(each.model, each.version): each for each in models}
-        self._requests.resume({version: known_model.requests for version, known_model in known.items()})
-        self._executions.resume({version: known_model.executions for version, known_model in known.items()})
-        for signal, increases in self._micros.items():
-            increases.resume(
-                {version: known_model.micros.get(signal, 0.0) for version, known_model in known.items()}
-            )
+        self._counters.resume(known)
         for version, known_model in known.items():
             model = self._add(version, now)
             model.seen = now
@@ -211,11 +154,11 @@ class Distributions:
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in one body of Triton's /metrics."""
         self._take_traces(now)
-        body = _filled(exposition.only(_WANTED), _WANTED)
+        body = filled(exposition.only(_WANTED), _WANTED)
         native = self._native.update(body)
         summed = {signal: self._summaries[signal].update(body, now) for signal in SIGNALS}
         self._turn = (self._turn + 1) % SUMMARY_TURNS
-        for version, gain in self._gained(body):
+        for version, gain in self._counters.update(body):
             if not gain.requests and not gain.seconds["request"]:
                 for signal in SIGNALS:
                     if self._frozen(version, signal):
@@ -226,7 +169,7 @@ class Distributions:
     def sample(self, exposition: Exposition, now: float) -> None:
         """Take in the counters of one body, between two that are observed."""
         self._take_traces(now)
-        for version, gain in self._gained(_filled(exposition.only(_SAMPLED), _SAMPLED)):
+        for version, gain in self._counters.update(filled(exposition.only(COUNTERS), COUNTERS)):
             model = self._models.get(version)
             # Most models are idle between two readings.
             if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
@@ -235,18 +178,10 @@ class Distributions:
                 model.seen = now
         self._close(now)
 
-    def _gained(self, body: Exposition) -> Iterable[tuple[ModelVersion, _Gain]]:
-        requests = _grown(self._requests, body, _COUNT)
-        executions = _grown(self._executions, body, _EXECUTIONS)
-        micros = {signal: _grown(self._micros[signal], body, _COUNTERS[signal].name) for signal in SIGNALS}
-        for version, count in requests.items():
-            seconds = {signal: micros[signal].get(version, 0.0) * _MICRO for signal in SIGNALS}
-            yield version, _Gain(count, executions.get(version, 0.0), seconds)
-
     def _enter(
         self,
         version: ModelVersion,
-        gain: _Gain,
+        gain: Gain,
         native: tuple[Binned, float] | None,
         now: float,
         *,
@@ -281,12 +216,12 @@ class Distributions:
                 self._count(version, signal, model, interval, entered)
 
     def _close(self, now: float) -> None:
-        watermark = self._watermark(now)
+        watermark = self._traces.watermark(now) if self._traces else float("-inf")
         # All at once: settling one by one costs more, on every reading.
         settle = not 0 <= now - self._settled < SETTLING_SECONDS
         if settle:
             self._settled = now
-        if settle or self._mailbox is not None:
+        if settle or self._traces is not None:
             for model in self._models.values():
                 for recorded in model.observations.values():
                     recorded.close(now, watermark, settle)
@@ -307,8 +242,8 @@ class Distributions:
         yield Family(state.DISTRIBUTION_ERROR, list(self._errors()))
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
         yield from self._notes()
-        if self._mailbox:
-            yield from self._trace_families(self._mailbox)
+        if self._traces is not None:
+            yield from self._traces.families()
 
     def _quantiles(self, signal: Signal, now: float) -> Iterable[Sample]:
         for version, model in self._models.items():
@@ -363,10 +298,12 @@ class Distributions:
                     recorded.count(Interval(now, requests, seconds, "sampled_mean", None, 0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
-            if position >= MAX_GONE or now - self._models[version].seen > self._memory:
+            if position >= MAX_GONE or now - self._models[version].seen > MEMORY_SECONDS:
                 del self._models[version]
                 if self._estimator is not None:
                     self._estimator.forget(version)
+                if self._traces is not None:
+                    self._traces.forget(version)
 
     def _native_shape(
         self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
@@ -387,49 +324,11 @@ class Distributions:
     def _frozen(self, version: ModelVersion, signal: Signal) -> bool:
         """Return whether Triton counts only in its summaries (counter_latencies=false)."""
         summed = self._summaries[signal].totals.get(version, 0.0)
-        return summed > 0 and self._requests.totals.get(version) == 0
+        return summed > 0 and self._counters.requests.get(version) == 0
 
     def _take_traces(self, now: float) -> None:
-        if self._mailbox is None:
-            return
-        if requests := self._mailbox.drain():
-            with self._mailbox.budget.charged():
-                self._take(requests, self._mailbox, now)
-
-    def _take(self, requests: Iterable[TracedRequest], mailbox: Mailbox, now: float) -> None:
-        newest = self._newest_trace
-        for request in requests:
-            # Believed, a date ahead would close every interval until then, and lose the traces of them all.
-            if request.ended > now + MAX_AHEAD_SECONDS:
-                mailbox.lose("ahead")
-                continue
-            if request.ended < newest - TRACE_GRACE_SECONDS:
-                # Triton sends in order: somebody else sends, too, or it was held up.
-                self._doubted = now
-            self._newest_trace = max(self._newest_trace, request.ended)
-            model = self._models.get(counted_as(request.model, self._ensembles, self._requests.totals))
-            if model:
-                self._trace(model, request, mailbox.rate_of(request))
-
-    def _watermark(self, now: float) -> float:
-        """Until when all requests that ended have been traced, as far as the order of the traces proves it."""
-        return self._newest_trace if now - self._doubted >= TRACE_DOUBT_SECONDS else float("-inf")
-
-    def _trace(self, model: _Model, request: TracedRequest, rate: float) -> None:
-        outcome = request.outcome
-        if outcome == "queue_full" and request.model in self._unlimited:
-            outcome = "refused"
-        model.outcomes[outcome] += 1
-        if outcome == "queue_full" and model.observations["request"].believes_traces:
-            model.queue_full += rate
-        if request.outcome == "completed" or (
-            request.outcome == "not_executed" and request.model in self._cached
-        ):
-            times = {"request": request.request_seconds, "queue": request.queue_seconds}
-            for signal, recorded in model.observations.items():
-                seconds = times[signal]
-                if seconds is not None:
-                    recorded.trace(Trace(request.ended, seconds, request.trace_id, rate))
+        if self._traces is not None:
+            self._traces.take(now, self._counters.requests)
 
     def _notes(self) -> Sequence[Family]:
         """Sources and discarded requests, written again only when one has changed."""
@@ -460,27 +359,6 @@ class Distributions:
                 for source, name in used.items():
                     yield Sample(name, source == recorded.source)
 
-    def _trace_families(self, mailbox: Mailbox) -> Iterable[Family]:
-        traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE
-        models = self._models.items()
-        yield Family(
-            traced,
-            [
-                Sample(series(traced, *version, outcome), model.outcomes[outcome])
-                for version, model in models
-                for outcome in OUTCOMES
-            ],
-        )
-        yield Family(full, [Sample(series(full, *version), model.queue_full) for version, model in models])
-        lost, batches = mailbox.lost(), mailbox.batches()
-        yield Family(
-            own.TRACES_LOST, [Sample(series(own.TRACES_LOST, loss), lost.get(loss, 0)) for loss in LOSSES]
-        )
-        yield Family(
-            own.TRACE_BATCHES,
-            [Sample(series(own.TRACE_BATCHES, result), batches.get(result, 0)) for result in RESULTS],
-        )
-
     def _add(self, version: ModelVersion, now: float) -> _Model:
         model = _Model(
             {signal: self._ledger(version, signal, now) for signal in SIGNALS},
@@ -488,29 +366,12 @@ class Distributions:
             turn=len(self._models) % SUMMARY_TURNS,
         )
         self._models[version] = model
+        if self._traces is not None:
+            self._traces.add(version, model.observations, now)
         return model
 
     def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
-        if self._mailbox is None:
-            return Observations(histogram, guarantee, lambda *_: None, now, self._quantile_pool)
-        hoped = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
-        return Observations(
-            histogram, guarantee, self._mailbox.lose, now, self._quantile_pool, traced_at=hoped
-        )
-
-
-def _filled(body: Exposition, names: Iterable[str]) -> Exposition:
-    """Triton leaves out a family without series: in a complete body, a missing family has none (any more)."""
-    if body.bad or not any(name.startswith("nv_") for name in body.declared):
-        return body
-    return Exposition(dict.fromkeys(names, _NOTHING) | dict(body.families))
-
-
-_NOTHING = parse.ParsedFamily("", "untyped", "", (), (), "", b"")
-
-
-def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> _Gains:
-    family = body.families.get(name)
-    return increases.update(family, complete=not body.bad) if family else {}
+        lose: Callable[[str, int], None] = self._traces.lose if self._traces else lambda *_: None
+        return Observations(histogram, guarantee, lose, now, self._quantile_pool)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Generic, TypeVar
 
-from triton_exporter.exposition.parse import ParsedFamily, Series
+from triton_exporter.catalogue import Metric, triton
+from triton_exporter.distribution.buckets import SIGNALS, Signal
+from triton_exporter.distribution.stored import StoredModel
+from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 
 K = TypeVar("K", bound=Hashable)
+
+_COUNT, _EXECUTIONS = triton.REQUEST_SUCCESS.name, triton.EXEC_COUNT.name
+_MICROS: Mapping[Signal, Metric] = {
+    "request": triton.REQUEST_DURATION_US,
+    "queue": triton.QUEUE_DURATION_US,
+}
+COUNTERS = frozenset({_COUNT, _EXECUTIONS} | {metric.name for metric in _MICROS.values()})
+"""The families that are read at every sample."""
 
 
 class Increases(Generic[K]):
@@ -76,6 +88,81 @@ class Increases(Generic[K]):
             for position, (each, key) in enumerate(zip(series, keys, strict=True))
             if key is not None
         ]
+
+
+@dataclass(slots=True)
+class Gain:
+    """What one model version's counters gained: requests, executions, and seconds by signal."""
+
+    requests: float = 0.0
+    executions: float = 0.0
+    seconds: dict[Signal, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.0))
+
+    @property
+    def is_torn(self) -> bool:
+        """Triton adds to its counters one after the other: the reading came in between."""
+        return (self.requests > 0) != (self.seconds["request"] > 0)
+
+    def add(self, other: Gain) -> None:
+        self.requests += other.requests
+        self.executions += other.executions
+        for signal in SIGNALS:
+            self.seconds[signal] += other.seconds[signal]
+
+
+class Counters:
+    """Triton's counters of requests, executions and time, by model version."""
+
+    def __init__(self) -> None:
+        self._requests = Increases(owner)
+        self._executions = Increases(owner)
+        self._micros = {signal: Increases(owner) for signal in SIGNALS}
+
+    @property
+    def began(self) -> bool:
+        """Whether there is something to count from."""
+        return self._requests.began
+
+    @property
+    def requests(self) -> Mapping[ModelVersion, float]:
+        """The counters of requests in the last body."""
+        return self._requests.totals
+
+    def totals(self, version: ModelVersion) -> tuple[float, float, dict[Signal, float]]:
+        """Requests, executions and microseconds by signal, as in the last body."""
+        micros = {signal: self._micros[signal].totals.get(version, 0.0) for signal in SIGNALS}
+        return self.requests.get(version, 0.0), self._executions.totals.get(version, 0.0), micros
+
+    def resume(self, models: Mapping[ModelVersion, StoredModel]) -> None:
+        """Go on from what the counters stood at in the last body before a restart of the exporter."""
+        self._requests.resume({version: stored.requests for version, stored in models.items()})
+        self._executions.resume({version: stored.executions for version, stored in models.items()})
+        for signal, increases in self._micros.items():
+            increases.resume({version: stored.micros.get(signal, 0.0) for version, stored in models.items()})
+
+    def update(self, body: Exposition) -> Iterable[tuple[ModelVersion, Gain]]:
+        """Return what each model version has gained since the last body."""
+        requests = _grown(self._requests, body, _COUNT)
+        executions = _grown(self._executions, body, _EXECUTIONS)
+        micros = {signal: _grown(self._micros[signal], body, _MICROS[signal].name) for signal in SIGNALS}
+        for version, count in requests.items():
+            seconds = {signal: micros[signal].get(version, 0.0) * 1e-6 for signal in SIGNALS}
+            yield version, Gain(count, executions.get(version, 0.0), seconds)
+
+
+def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> Mapping[ModelVersion, float]:
+    family = body.families.get(name)
+    return increases.update(family, complete=not body.bad) if family else {}
+
+
+def filled(body: Exposition, names: Iterable[str]) -> Exposition:
+    """Triton leaves out a family without series: in a complete body, a missing family has none (any more)."""
+    if body.bad or not any(name.startswith("nv_") for name in body.declared):
+        return body
+    return Exposition(dict.fromkeys(names, _NOTHING) | dict(body.families))
+
+
+_NOTHING = ParsedFamily("", "untyped", "", (), (), "", b"")
 
 
 def owner(series: Series) -> ModelVersion | None:

@@ -10,7 +10,6 @@ from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
-from triton_exporter.distribution.agreement import Agreement
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
@@ -18,6 +17,7 @@ from triton_exporter.distribution.recent import Recent, like
 from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
+from triton_exporter.tracing.agreement import Agreement
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.decomposition import Decomposition
