@@ -28,6 +28,16 @@ URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
 MINIMUM_VERSION = (2, 42)
 """The oldest Prometheus that the rules and the queries are tested with."""
 
+WARNS = "Prometheus warns: "
+_REMARKED = re.compile(rb'"(?:warnings|infos)"|"isPartial"\s*:\s*true')
+"""An answer that may have remarks; parsing every answer a second time would take long."""
+_PARTIAL = (
+    "the answer is partial (isPartial): a part of the storage did not answer, and its series are missing"
+)
+"""In the words of a warning: a vmselect marks such an answer without one."""
+_NOT_A_COUNTER = "metric might not be a counter"
+"""An info of newer versions on every rate of a counter of Triton, whose names do not end in _total."""
+
 
 class PrometheusError(Exception):
     """Prometheus gave no usable answer; the message is one line without a secret."""
@@ -71,13 +81,31 @@ class Series:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Remarks:
+    """What a server adds to its answers: warnings limit them, infos do not. Each is there once."""
+
+    warnings: list[str] = field(default_factory=list)
+    infos: list[str] = field(default_factory=list)
+
+    def add(self, other: Remarks) -> None:
+        """Take over those of another."""
+        for mine, theirs in ((self.warnings, other.warnings), (self.infos, other.infos)):
+            mine[:] = dict.fromkeys([*mine, *theirs])
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All of them as sentences."""
+        infos = (f"Prometheus notes: {info}" for info in self.infos)
+        return (*(f"{WARNS}{warning}" for warning in self.warnings), *infos)
+
+
 class Prometheus:
     """One Prometheus; close it, or use it as a context manager. Methods raise PrometheusError."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self.warnings: list[str] = []
-        """Warnings of Prometheus beside its answers, such as parts of a Thanos that did not answer."""
+        self._remarks = Remarks()
         self._collecting = threading.local()
         self._url = access.url.rstrip("/")
         self._session = plain_session(access)
@@ -102,16 +130,25 @@ class Prometheus:
         """Give the connections back."""
         self._session.close()
 
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings beside the answers, such as parts of a Thanos that did not answer."""
+        return self._remarks.warnings
+
     @contextmanager
-    def collecting(self) -> Iterator[list[str]]:
-        """Collect the warnings of this thread's queries apart: for threads that share this client."""
-        outer = getattr(self._collecting, "warnings", None)
-        warnings: list[str] = []
-        self._collecting.warnings = warnings
+    def collecting(self) -> Iterator[Remarks]:
+        """Collect the remarks on this thread's queries apart: for threads that share this client.
+
+        Collected within another collection, they belong to both.
+        """
+        outer: Remarks | None = getattr(self._collecting, "remarks", None)
+        remarks = self._collecting.remarks = Remarks()
         try:
-            yield warnings
+            yield remarks
         finally:
-            self._collecting.warnings = outer
+            self._collecting.remarks = outer
+            if outer is not None:
+                outer.add(remarks)
 
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         """Return the value of an instant vector (or scalar) at Unix time `at`, else now."""
@@ -127,10 +164,9 @@ class Prometheus:
         return self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
-        if b'"warnings"' in response.content[-20_000:]:
-            collected: list[str] | None = getattr(self._collecting, "warnings", None)
-            warnings = self.warnings if collected is None else collected
-            warnings[:] = dict.fromkeys([*warnings, *_warnings(response)])
+        if _REMARKED.search(response.content):
+            collected: Remarks | None = getattr(self._collecting, "remarks", None)
+            (self._remarks if collected is None else collected).add(_remarks(response))
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
@@ -223,14 +259,20 @@ def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
     raise _RefusedError(response.status_code, " ".join(reason.split())[:300], timed_out)
 
 
-def _warnings(response: requests.Response) -> list[str]:
+def _remarks(response: requests.Response) -> Remarks:
     try:
-        warnings = response.json()["warnings"]
-    except (requests.RequestException, KeyError, TypeError):
-        return []
-    return (
-        [" ".join(str(warning).split())[:300] for warning in warnings] if isinstance(warnings, list) else []
-    )
+        body = response.json()
+    except requests.RequestException:
+        return Remarks()
+    warnings, infos = _texts(body, "warnings"), _texts(body, "infos")
+    if isinstance(body, dict) and body.get("isPartial") is True:
+        warnings.insert(0, _PARTIAL)
+    return Remarks(warnings, [info for info in infos if _NOT_A_COUNTER not in info])
+
+
+def _texts(body: object, kind: str) -> list[str]:
+    texts = body.get(kind) if isinstance(body, dict) else None
+    return [" ".join(str(text).split())[:300] for text in texts] if isinstance(texts, list) else []
 
 
 def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:

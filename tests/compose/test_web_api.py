@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import bcrypt
 import pytest
 import requests
 
-from support import web_fleet
+from support import history, loopback, web_fleet
 from support.web_fleet import text_of
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.cli import main
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
@@ -152,3 +156,111 @@ def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
     assert (401, 401) == (answer.status_code, page.status_code)
     assert {"error": "unauthorized"} == answer.json()
     assert 'Basic realm="tritonwatch"' == answer.headers["WWW-Authenticate"]
+
+
+class _PartialProxy(BaseHTTPRequestHandler):
+    """A real Prometheus behind a vmselect of which a storage node is away: its answers, marked as partial."""
+
+    prometheus = ""
+
+    def do_GET(self) -> None:
+        answer = requests.get(self.prometheus + self.path, timeout=10)
+        body = answer.content.replace(b"{", b'{"isPartial":true,', 1)
+        self.send_response(answer.status_code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def end() -> float:
+    """The newest moment of the history: now, on a whole minute."""
+    return time.time() // 60 * 60
+
+
+@pytest.fixture(scope="module")
+def partial(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus with two objectives of two models, which always answers in part."""
+    text = history.openmetrics(web_fleet.fleet(2, end))
+    folder = tmp_path_factory.mktemp("prometheus")
+    with history.serve(text, folder, flags=web_fleet.LOOKBACK) as url:
+        handler = type("Proxy", (_PartialProxy,), {"prometheus": url})
+        with loopback.served(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+            yield f"http://127.0.0.1:{server.server_port}"
+
+
+PARTIAL = "the answer is partial (isPartial)"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/objective?slo=latency&model=model-0000&version=1",
+        "/model?model=model-0000",
+        "/report?period=this-month",
+    ],
+)
+def test_a_partial_answer_is_a_banner(partial: str, path: str) -> None:
+    """On every page that has something of it."""
+    with web_fleet.pages(partial) as (url, _):
+        assert f"Prometheus warns: {PARTIAL}" in text_of(answered(url, path).text)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("path", "claim"),
+    [
+        ("/?at=2020-01-01", "has recorded no objective"),
+        ("/model?model=nobody", "has no series of a model"),
+        ("/objective?slo=none", "records no such objective"),
+        ("/report?period=2020-01", ""),
+        ("/what-if?history=1d", ""),
+        ("/corrections?from=2020-01-01&to=2020-01-02", "There were no events"),
+    ],
+)
+def test_a_part_that_is_empty_does_not_show_that_there_is_nothing(
+    partial: str, path: str, claim: str
+) -> None:
+    """What is missing may be in the part that did not answer."""
+    with web_fleet.pages(partial) as (url, _):
+        text = text_of(answered(url, path).text)
+
+    assert f"Prometheus warns: {PARTIAL}" in text
+    assert not claim or claim not in text
+
+
+@pytest.mark.real
+def test_a_script_sees_that_an_answer_is_partial(
+    partial: str, end: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`/api/status` and `status --json` have it as a field; `--fail-on` does not take it for fine."""
+    words = ["status", "--prometheus", partial, "--at", str(end), "--json"]
+    assert 0 == main(words)
+    printed = capsys.readouterr()
+    assert 1 == main([*words, "--fail-on", "exhausted"])
+    with web_fleet.pages(partial) as (url, _):
+        answer = answered(url, f"/api/status?at={end}").json()
+        charts = answered(url, "/api/objective?slo=latency&model=model-0000&version=1").json()
+
+    assert 4 == len(answer["group_statuses"])
+    assert answer == json.loads(printed.out)
+    assert [] == answer["infos"]
+    for document in (answer, charts):
+        [warning] = document["warnings"]
+        assert PARTIAL in warning
+    assert f"tritonwatch status: Prometheus warns: {PARTIAL}" in printed.err
+
+
+@pytest.mark.real
+def test_nothing_is_corrected_on_a_partial_answer(partial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A part of the groups would keep the events that a correction takes out."""
+    words = ["correct", "plan", "--prometheus", partial, "--from", "2020-01-01", "--to", "2020-01-02"]
+
+    assert 1 == main(words)
+    assert PARTIAL in capsys.readouterr().err

@@ -26,11 +26,11 @@ from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Sample
+from triton_slo.prometheus import Remarks, Sample
 from triton_slo.rules.periods import LAST
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import group_statuses
-from tritonwatch.tables.status_table import tables, to_json
+from tritonwatch.tables.status_table import document, tables
 
 DAY = 86_400
 MARCH = unix("2026-03-01T00:00:00+01:00")
@@ -113,7 +113,7 @@ def test_status_shows_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
     drawn = io.StringIO()
     Console(width=200, file=drawn).print(tables([row]))
     assert shown in drawn.getvalue()
-    [plain] = json.loads(to_json([row], at))["group_statuses"]
+    [plain] = json.loads(json.dumps(document([row], at, Remarks())))["group_statuses"]
     told = pytest.approx(seconds) if lasts == "estimated" else None
     assert (lasts, told) == (plain["lasts"], plain["exhausted_in_seconds"])
 

@@ -16,8 +16,9 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
+from triton_slo.prometheus import Remarks
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.tables.status_table import to_json
+from tritonwatch.tables.status_table import document
 
 SCRAPES = 8 * 60
 """Of 15 s: two hours."""
@@ -103,6 +104,6 @@ def test_a_state_shows_how_far_the_estimate_may_be_off(error: float | None, show
         estimate_error=error,
     )
 
-    [plain] = json.loads(to_json([row], 0.0))["group_statuses"]
+    [plain] = json.loads(json.dumps(document([row], 0.0, Remarks())))["group_statuses"]
     assert shown == row.shown_state
     assert ("ok (estimated)", error) == (plain["state"], plain["estimate_error"])

@@ -18,11 +18,11 @@ from triton_slo.burn.rule_groups import objective_rules
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Sample
+from triton_slo.prometheus import Remarks, Sample
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.gate import Firing, GateLimits, judge
 from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses
-from tritonwatch.tables.status_table import caveats, to_json
+from tritonwatch.tables.status_table import caveats, document
 
 HOURS = 3
 LE = 'le="0.5"'
@@ -173,7 +173,9 @@ def test_status_reports_why_a_group_that_burns_does_not_page() -> None:
 
     assert 1 == len(lines)
     assert lines[0].startswith(f"latency m version 1 burns {WHY}")
-    assert ["page_fast"] == json.loads(to_json([row], 0.0))["group_statuses"][0]["within_error"]
+    assert ["page_fast"] == json.loads(json.dumps(document([row], 0.0, Remarks())))["group_statuses"][0][
+        "within_error"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from support.history import END
 from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.prometheus import Access, Prometheus, Sample
+from triton_slo.prometheus import Access, Prometheus, Remarks, Sample
 from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses, overviews
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.tables.status_table import caveats, duration, rate, ratio, tables, to_json
+from tritonwatch.tables.status_table import caveats, document, duration, rate, ratio, tables
 
 GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {
@@ -482,7 +482,7 @@ def test_a_state_shows_the_caveats_of_its_source(
     """In JSON too, so that no program takes an estimate for certain."""
     row = GroupStatus("o", "latency", {"model": "m"}, burn_now=0.5, budget_left=left, sources=sources)
 
-    [plain] = json.loads(to_json([row], END))["group_statuses"]
+    [plain] = json.loads(json.dumps(document([row], END, Remarks())))["group_statuses"]
     assert shown == row.shown_state == plain["state"]
     assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
 

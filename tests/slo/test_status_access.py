@@ -160,6 +160,58 @@ def test_warnings_in_a_response_are_returned() -> None:
         assert [] == client.warnings
 
 
+def test_an_answer_of_a_part_of_the_servers_is_a_warning() -> None:
+    """A vmselect marks it by `isPartial`, before its data; a whole answer has the mark, too."""
+    for mark, warnings in (("true", 1), ("false", 0)):
+        body = EMPTY.replace("{", f'{{"isPartial": {mark}, ', 1)
+        with answering(lambda *_, body=body: (200, {}, body)) as url, Prometheus(Access(url)) as client:
+            assert () == client.instant("up")
+            assert warnings == len(client.warnings)
+            assert all("the answer is partial (isPartial)" in warning for warning in client.warnings)
+
+
+def test_many_warnings_are_read_too() -> None:
+    """Of a Thanos without most of its stores: they are longer than the end of an answer."""
+    many = [f"no store {number} {'x' * 200}" for number in range(200)]
+
+    with (
+        answering(lambda *_: (200, {}, json.dumps({**json.loads(EMPTY), "warnings": many}))) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        assert () == client.instant("up")
+        assert 200 == len(client.warnings)
+
+
+def test_infos_are_no_warnings_and_none_is_about_the_names_of_triton() -> None:
+    """Triton's counters do not end in _total, and a newer Prometheus remarks on it in every rate of them."""
+    name = "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "
+    infos = [f'{name}"nv_inference_request_success" (3:24)', "PromQL info: ignored histograms"]
+
+    with (
+        answering(lambda *_: (200, {}, json.dumps({**json.loads(EMPTY), "infos": infos}))) as url,
+        Prometheus(Access(url)) as client,
+    ):
+        with client.collecting() as remarks:
+            assert () == client.instant("up")
+        assert ([], ["PromQL info: ignored histograms"]) == (remarks.warnings, remarks.infos)
+        assert [] == client.warnings
+
+
+def test_what_a_part_of_a_question_collects_belongs_to_the_whole() -> None:
+    """A report collects the warnings of its queries, and so does the page that shows it."""
+    partial = json.dumps({**json.loads(EMPTY), "warnings": ["no store"]})
+
+    with (
+        answering(lambda *_: (200, {}, partial)) as url,
+        Prometheus(Access(url)) as client,
+        client.collecting() as outer,
+    ):
+        with client.collecting() as inner:
+            assert () == client.instant("up")
+        assert ["no store"] == outer.warnings == inner.warnings
+        assert [] == client.warnings
+
+
 def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bearer token wins over netrc, a header's value may be in a file, and no message repeats either."""
     (tmp_path / "token").write_text("s3cret-token\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
@@ -44,11 +45,16 @@ _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The chosen rows, a message about what Prometheus has not loaded, and its warnings."""
+    """The chosen rows, a message about what Prometheus has not loaded, and its remarks."""
 
     rows: list[GroupStatus]
     not_loaded: str
-    warnings: tuple[str, ...]
+    remarks: Remarks
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """What limits the rows, for people."""
+        return (*self.remarks.lines, self.not_loaded) if self.not_loaded else self.remarks.lines
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,15 +85,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status of the objectives: 0 printed, 1 one is unknown or in a state of --fail-on."""
+    """Print the status of the objectives: 0 printed, 1 one is unknown, in a state of --fail-on, or may be in it."""
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
-            rows_read = _read(prometheus, objectives, args)
-            for warning in rows_read.warnings:
-                print(printable(f"tritonwatch status: {warning}"), file=sys.stderr)
-            return rows_read
+            return _read(prometheus, objectives, args)
 
         if args.watch is not None and args.fail_on:
             raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
@@ -99,19 +102,17 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
     with access.connect(args) as prometheus:
         rows_read = _read(prometheus, objective_files.load(args.objectives), args)
     at = time.time() if args.at is None else args.at
-    document = status_table.document(rows_read.rows, at) if rows_read.rows else None
-    messages = (*rows_read.warnings, rows_read.not_loaded) if rows_read.not_loaded else rows_read.warnings
-    return JsonAnswer(document, messages, 1 if rows_read.not_loaded else 0)
+    document = status_table.document(rows_read.rows, at, rows_read.remarks) if rows_read.rows else None
+    return JsonAnswer(document, rows_read.messages, 1 if rows_read.not_loaded else 0)
 
 
 def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
-    with prometheus.collecting() as collected:
+    with prometheus.collecting() as remarks:
         rows = read_status(prometheus, args.at)
-    warnings = tuple(f"Prometheus warns: {warning}" for warning in collected)
     not_loaded = objective_files.not_loaded(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
-    return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, warnings)
+    return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, remarks)
 
 
 def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool) -> list[GroupStatus]:
@@ -129,17 +130,24 @@ def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: 
 def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
     reading = read()
     if reading.rows and args.json:
-        print(status_table.to_json(reading.rows, time.time() if args.at is None else args.at))
+        print(_json(reading, time.time() if args.at is None else args.at, indent=2))
     elif reading.rows:
         _console().print(status_table.tables(reading.rows, args.top))
     _warn(reading)
     failed = any(_IN_STATE[state](row) for state in args.fail_on for row in reading.rows)
+    # A row that is missing may be in that state.
+    failed |= bool(args.fail_on and reading.remarks.warnings)
     return 1 if reading.not_loaded or failed else 0
 
 
 def _warn(reading: _Reading) -> None:
-    if reading.not_loaded:
-        print(f"tritonwatch status: {reading.not_loaded}", file=sys.stderr)
+    for message in (*map(printable, reading.remarks.lines), reading.not_loaded):
+        if message:
+            print(f"tritonwatch status: {message}", file=sys.stderr)
+
+
+def _json(reading: _Reading, at: float, indent: int | None = None) -> str:
+    return json.dumps(status_table.document(reading.rows, at, reading.remarks), indent=indent)
 
 
 def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
@@ -168,7 +176,7 @@ def _json_line(read: Callable[[], _Reading]) -> None:
         print(printable(f"tritonwatch status: {error}"), file=sys.stderr)
         return
     if reading.rows:
-        print(status_table.to_json(reading.rows, time.time(), indent=None), flush=True)
+        print(_json(reading, time.time()), flush=True)
     _warn(reading)
 
 
@@ -177,8 +185,8 @@ def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Gro
     try:
         reading = read()
         table = status_table.tables(reading.rows, args.top) if reading.rows else Text()
-        message = [Text(reading.not_loaded, style="bold red")] if reading.not_loaded else []
-        return Group(table, *message, Text(f"at {moment}", style="dim"))
+        messages = [Text(message, style="bold red") for message in reading.messages]
+        return Group(table, *messages, Text(f"at {moment}", style="dim"))
     except PrometheusError as error:
         previous = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from triton_slo import names
@@ -12,7 +13,7 @@ from triton_slo.correction.recorded_growth import Ruler, open_range
 from triton_slo.correction.replayed_history import replayed
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.promql import Matchers
 from triton_slo.rules.plan import Plan
 from tritonwatch.command_error import CommandError, UsageError
@@ -54,10 +55,8 @@ def planned(
     for label, value in (("model", time.model), ("version", time.version)):
         if value:
             chosen = chosen.equal(label, value)
-    try:
+    with _whole(prometheus):
         return excluding(prometheus, chosen, time.span, now, Ruler(time_scale))
-    except CorrectionError as error:
-        raise CommandError(error) from error
 
 
 def history(
@@ -67,12 +66,24 @@ def history(
 
     Raises PrometheusError, and CommandError where a history cannot be added.
     """
-    try:
+    with _whole(prometheus):
         return tuple(
             correction for plan in plans for correction in replayed(prometheus, plan, now, writable_to)
         )
-    except CorrectionError as error:
-        raise CommandError(error) from error
+
+
+@contextmanager
+def _whole(prometheus: Prometheus) -> Iterator[None]:
+    """Raise CommandError for a correction that is not possible, and for answers of a part of Prometheus."""
+    with prometheus.collecting() as remarks:
+        try:
+            yield
+        except CorrectionError as error:
+            raise CommandError(*remarks.lines, error) from error
+    if remarks.warnings:
+        raise CommandError(
+            f"{WARNS}{remarks.warnings[0]}; some groups would not be corrected: try again when all of it answers"
+        )
 
 
 def history_span(corrections: Sequence[GroupCorrection], now: float) -> Span:

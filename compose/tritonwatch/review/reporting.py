@@ -11,7 +11,7 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review.period_summary import period_incidents
 from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.report import markup, report_json, report_text
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
@@ -36,7 +36,7 @@ def period_report(
     Raises PrometheusError, and CommandError where nothing was recorded or the bridge's folder cannot be read.
     """
     whole = recorded_report(prometheus, reported, now, timezone, objectives)
-    report = of_owners(replace(whole, warnings=tuple(prometheus.warnings)), owners)
+    report = of_owners(whole, owners)
     if bridge_data is None:
         return report
     return with_incidents(report, recorded_incidents(bridge_data, "--bridge-data"), owners)
@@ -48,6 +48,8 @@ def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
     Raises CommandError where nothing was recorded, and on an owner that no objective has.
     """
     if not report.objectives:
+        if report.warnings:
+            raise CommandError(f"{WARNS}{report.warnings[0]}; nothing is known of {report.reported.name}")
         raise CommandError(
             f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then, and "
             "does it keep samples for so long (--storage.tsdb.retention.time)?"

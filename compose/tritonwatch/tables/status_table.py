@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS
+from triton_slo.prometheus import Remarks
 from triton_slo.verdict.estimate import group_name, group_place, no_page_because, uncertainties
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
@@ -172,13 +172,8 @@ def duration(seconds: float | None) -> str:
     return in_words(seconds)
 
 
-def to_json(rows: Sequence[GroupStatus], at: float, indent: int | None = 2) -> str:
-    """Return the document as JSON."""
-    return json.dumps(document(rows, at), indent=indent)
-
-
-def document(rows: Sequence[GroupStatus], at: float) -> dict[str, object]:
-    """Rows and overviews; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
+def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[str, object]:
+    """Rows, overviews and remarks; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
     """
@@ -195,7 +190,7 @@ def document(rows: Sequence[GroupStatus], at: float) -> dict[str, object]:
         for overview in overviews(rows)
     ]
     group_statuses = [_plain(row) for row in rows]
-    return {"at": at, "objectives": summary, "group_statuses": group_statuses}
+    return {"at": at, "objectives": summary, "group_statuses": group_statuses, **asdict(remarks)}
 
 
 def _plain(row: GroupStatus) -> dict[str, object]:

@@ -19,13 +19,15 @@ T = TypeVar("T")
 class Answer(Generic[T]):
     """What Prometheus answered at Unix time `read_at`, None where it never did.
 
-    `problem` is why the answer is not newer; empty while Prometheus answers. `warnings` came with the answer.
+    `problem` is why the answer is not newer; empty while Prometheus answers. `warnings` came with the answer and
+    limit it; `infos` do not limit it.
     """
 
     value: T
     read_at: float | None
     problem: str = ""
     warnings: tuple[str, ...] = ()
+    infos: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -108,10 +110,10 @@ class Reader:
         if self._now() < self._unreachable_until:
             return replace(last, problem=self._unreachable)
         try:
-            with self._prometheus.collecting() as warnings:
+            with self._prometheus.collecting() as remarks:
                 value = question(self._prometheus)
         except PrometheusError as error:
             if isinstance(error.__cause__, requests.RequestException):
                 self._unreachable, self._unreachable_until = str(error), self._now() + self._retry
             return replace(last, problem=str(error))
-        return Answer(value, self._now(), warnings=tuple(warnings))
+        return Answer(value, self._now(), "", tuple(remarks.warnings), tuple(remarks.infos))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from triton_exporter.duration import in_words, limit_text
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import Prometheus, Remarks
 from triton_slo.verdict.forecast import Forecast
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
@@ -53,8 +53,9 @@ class Site:
             "menu": self.menu,
             "path": request.url.path,
             "addresses": self.sources.addresses,
-            "banner": _banner(answers, self.sources.reader.now),
-            "warnings": tuple(dict.fromkeys(text for answer in answers for text in answer.warnings)),
+            "banner": banner_text(answers, self.sources.reader.now),
+            "remarks": remarks_on(answers).lines,
+            "partial": any(answer.warnings for answer in answers),
             "read_at": max(
                 (answer.read_at for answer in answers if answer.read_at is not None), default=None
             ),
@@ -71,7 +72,16 @@ class Site:
         return self.sources.reader.ask(("status", at), read, ())
 
 
-def _banner(answers: Sequence[Answer[Any]], now: float) -> str:
+def remarks_on(answers: Iterable[Answer[Any]]) -> Remarks:
+    """Return the remarks of Prometheus on all of these answers."""
+    remarks = Remarks()
+    for answer in answers:
+        remarks.add(Remarks(list(answer.warnings), list(answer.infos)))
+    return remarks
+
+
+def banner_text(answers: Sequence[Answer[Any]], now: float) -> str:
+    """Return why answers are not new, and the age of the oldest; empty where all are new."""
     failed = [answer for answer in answers if answer.problem]
     if not failed:
         return ""

@@ -22,8 +22,9 @@ def recorded_report(
 
     Objectives of files of which nothing was recorded are unknown. Raises PrometheusError.
     """
-    outcomes = _outcomes(prometheus, reported, now, timezone, objectives)
-    return PeriodReport(reported, timezone, now, tuple(outcomes))
+    with prometheus.collecting() as remarks:
+        outcomes = tuple(_outcomes(prometheus, reported, now, timezone, objectives))
+    return PeriodReport(reported, timezone, now, outcomes, warnings=tuple(remarks.warnings))
 
 
 def _outcomes(

@@ -9,6 +9,7 @@ from triton_exporter.duration import in_words
 from triton_exporter.printable import printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count
+from triton_slo.prometheus import WARNS
 from triton_slo.report.period_outcome import (
     JudgedGroup,
     ObjectiveOutcome,
@@ -81,7 +82,7 @@ def _summary(report: PeriodReport) -> Section:
     sentences = [f"{span_text} ({own}); made {moment_text(report.at, zone)}.", _EVENT_WEIGHTED]
     if report.in_progress:
         sentences.append("The period has not ended: every result may still change.")
-    sentences += [f"Prometheus warns: {warning}" for warning in report.warnings]
+    sentences += [f"{WARNS}{warning}" for warning in report.warnings]
     names: tuple[Result, ...] = ("met", "missed", "unknown", "no events")
     rows = []
     for owner, members in report.owners.items():

@@ -15,6 +15,7 @@ from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.durations import MISTAKES
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
+from triton_slo.prometheus import WARNS
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.group_status import GroupStatus, either_way
@@ -226,7 +227,7 @@ def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[J
     """Promote nothing on an answer that Prometheus itself calls incomplete."""
     if not warnings:
         return tuple(judgements)
-    reason = f"Prometheus warns: {warnings[0]}"
+    reason = f"{WARNS}{warnings[0]}"
     return tuple(
         replace(judgement, verdict="hold", reason=reason) if judgement.verdict == "promote" else judgement
         for judgement in judgements

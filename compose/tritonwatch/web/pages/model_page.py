@@ -87,7 +87,7 @@ def _page(site: Site, request: Request) -> Response:
     }
     answers = (timeline, traffic, phases, devices, limits, status)
     response = site.page(request, "model.html", context, *answers)
-    if not known and not any(answer.problem for answer in answers):
+    if not known and not any(answer.problem or answer.warnings for answer in answers):
         response.status_code = 404
     return response
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
 from triton_slo.burn import amounts
 from triton_slo.indicators.sources import CAVEATS
+from triton_slo.prometheus import WARNS
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.estimate import no_page_because, settled_by
 from triton_slo.verdict.forecast import forecast
@@ -27,7 +29,7 @@ from tritonwatch.web.detail.group_history import Past
 from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
 from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.reading import Answer
-from tritonwatch.web.site import Site
+from tritonwatch.web.site import Site, banner_text, remarks_on
 
 MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")
@@ -47,7 +49,14 @@ def routes(site: Site) -> Sequence[Route]:
 
     def charts(request: Request) -> Response:
         shown = _Shown(site, request)
-        return JSONResponse({"charts": [chart.as_json() for chart in shown.charts()]})
+        answers = shown.answers()
+        return JSONResponse(
+            {
+                "charts": [chart.as_json() for chart in shown.charts()],
+                "problem": banner_text(answers, site.sources.reader.now),
+                **asdict(remarks_on(answers)),
+            }
+        )
 
     return [Route("/objective", page), Route("/api/objective", charts)]
 
@@ -91,6 +100,8 @@ class _Shown:
                 return row
         if self.status.read_at is None:
             raise HTTPException(503, f"{self.status.problem}. Nothing has been read yet.")
+        if self.status.warnings:
+            raise HTTPException(503, f"{WARNS}{self.status.warnings[0]}. This group may be among them.")
         raise HTTPException(404, "Prometheus records no such objective and group at that time.")
 
     @property

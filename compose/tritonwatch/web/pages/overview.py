@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_slo.prometheus import Series
@@ -28,7 +28,7 @@ from tritonwatch.web.objective_queries import (
     slo_alerts,
 )
 from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
-from tritonwatch.web.site import STATES, Site
+from tritonwatch.web.site import STATES, Site, remarks_on
 from tritonwatch.web.urls import TIME, address
 
 MENU = ("Overview", "/")
@@ -138,8 +138,8 @@ def _status(site: Site, request: Request) -> Response:
     if answer.problem or answer.read_at is None:
         # A script cannot see a banner: what is not new is not given to it.
         raise HTTPException(503, answer.problem)
-    text = status_table.to_json(answer.value, answer.read_at if at is None else at)
-    return Response(text, media_type="application/json")
+    read_at = answer.read_at if at is None else at
+    return JSONResponse(status_table.document(answer.value, read_at, remarks_on([answer])))
 
 
 def _page(site: Site, request: Request) -> Response:

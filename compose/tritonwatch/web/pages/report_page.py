@@ -133,7 +133,7 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     except CommandError as error:
         raise HTTPException(404, str(error)) from error
     problems = filter(None, (answer.problem, incidents.problem, trail.problem))
-    text = written(replace(report, warnings=(*answer.warnings, *problems)), form)
+    text = written(replace(report, warnings=(*report.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
     headers = {"Content-Disposition": f'attachment; filename="report-{chosen.reported.name}.md"'}

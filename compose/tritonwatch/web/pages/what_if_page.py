@@ -128,9 +128,12 @@ def _evidence(
 
     def read(prometheus: Prometheus) -> Evidence | None:
         end = histories.now if at is None else at
-        return read_evidence(
-            prometheus, asked, options, end, days * DAY * options.time_scale, step, recorded=recorded
-        )
+        length = days * DAY * options.time_scale
+        with prometheus.collecting() as remarks:
+            try:
+                return read_evidence(prometheus, asked, options, end, length, step, recorded=recorded)
+            except HistoryError as error:
+                raise HistoryError("; ".join((*remarks.lines, str(error)))) from error
 
     return histories.ask(("what if", measured(asked), recorded and asked.name, days, at), read, None)
 
