@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,19 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from support.loopback import served
-from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.slack import API_URL
-from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
-from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
@@ -94,50 +88,27 @@ class FakeAlertmanager(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Api)
 
 
-@dataclass
-class Place:
-    store: Store
-    clock: Clock
-    workspace: Workspace
-    worker: DeliveryWorker
-    alertmanager: FakeAlertmanager
-    audit: Audit
-    actions: Actions
-    clients: Alertmanagers
-    count: list[tuple[str, str]] = field(default_factory=list)
+class Bridge(BridgeUnderTest):
+    """Its Alertmanager is a small server, which lists what fires."""
 
-    def take_in(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
+    def __init__(self, folder: Path, alertmanager: FakeAlertmanager) -> None:
+        self.alertmanager = alertmanager
+        url = f"http://127.0.0.1:{alertmanager.server_address[1]}"
+        options = DeliveryOptions(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
+        super().__init__(folder, options=options, alertmanagers=(Alertmanager(Access(url)),))
+
+    def fire(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
+        """Alerts fire and end, and the bridge is notified."""
         self.alertmanager.firing = dict(firing)
-        self.store.receive(parse(body_of("g0", firing, ended or {}), "am"), self.clock())
-
-    def send(self) -> None:
-        while (wait := self.worker.step()) < 30 or self.store.outbox.pending(CHANNEL):
-            self.clock.now += max(wait, 0.01)
-
-    @property
-    def incident(self) -> Incident:
-        found = self.store.incidents.get(1)
-        assert found is not None
-        return found
-
-    def press(self, action: str, value: str = "", number: str = "p", user: str = "U0ANA") -> str:
-        return self.actions.do(Press(f"{number}-{action}", action, value, self.incident.name, user))
+        self.notify(firing, ended)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    server = FakeAlertmanager()
-    clock, workspace = Clock(), Workspace()
-    store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    slack = SimulatedSlack(workspace, clock, lambda _method: "")
-    options = DeliveryOptions(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
-    worker = DeliveryWorker(CHANNEL, store, slack, options, Attempts(clock, random.Random(1)))
-    clients = Alertmanagers((Alertmanager(Access(f"http://127.0.0.1:{server.server_address[1]}")),), store)
-    audit = Audit(tmp_path / "audit.jsonl")
-    actions = Actions(store, audit, clients, clock)
-    with served(server):
-        yield Place(store, clock, workspace, worker, server, audit, actions, clients)
-    store.close()
+def bridge(tmp_path: Path) -> Iterator[Bridge]:
+    with served(FakeAlertmanager()) as alertmanager:
+        made = Bridge(tmp_path, alertmanager)
+        yield made
+        made.close()
 
 
 def away(store: Store) -> Alertmanagers:
@@ -145,20 +116,20 @@ def away(store: Store) -> Alertmanagers:
     return Alertmanagers((Alertmanager(Access("http://127.0.0.1:9")),), store)
 
 
-def test_a_page_nobody_takes_is_escalated_once(place: Place) -> None:
+def test_a_page_nobody_takes_is_escalated_once(bridge: Bridge) -> None:
     """After the set time one more message goes out, with a mention and the way to the thread."""
-    place.take_in({"a": place.clock()})
-    place.send()
-    escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
+    bridge.fire({"a": bridge.clock()})
+    bridge.send()
+    escalate = Escalator(bridge.store, bridge.options.escalation, lambda _: CHANNEL, lambda: None)
     for _ in range(40):
-        place.clock.now += 60
-        escalate(place.clock())
-        place.send()
+        bridge.clock.now += 60
+        escalate(bridge.clock())
+        bridge.send()
 
-    called = [m for m in place.workspace.roots() if "<!subteam^S0ONCALL>" in m.shown]
+    called = [m for m in bridge.workspace.roots() if "<!subteam^S0ONCALL>" in m.shown]
     assert 1 == len(called)
     assert "archives/C0PAGES" in called[0].shown
-    assert 1 == sum("escalated: nobody acknowledged it for 15m" in m.text for m in place.workspace.messages)
+    assert 1 == sum("escalated: nobody acknowledged it for 15m" in m.text for m in bridge.workspace.messages)
 
 
 class SlowPrometheus(Prometheus):
@@ -179,39 +150,39 @@ class SlowPrometheus(Prometheus):
 
 @pytest.mark.parametrize(("timeouts", "charts"), [(0, 1), (3, 1), (1000, 0)])
 def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
-    place: Place, timeouts: int, charts: int
+    bridge: Bridge, timeouts: int, charts: int
 ) -> None:
     """It is asked again for a minute; a chart that was sent is not sent again."""
-    place.take_in({"a": place.clock()})
-    place.send()
+    bridge.fire({"a": bridge.clock()})
+    bridge.send()
     sent: list[str] = []
     draw = Charts(
-        place.store,
+        bridge.store,
         SlowPrometheus(timeouts),
         lambda _channel, _thread, name, _png, _title: sent.append(name),
         lambda _event, _kind: None,
     )
     for _ in range(200):
-        place.clock.now += 1
-        draw(place.clock())
+        bridge.clock.now += 1
+        draw(bridge.clock())
 
     assert charts == len(sent)
-    assert [] == place.store.outbox.without_chart(3)
+    assert [] == bridge.store.outbox.without_chart(3)
 
 
-def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
+def test_the_message_of_an_escalation_shows_the_end(bridge: Bridge) -> None:
     """Its readers may see no other message of the incident; for what is over by then nobody is called."""
-    start = place.clock()
-    escalate = Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)
-    place.take_in({"a": start})
-    place.send()
-    place.clock.now += 901
-    escalate(place.clock())
-    place.send()
-    before = place.workspace.roots()[-1].shown
-    place.take_in({}, {"a": (start, place.clock())})
-    place.send()
-    after = place.workspace.roots()[-1].shown
+    start = bridge.clock()
+    escalate = Escalator(bridge.store, bridge.options.escalation, lambda _: CHANNEL, lambda: None)
+    bridge.fire({"a": start})
+    bridge.send()
+    bridge.clock.now += 901
+    escalate(bridge.clock())
+    bridge.send()
+    before = bridge.workspace.roots()[-1].shown
+    bridge.fire({}, {"a": (start, bridge.clock())})
+    bridge.send()
+    after = bridge.workspace.roots()[-1].shown
 
     assert [True, False] == ["firing since" in shown for shown in (before, after)]
     assert [True, False] == ["<!subteam^S0ONCALL>" in shown for shown in (before, after)]
@@ -219,231 +190,235 @@ def test_the_message_of_an_escalation_shows_the_end(place: Place) -> None:
 
 
 @pytest.mark.parametrize("action", ["acknowledge", "silence"])
-def test_a_page_that_somebody_has_is_not_escalated(place: Place, action: str) -> None:
+def test_a_page_that_somebody_has_is_not_escalated(bridge: Bridge, action: str) -> None:
     """Acknowledging or silencing is an answer."""
-    place.take_in({"a": place.clock()})
-    place.press(action, "1h")
-    place.clock.now += 3000
-    Escalator(place.store, place.worker.options.escalation, lambda _: CHANNEL, lambda: None)(place.clock())
+    bridge.fire({"a": bridge.clock()})
+    bridge.press(action, "1h")
+    bridge.clock.now += 3000
+    Escalator(bridge.store, bridge.options.escalation, lambda _: CHANNEL, lambda: None)(bridge.clock())
 
-    assert place.incident.escalated_at is None
+    assert bridge.incident().escalated_at is None
 
 
-def test_a_press_delivered_twice_counts_once(place: Place) -> None:
+def test_a_press_delivered_twice_counts_once(bridge: Bridge) -> None:
     """Slack sends an event again when its answer was late."""
-    place.take_in({"a": place.clock()})
-    place.press("silence", "4h")
-    place.press("silence", "4h")
+    bridge.fire({"a": bridge.clock()})
+    bridge.press("silence", "4h", key="twice")
+    bridge.press("silence", "4h", key="twice")
 
-    assert 1 == len(place.alertmanager.silences)
-    assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in place.audit.read()]
+    assert 1 == len(bridge.alertmanager.silences)
+    assert [("U0ANA", "silence")] == [(e["who"], e["action"]) for e in bridge.audit.read()]
 
 
-def test_a_silence_matches_the_incident_and_names_its_maker(place: Place) -> None:
+def test_a_silence_matches_the_incident_and_names_its_maker(bridge: Bridge) -> None:
     """No wider than the incident, no longer than asked."""
-    place.take_in({"a": place.clock()})
-    place.press("silence", "4h")
-    made = place.alertmanager.silences[0]
+    bridge.fire({"a": bridge.clock()})
+    bridge.press("silence", "4h")
+    made = bridge.alertmanager.silences[0]
 
     assert [("alertname", "g0"), ("severity", "critical"), ("model", "g0"), ("version", "a")] == [
         (one["name"], one["value"]) for one in made["matchers"]
     ]
     assert "U0ANA" == made["createdBy"]
-    assert place.incident.silence is not None
-    assert place.clock() + 4 * 3600 == place.incident.silence.until
+    silence = bridge.incident().silence
+    assert silence is not None
+    assert bridge.clock() + 4 * 3600 == silence.until
 
 
-def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(place: Place) -> None:
+def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(bridge: Bridge) -> None:
     """The answer quotes what the silence matches, and Slack reads mentions and links in it."""
-    place.take_in({"<!channel> <http://evil.example|x>": place.clock()})
-    line = place.press("silence", "1h")
+    bridge.fire({"<!channel> <http://evil.example|x>": bridge.clock()})
+    line = bridge.press("silence", "1h")
 
     assert line.startswith("Silenced until")
     assert "<" not in line
 
 
-def test_until_resolved_is_renewed_and_ended(place: Place) -> None:
+def test_until_resolved_is_renewed_and_ended(bridge: Bridge) -> None:
     """It lasts while the incident does, and no bridge is needed for it to end some day."""
-    place.take_in({"a": place.clock()})
-    place.press("silence", "resolved")
-    reconcile = Reconciler(place.store, place.clients, lambda: None)
-    place.clock.now += 50_000
-    reconcile(place.clock())
-    renewed = len(place.alertmanager.silences)
-    place.alertmanager.firing = {}
+    bridge.fire({"a": bridge.clock()})
+    bridge.press("silence", "resolved")
+    reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
+    bridge.clock.now += 50_000
+    reconcile(bridge.clock())
+    renewed = len(bridge.alertmanager.silences)
+    bridge.alertmanager.firing = {}
     for _ in range(5):
-        place.clock.now += 61
-        reconcile(place.clock())
+        bridge.clock.now += 61
+        reconcile(bridge.clock())
 
     assert 2 == renewed
-    assert not place.incident.open
-    assert ["s1"] == place.alertmanager.ended
+    assert not bridge.incident().open
+    assert ["s1"] == bridge.alertmanager.ended
 
 
-def test_an_alert_that_ends_while_silenced_ends_its_incident(place: Place) -> None:
+def test_an_alert_that_ends_while_silenced_ends_its_incident(bridge: Bridge) -> None:
     """Alertmanager says nothing about it; the thread says how it became known."""
-    place.take_in({"a": place.clock()})
-    place.send()
-    place.press("silence", "1h")
-    reconcile = Reconciler(place.store, place.clients, lambda: None)
-    place.clock.now += 61
-    reconcile(place.clock())
-    still_open = place.incident.open
-    place.alertmanager.firing = {}
+    bridge.fire({"a": bridge.clock()})
+    bridge.send()
+    bridge.press("silence", "1h")
+    reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
+    bridge.clock.now += 61
+    reconcile(bridge.clock())
+    still_open = bridge.incident().open
+    bridge.alertmanager.firing = {}
     for _ in range(4):
-        place.clock.now += 61
-        reconcile(place.clock())
-    place.send()
+        bridge.clock.now += 61
+        reconcile(bridge.clock())
+    bridge.send()
 
     assert still_open
-    assert not place.incident.open
-    assert "that Alertmanager no longer lists" in place.workspace.thread(place.workspace.roots()[0])[-1].shown
+    assert not bridge.incident().open
+    assert (
+        "that Alertmanager no longer lists" in bridge.workspace.thread(bridge.workspace.roots()[0])[-1].shown
+    )
 
 
-def test_a_page_after_one_that_ended_while_silenced_pages_again(place: Place) -> None:
+def test_a_page_after_one_that_ended_while_silenced_pages_again(bridge: Bridge) -> None:
     """The ticket kept the incident open: nobody acknowledged the page, and this is a new one."""
-    began = place.clock()
+    began = bridge.clock()
     ticket = body_of("g0", {"t": began}, {}, "warning", group="tickets")
-    place.store.receive(parse(ticket, "am"), began)
-    place.take_in({"a": began})
-    place.press("silence", "1h")
-    reconcile = Reconciler(place.store, place.clients, lambda: None)
+    bridge.receive(ticket)
+    bridge.fire({"a": began})
+    bridge.press("silence", "1h")
+    reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
     for listed in ({"a": began, "t": began}, *5 * [{"t": began}]):
-        place.alertmanager.firing = listed
-        place.clock.now += 61
-        reconcile(place.clock())
-    severities = [place.incident.severity]
-    place.take_in({"b": place.clock()})
-    severities.append(place.incident.severity)
+        bridge.alertmanager.firing = listed
+        bridge.clock.now += 61
+        reconcile(bridge.clock())
+    severities = [bridge.incident().severity]
+    bridge.fire({"b": bridge.clock()})
+    severities.append(bridge.incident().severity)
 
     assert ["warning", "critical"] == severities
-    assert place.clock() == place.incident.raised_at
+    assert bridge.clock() == bridge.incident().raised_at
 
 
-def test_an_alertmanager_that_cannot_be_asked_ends_nothing(place: Place) -> None:
+def test_an_alertmanager_that_cannot_be_asked_ends_nothing(bridge: Bridge) -> None:
     """No answer is not the answer that nothing fires."""
-    place.take_in({"a": place.clock()})
+    bridge.fire({"a": bridge.clock()})
     failures: list[int] = []
-    reconcile = Reconciler(place.store, away(place.store), lambda: None, lambda: failures.append(1))
+    reconcile = Reconciler(bridge.store, away(bridge.store), lambda: None, lambda: failures.append(1))
     for _ in range(10):
-        place.clock.now += 61
-        reconcile(place.clock())
+        bridge.clock.now += 61
+        reconcile(bridge.clock())
 
-    assert place.incident.open
+    assert bridge.incident().open
     assert 10 == len(failures)
 
 
-def test_a_button_that_fails_says_so_to_the_one_who_pressed(place: Place) -> None:
+def test_a_button_that_fails_says_so_to_the_one_who_pressed(bridge: Bridge) -> None:
     """The line names what refused; the incident stays as it was."""
-    place.take_in({"a": place.clock()})
-    broken = Actions(place.store, place.audit, away(place.store), place.clock)
-    line = broken.do(Press("x", "silence", "1h", place.incident.name, "U0ANA"))
+    bridge.fire({"a": bridge.clock()})
+    broken = Actions(bridge.store, bridge.audit, away(bridge.store), bridge.clock)
+    line = broken.do(Press("x", "silence", "1h", bridge.incident().name, "U0ANA"))
 
     assert line.startswith(
         "Not done: Alertmanager at http://127.0.0.1:9 is not reachable: Connection refused"
     )
-    assert place.incident.silence is None
+    assert bridge.incident().silence is None
 
 
-def test_a_silence_that_a_killed_bridge_made_is_taken_over(place: Place) -> None:
+def test_a_silence_that_a_killed_bridge_made_is_taken_over(bridge: Bridge) -> None:
     """The bridge may be killed after Alertmanager made the silence and before the incident has it."""
-    place.take_in({"a": place.clock()})
-    place.press("silence", "1h")
-    place.store.change(1, lambda before: (before.model_copy(update={"silence": None}), ()))
-    place.press("silence", "1h", number="again")
+    bridge.fire({"a": bridge.clock()})
+    bridge.press("silence", "1h")
+    bridge.store.change(1, lambda before: (before.model_copy(update={"silence": None}), ()))
+    bridge.press("silence", "1h", key="again")
 
-    assert place.incident.silence is not None
-    assert [place.incident.silence.id] == list(place.alertmanager.in_force)
+    silence = bridge.incident().silence
+    assert silence is not None
+    assert [silence.id] == list(bridge.alertmanager.in_force)
 
 
-def test_handing_back_starts_the_escalation_again(place: Place) -> None:
+def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
     """Who lets go leaves the page without anybody: from then the time counts anew, and help is called again."""
-    place.take_in({"a": place.clock()})
-    place.send()
-    how = place.worker.options.escalation
-    escalate = Escalator(place.store, how, lambda _: CHANNEL, lambda: None, place.audit.escalated)
+    bridge.fire({"a": bridge.clock()})
+    bridge.send()
+    how = bridge.options.escalation
+    escalate = Escalator(bridge.store, how, lambda _: CHANNEL, lambda: None, bridge.audit.escalated)
     calls = []
     for after, press in ((901, "acknowledge"), (60, "release"), (800, ""), (101, ""), (3000, "")):
-        place.clock.now += after
-        escalate(place.clock())
-        place.send()
-        calls.append(sum("<!subteam^S0ONCALL>" in m.shown_over_time[0] for m in place.workspace.roots()))
+        bridge.clock.now += after
+        escalate(bridge.clock())
+        bridge.send()
+        calls.append(sum("<!subteam^S0ONCALL>" in m.shown_over_time[0] for m in bridge.workspace.roots()))
         if press:
-            place.press(press, number=str(after))
+            bridge.press(press, key=str(after))
 
     assert [1, 1, 1, 2, 2] == calls
-    assert ["escalate", "acknowledge", "release", "escalate"] == [e["action"] for e in place.audit.read()]
-    assert "bridge" == next(place.audit.read())["who"]
+    assert ["escalate", "acknowledge", "release", "escalate"] == [e["action"] for e in bridge.audit.read()]
+    assert "bridge" == next(bridge.audit.read())["who"]
 
 
-def test_an_answer_that_is_not_alertmanagers_is_no_accident(place: Place) -> None:
+def test_an_answer_that_is_not_alertmanagers_is_no_accident(bridge: Bridge) -> None:
     """Another service behind the address: the one who pressed hears it, and the trail keeps it."""
-    place.take_in({"a": place.clock()})
-    place.alertmanager.answer = {"status": "welcome"}
-    lines = [place.press("silence", "1h"), place.press("recheck")]
+    bridge.fire({"a": bridge.clock()})
+    bridge.alertmanager.answer = {"status": "welcome"}
+    lines = [bridge.press("silence", "1h"), bridge.press("recheck")]
 
     assert (
-        2 * [f"Not done: {place.clients.each[0]} does not answer /api/v2/alerts as Alertmanager does"]
+        2 * [f"Not done: {bridge.clients.each[0]} does not answer /api/v2/alerts as Alertmanager does"]
         == lines
     )
-    assert lines == [entry["outcome"] for entry in place.audit.read()]
+    assert lines == [entry["outcome"] for entry in bridge.audit.read()]
 
 
-def test_a_trail_that_cannot_be_written_stops_no_button(place: Place) -> None:
+def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
     """A full disk: the silence is made, and the one who pressed hears that it was not kept on record."""
-    place.take_in({"a": place.clock()})
-    place.audit.path.mkdir()
-    line = place.press("silence", "1h")
-    place.audit.escalated(place.clock(), place.incident, CHANNEL)
+    bridge.fire({"a": bridge.clock()})
+    bridge.audit.path.mkdir()
+    line = bridge.press("silence", "1h")
+    bridge.audit.escalated(bridge.clock(), bridge.incident(), CHANNEL)
 
     assert line.startswith("Silenced until")
     assert line.endswith("(The audit trail could not be written.)")
-    assert place.incident.silence is not None
+    assert bridge.incident().silence is not None
 
 
-def test_a_watchdog_that_stops_pages_and_its_return_resolves(place: Place) -> None:
+def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> None:
     """No news from Alertmanager is news."""
-    watch = HeartbeatWatch(place.store, 600, lambda: None)
-    watch(place.clock())
-    place.store.values.set(HEARTBEAT_FACT, repr(place.clock()))
-    place.clock.now += 700
-    watch(place.clock())
-    place.send()
-    opened = [root.text for root in place.workspace.roots()]
-    reconcile = Reconciler(place.store, place.clients, lambda: None)
+    watch = HeartbeatWatch(bridge.store, 600, lambda: None)
+    watch(bridge.clock())
+    bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
+    bridge.clock.now += 700
+    watch(bridge.clock())
+    bridge.send()
+    opened = [root.text for root in bridge.workspace.roots()]
+    reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
     for _ in range(5):
-        place.clock.now += 61
-        reconcile(place.clock())
-    still_open = place.incident.open
-    place.store.values.set(HEARTBEAT_FACT, repr(place.clock()))
-    watch(place.clock())
-    place.send()
+        bridge.clock.now += 61
+        reconcile(bridge.clock())
+    still_open = bridge.incident().open
+    bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
+    watch(bridge.clock())
+    bridge.send()
 
     assert still_open
     (text,) = opened
     assert text.startswith(
         "🔴 The watchdog alert no longer arrives: other alerts may not reach Slack either · "
     )
-    assert place.workspace.roots()[0].text.startswith("🟢 Resolved")
+    assert bridge.workspace.roots()[0].text.startswith("🟢 Resolved")
 
 
-def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sender(place: Place) -> None:
+def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sender(bridge: Bridge) -> None:
     """What the same sender reports late, after everything has ended, ends within five minutes."""
-    reconcile = Reconciler(place.store, place.clients, lambda: None)
-    place.take_in({"before": 0.0}, {"before": (0.0, 1.0)})
-    began = place.clock()
+    reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
+    bridge.fire({"before": 0.0}, {"before": (0.0, 1.0)})
+    began = bridge.clock()
     for second in range(330):
-        place.clock.now = began + second
+        bridge.clock.now = began + second
         if second == 1:
-            place.take_in({"a": began})
+            bridge.fire({"a": began})
         if second == 20:
-            place.take_in({}, {"a": (began, began + 20)})
+            bridge.fire({}, {"a": (began, began + 20)})
         if second == 30:
-            place.take_in({"late": began})
-            place.alertmanager.firing = {}
-        reconcile(place.clock())
+            bridge.fire({"late": began})
+            bridge.alertmanager.firing = {}
+        reconcile(bridge.clock())
 
-    assert [] == place.store.incidents.open()
+    assert [] == bridge.store.incidents.open()
 
 
 @pytest.mark.parametrize(
@@ -470,14 +445,14 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
 )
 @pytest.mark.parametrize("action", ["acknowledge", "release", "silence", "unsilence", "recheck"])
 def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
-    place: Place, action: str, user: str, channel: str
+    bridge: Bridge, action: str, user: str, channel: str
 ) -> None:
     """Anyone who is not allowed, or presses elsewhere, is refused; the trail names them."""
-    place.take_in({"a": 0})
-    before = place.incident
+    bridge.fire({"a": 0})
+    before = bridge.incident()
     outcomes: list[tuple[str, str]] = []
     guarded = dataclasses.replace(
-        place.actions,
+        bridge.actions,
         users=frozenset({"U0ANA"}),
         channels=frozenset({"C0ALERTS"}),
         count=lambda *both: outcomes.append(both),
@@ -486,10 +461,10 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     line = guarded.do(Press("x", action, "1h", before.name, user, channel=channel))
 
     assert line.startswith("Not done")
-    assert before == place.incident
-    assert [] == place.alertmanager.silences + place.alertmanager.ended
+    assert before == bridge.incident()
+    assert [] == bridge.alertmanager.silences + bridge.alertmanager.ended
     assert [(action, "refused")] == outcomes
-    (kept,) = [json.loads(text) for text in (place.audit.path).read_text().splitlines()]
+    (kept,) = [json.loads(text) for text in (bridge.audit.path).read_text().splitlines()]
     assert user == kept["who"]
     assert "Acknowledged." == guarded.do(
         Press("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
@@ -509,20 +484,20 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
         ("acknowledge", "", "incident:../../etc"),
     ],
 )
-def test_forged_values_of_a_button_do_nothing(place: Place, action: str, value: str, block: str) -> None:
+def test_forged_values_of_a_button_do_nothing(bridge: Bridge, action: str, value: str, block: str) -> None:
     """Only what the bridge's own buttons send is carried out; the rest is answered and harms nobody."""
-    place.take_in({"a": 0})
-    before = place.incident
+    bridge.fire({"a": 0})
+    before = bridge.incident()
     payload = {
         "user": {"id": "U0EVE"},
         "actions": [{"block_id": block or f"incident:{before.name}", "action_id": action, "value": value}],
     }
 
-    lines = [place.actions.do(press) for press in pressed("e", payload)]
+    lines = [bridge.actions.do(press) for press in pressed("e", payload)]
 
     assert 1 == len(lines)
-    assert before == place.incident
-    assert [] == place.alertmanager.silences + place.alertmanager.ended
+    assert before == bridge.incident()
+    assert [] == bridge.alertmanager.silences + bridge.alertmanager.ended
 
 
 @given(

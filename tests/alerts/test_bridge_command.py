@@ -19,7 +19,7 @@ import pytest
 import requests
 
 import support
-from support.bridge_simulation import body_of
+from support.bridge import body_of
 from support.slack import ALL_SCOPES, TOKEN, SlackServer, Workspace
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.bridge_simulation import Clock, rfc3339
+from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
-from triton_alerts.bridge.incidents.notification import Member, parse
-from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.incidents.notification import Member
 
 LOAD = {
     "alertname": "TritonModelLoadFailed",
@@ -45,19 +44,10 @@ SERVER = {"alertname": "TritonServerNotReady", "severity": "warning", "instance"
 ELSEWHERE = {"alertname": "PrometheusDown", "severity": "critical", "job": "prometheus"}
 
 
-class Bridge:
-    """A store and a clock; every notification has a group of its own, as child routes make them."""
+class Bridge(BridgeUnderTest):
+    """Every notification has a group of its own, as child routes make them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.clock = Clock()
-        self.unreported: list[tuple[str, str]] = []
-        self.store = Store(
-            folder / "bridge.sqlite",
-            lambda severity: severity,
-            lambda _at, _incident, member, reason: self.unreported.append((member.name, reason)),
-        )
-
-    def receive(
+    def fire(
         self,
         *firing: dict[str, str],
         ended: tuple[dict[str, str], ...] = (),
@@ -79,7 +69,7 @@ class Bridge:
             "groupKey": group,
             "alerts": alerts,
         }
-        return self.store.receive(parse(json.dumps(body).encode(), source), self.clock())
+        return self.receive(json.dumps(body).encode(), source)
 
     def incidents(self) -> list[Incident]:
         rows = self.store.database.rows("SELECT id FROM incidents ORDER BY id")
@@ -102,15 +92,15 @@ def _alert(labels: dict[str, str], start: float, end: float | None) -> dict[str,
 
 @pytest.fixture
 def bridge(tmp_path: Path) -> Iterator[Bridge]:
-    made = Bridge(tmp_path)
+    made = Bridge(tmp_path, channels={"warning": "C0TICKETS"})
     yield made
-    made.store.close()
+    made.close()
 
 
 def test_a_ticket_and_the_pages_about_its_model_are_one_incident(bridge: Bridge) -> None:
     """Two groups of Alertmanager, one cause: the message names the cause and has the page's severity."""
-    bridge.receive(LOAD)
-    bridge.receive(DOWN, BURN)
+    bridge.fire(LOAD)
+    bridge.fire(DOWN, BURN)
     (incident,) = bridge.incidents()
 
     assert {"TritonModelLoadFailed", "TritonModelDownEverywhere", "TritonReadinessBudgetBurn"} == {
@@ -124,7 +114,7 @@ def test_an_alert_belongs_to_its_model_else_its_server_else_its_group(bridge: Br
     """One notification may be about several incidents, where a route groups by less than the subject."""
     other = LOAD | {"model": "other"}
     clustered = LOAD | {"cluster": "east"}
-    outcome = bridge.receive(LOAD, other, clustered, SERVER, ELSEWHERE, group="everything")
+    outcome = bridge.fire(LOAD, other, clustered, SERVER, ELSEWHERE, group="everything")
 
     assert "opened" == outcome
     assert [
@@ -138,21 +128,21 @@ def test_an_alert_belongs_to_its_model_else_its_server_else_its_group(bridge: Br
 
 def test_no_model_name_joins_the_incident_of_another(bridge: Bridge) -> None:
     """A name that looks like the end of a key is a name."""
-    bridge.receive(LOAD | {"cluster": "east"})
+    bridge.fire(LOAD | {"cluster": "east"})
     for number, name in enumerate(('broken", "cluster": "east', 'broken"}', "east broken")):
-        bridge.receive(LOAD | {"model": name}, group=str(number))
+        bridge.fire(LOAD | {"model": name}, group=str(number))
 
     assert 4 == len({incident.key for incident in bridge.incidents()})
 
 
 def test_the_end_of_one_group_leaves_the_alerts_of_the_other(bridge: Bridge) -> None:
     """The ticket's group says all resolved; the page's group still fires."""
-    bridge.receive(LOAD)
-    bridge.receive(DOWN)
+    bridge.fire(LOAD)
+    bridge.fire(DOWN)
     bridge.clock.now += 60
-    bridge.receive(ended=(LOAD,), start=-60)
+    bridge.fire(ended=(LOAD,), start=-60)
     (open_one,) = bridge.incidents()
-    bridge.receive(ended=(DOWN,), start=-60)
+    bridge.fire(ended=(DOWN,), start=-60)
     (closed,) = bridge.incidents()
 
     assert ["TritonModelDownEverywhere"] == [member.name for member in open_one.firing]
@@ -163,10 +153,10 @@ def test_the_end_of_one_group_leaves_the_alerts_of_the_other(bridge: Bridge) -> 
 def test_all_resolved_ends_what_its_group_no_longer_lists_in_every_incident(bridge: Bridge) -> None:
     """A group of several models: its last notification lists only what ended since the one before."""
     other = LOAD | {"model": "other"}
-    bridge.receive(LOAD, other, group="loads")
-    bridge.receive(DOWN)
+    bridge.fire(LOAD, other, group="loads")
+    bridge.fire(DOWN)
     bridge.clock.now += 60
-    bridge.receive(ended=(other,), start=-60, group="loads")
+    bridge.fire(ended=(other,), start=-60, group="loads")
 
     assert [["TritonModelDownEverywhere"], []] == [
         [member.name for member in incident.firing] for incident in bridge.incidents()
@@ -175,13 +165,13 @@ def test_all_resolved_ends_what_its_group_no_longer_lists_in_every_incident(brid
 
 def test_a_late_all_resolved_ends_no_alert_that_started_since(bridge: Bridge) -> None:
     """It was on its way for minutes: what began after everything that it names is not in it."""
-    bridge.receive(LOAD, group="loads")
+    bridge.fire(LOAD, group="loads")
     bridge.clock.now += 60
     retry = LOAD | {"instance": "triton-1:9401"}
-    bridge.receive(LOAD, group="loads", start=-60)
-    bridge.receive(retry, group="loads")
+    bridge.fire(LOAD, group="loads", start=-60)
+    bridge.fire(retry, group="loads")
     bridge.clock.now -= 30
-    bridge.receive(ended=(LOAD,), start=-30, group="loads")
+    bridge.fire(ended=(LOAD,), start=-30, group="loads")
     (incident,) = bridge.incidents()
 
     assert ["triton-1:9401"] == [member.labels["instance"] for member in incident.firing]
@@ -189,14 +179,14 @@ def test_a_late_all_resolved_ends_no_alert_that_started_since(bridge: Bridge) ->
 
 def test_an_end_of_the_incident_before_is_no_part_of_this_one(bridge: Bridge) -> None:
     """Alertmanager repeats it after a timeout, a twin sends it late: no line, no member, no earlier start."""
-    bridge.receive(LOAD, group="loads")
+    bridge.fire(LOAD, group="loads")
     bridge.clock.now += 60
-    bridge.receive(ended=(LOAD,), start=-60, group="loads")
+    bridge.fire(ended=(LOAD,), start=-60, group="loads")
     bridge.clock.now += 60
-    bridge.receive(DOWN)
+    bridge.fire(DOWN)
     began = bridge.clock()
-    bridge.receive(ended=(LOAD,), start=-120, group="loads", source="am-1")
-    late = bridge.receive(LOAD, start=-120, group="loads", source="am-1")
+    bridge.fire(ended=(LOAD,), start=-120, group="loads", source="am-1")
+    late = bridge.fire(LOAD, start=-120, group="loads", source="am-1")
     first, second = bridge.incidents()
 
     assert "held" == late
@@ -208,11 +198,11 @@ def test_an_end_of_the_incident_before_is_no_part_of_this_one(bridge: Bridge) ->
 
 def test_tiers_of_one_objective_are_one_line(bridge: Bridge) -> None:
     """The slow ticket that the fast page followed ends some time; the audit trail knows, the thread does not."""
-    bridge.receive(SLOW)
-    bridge.receive(BURN)
+    bridge.fire(SLOW)
+    bridge.fire(BURN)
     bridge.clock.now += 60
-    bridge.receive(ended=(SLOW,), start=-60)
-    bridge.receive(SLOW, start=-10)
+    bridge.fire(ended=(SLOW,), start=-60)
+    bridge.fire(SLOW, start=-10)
 
     assert ["fired", "raised"] == bridge.kinds(1)
     assert ["TritonReadinessBudgetBurn", "TritonReadinessBudgetBurn"] == [
@@ -222,8 +212,8 @@ def test_tiers_of_one_objective_are_one_line(bridge: Bridge) -> None:
 
 def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) -> None:
     """It was inhibited while it fired: "fired unseen and is over" helps nobody at night."""
-    bridge.receive(DOWN)
-    bridge.receive(ended=(SERVER | {"model": "broken"},), start=-5)
+    bridge.fire(DOWN)
+    bridge.fire(ended=(SERVER | {"model": "broken"},), start=-5)
     (incident,) = bridge.incidents()
 
     assert ["fired"] == bridge.kinds(1)
@@ -233,16 +223,16 @@ def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) ->
 
 def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
     """The ticket keeps the incident open for days; who acknowledged the page on Monday does not have Tuesday's."""
-    bridge.receive(LOAD, start=-5)
-    bridge.receive(DOWN)
+    bridge.fire(LOAD, start=-5)
+    bridge.fire(DOWN)
     number = bridge.store.incidents.open()[0][0]
     taken = {"acknowledged": Mark(by="U0ANA", at=bridge.clock())}
     bridge.store.change(number, lambda one: (one.model_copy(update=taken), ()))
     for calm in (600, 7200):
         bridge.clock.now += 60
-        bridge.receive(ended=(DOWN,), start=-60)
+        bridge.fire(ended=(DOWN,), start=-60)
         bridge.clock.now += calm
-        bridge.receive(DOWN)
+        bridge.fire(DOWN)
 
     assert ["fired", "raised", "resolved", "fired", "resolved", "raised"] == bridge.kinds(1)
     assert bridge.incidents()[0].acknowledged is None
@@ -324,14 +314,14 @@ def test_a_recovery_says_no_more_than_is_known(
 
 def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) -> None:
     """Evidence from the time of the ticket says nothing about the objective that burns now."""
-    bridge.receive(LOAD)
+    bridge.fire(LOAD)
     (before,) = bridge.incidents()
     bridge.store.change(1, lambda one: (one.model_copy(update={"evidence": Evidence(at=bridge.clock())}), ()))
     (known,) = bridge.incidents()
     bridge.clock.now += 60
-    bridge.receive(BURN)
+    bridge.fire(BURN)
     (raised,) = bridge.incidents()
-    (page,) = bridge.store.outbox.pending("critical")
+    (page,) = bridge.store.outbox.pending(CHANNEL)
 
     assert [True, False, True] == [one.evidence_is_due for one in (before, known, raised)]
     assert bridge.clock() == page.raised_at
@@ -340,7 +330,7 @@ def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) ->
 def test_a_group_of_thousands_of_models_is_received_in_seconds(bridge: Bridge) -> None:
     """Alertmanager gives up after its group interval; each model is an incident of its own."""
     before = time.process_time()
-    bridge.receive(*(LOAD | {"model": f"m{number}"} for number in range(4000)), group="loads")
+    bridge.fire(*(LOAD | {"model": f"m{number}"} for number in range(4000)), group="loads")
 
     assert 4000 == sum(bridge.store.incidents.count_open().values())
     assert time.process_time() - before < 10

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.bridge import CHANNEL
 from support.bridge_simulation import (
-    CHANNEL,
     FAULTS,
     HOUR,
     KILLS,
@@ -120,7 +120,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
         if schedule.early_digests:
             patch.setattr(plan, "DIGEST_FROM", 3)
             patch.setattr(plan, "MOST_OWN", 2)
-        simulated = SimulatedBridge(schedule, Path(folder) / "bridge.sqlite")
+        simulated = SimulatedBridge(schedule, Path(folder))
         try:
             simulated.run()
             check(simulated)
@@ -145,7 +145,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
 
 def test_what_a_later_edit_leaves_out_is_not_shown_any_more(tmp_path: Path) -> None:
     """A digest that Slack edits late names an ended incident as firing, until the next edit leaves it out."""
-    simulated = SimulatedBridge(Schedule(seconds=60, groups=()), tmp_path / "bridge.sqlite")
+    simulated = SimulatedBridge(Schedule(seconds=60, groups=()), tmp_path)
     digest, ended = "📋 1 incidents", "🟢 Resolved: Model a (`abc`)"
     root = Posted(CHANNEL, "1.0", 100.0, digest, [], edited_at=[120.0, 150.0])
     root.history = [(f"{digest}\n🔴 Model a (`abc`)", []), (f"{digest}\n🔴 Model a (`abc`)", [])]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import history
-from support.bridge_simulation import CHANNEL, Clock, Killed, SimulatedSlack, body_of
+from support.bridge import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
 from triton_alerts.bridge.deliver.transport import Attempts

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.bridge_simulation import CHANNEL, Clock, body_of
+from support.bridge import BridgeUnderTest, Clock, body_of
 from support.pagers import KEY, LATE, TOKEN, PagerServer
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
@@ -22,39 +22,27 @@ from triton_alerts.bridge.deliver.message import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
-from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.outbox import Outbox
-from triton_alerts.bridge.incidents.store import Change, Store
+from triton_alerts.bridge.incidents.store import Change
 from tritonwatch.local.triton import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "on-call.md"
 
 
-class Bridge:
-    """A store, a sender to PagerDuty and one to a webhook, in simulated time."""
+class Bridge(BridgeUnderTest):
+    """Sends to PagerDuty and to a webhook."""
 
     def __init__(self, folder: Path, server: PagerServer, clock: Clock, key: str = KEY) -> None:
-        self.clock = clock
-        self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
         style = Style(grafana="http://grafana:3000")
-        senders = (
-            PagerDuty(lambda: key, style, server.pagerduty),
-            IncidentWebhook(lambda: server.hook, style, lambda: TOKEN),
-        )
-        self.workers = [
-            PagerWorker(one, self.store, Attempts(clock, random.Random(1)), 5.0) for one in senders
-        ]
+        pagerduty = PagerDuty(lambda: key, style, server.pagerduty)
+        webhook = IncidentWebhook(lambda: server.hook, style, lambda: TOKEN)
+        super().__init__(folder, pagers=(pagerduty, webhook), clock=clock)
 
-    def take_in(
-        self, name: str, severity: str = "critical", *, start: float, end: float | None = None
-    ) -> None:
-        body = body_of(name, {} if end else {name: start}, {name: (start, end)} if end else {})
-        self.store.receive(parse(body.replace(b'"critical"', f'"{severity}"'.encode()), "am"), self.clock())
+    def fire(self, name: str, severity: str = "critical", *, start: float) -> None:
+        self.notify({name: start}, name=name, severity=severity)
 
-    def run(self, seconds: float) -> None:
-        end = self.clock() + seconds
-        while self.clock() < end:
-            self.clock.now += max(0.01, min(min(worker.step() for worker in self.workers), 5.0))
+    def resolve(self, name: str, severity: str = "critical", *, start: float) -> None:
+        self.notify({}, {name: (start, self.clock())}, name=name, severity=severity)
 
 
 @pytest.fixture
@@ -67,7 +55,7 @@ def server() -> Iterator[PagerServer]:
 def bridge(tmp_path: Path, server: PagerServer) -> Iterator[Bridge]:
     made = Bridge(tmp_path, server, Clock())
     yield made
-    made.store.close()
+    made.close()
 
 
 def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
@@ -75,17 +63,17 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
 ) -> None:
     """Its summary, cause and links reach PagerDuty; a ticket does not."""
     start = bridge.clock()
-    bridge.take_in("broken", start=start)
-    bridge.take_in("slow", "warning", start=start)
+    bridge.fire("broken", start=start)
+    bridge.fire("slow", "warning", start=start)
     evidence = Evidence(at=start, reasons={"broken v1": "weights.txt is missing"})
     bridge.store.change(1, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
-    bridge.run(10)
+    bridge.run_for(10)
     ((key, first),) = server.open.items()
     bridge.store.change(1, _acknowledged(bridge.clock()))
-    bridge.run(10)
+    bridge.run_for(10)
     second = server.open[key]
-    bridge.take_in("broken", start=start, end=bridge.clock())
-    bridge.run(10)
+    bridge.resolve("broken", start=start)
+    bridge.run_for(10)
 
     assert ["trigger", "acknowledge"] == [first, second]
     assert {} == server.open
@@ -99,11 +87,11 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
 def test_a_ticket_that_becomes_a_page_pages(bridge: Bridge, server: PagerServer) -> None:
     """It is sent under the key of its incident when it is raised."""
     start = bridge.clock()
-    bridge.take_in("m", "warning", start=start)
-    bridge.run(10)
+    bridge.fire("m", "warning", start=start)
+    bridge.run_for(10)
     before = dict(server.open)
-    bridge.take_in("m", "critical", start=start)
-    bridge.run(10)
+    bridge.fire("m", "critical", start=start)
+    bridge.run_for(10)
 
     assert {} == before
     assert ["trigger"] == list(server.open.values())
@@ -123,8 +111,8 @@ def test_a_page_is_resolved_when_its_incident_continues_as_a_ticket(
         ({"p": start + 60}, {}, "critical"),
     ):
         body = body_of("m", firing, ended, severity, group=severity)
-        bridge.store.receive(parse(body, "am"), bridge.clock())
-        bridge.run(10)
+        bridge.receive(body)
+        bridge.run_for(10)
         states.append(list(server.open.values()))
 
     assert [[], ["trigger"], [], ["trigger"]] == states
@@ -136,19 +124,19 @@ def test_an_outage_loses_no_page_and_no_end(
 ) -> None:
     """What waits is on disk: a new process sends it, the newest state alone."""
     start = bridge.clock()
-    bridge.take_in("ended", start=start)
-    bridge.run(10)
+    bridge.fire("ended", start=start)
+    bridge.run_for(10)
     server.status = status
-    bridge.take_in("ended", start=start, end=bridge.clock())
-    bridge.take_in("new", start=bridge.clock())
-    bridge.run(300)
+    bridge.resolve("ended", start=start)
+    bridge.fire("new", start=bridge.clock())
+    bridge.run_for(300)
     waiting, oldest = bridge.store.outbox.backlog()
     server.status = 0
     again = Bridge(tmp_path, server, bridge.clock)
-    again.run(100)
+    again.run_for(100)
     names = [incident.name for _, incident in again.store.incidents.open()]
-    left = [d for w in again.workers for d in again.store.outbox.pending_for_pager(w.channel)]
-    again.store.close()
+    left = [d for w in again.pager_workers for d in again.store.outbox.pending_for_pager(w.channel)]
+    again.close()
 
     assert waiting >= 3
     assert oldest is not None
@@ -160,16 +148,16 @@ def test_a_service_that_acts_late_gets_the_newest_state_again(bridge: Bridge, se
     """It acts on the unanswered request after it has accepted the end: without a repetition it pages for good."""
     start = bridge.clock()
     server.status = LATE
-    bridge.take_in("m", start=start)
-    bridge.run(8)
+    bridge.fire("m", start=start)
+    bridge.run_for(8)
     server.status = 0
-    bridge.take_in("m", start=start, end=bridge.clock())
-    bridge.run(30)
+    bridge.resolve("m", start=start)
+    bridge.run_for(30)
     server.act_late()
     before = dict(server.open), server.documents[-1]["status"]
-    bridge.run(70)
+    bridge.run_for(70)
     after = len(server.events), len(server.documents)
-    bridge.run(600)
+    bridge.run_for(600)
 
     assert (["trigger"], "firing") == (list(before[0].values()), before[1])
     assert ({}, "resolved") == (server.open, server.documents[-1]["status"])
@@ -183,29 +171,29 @@ def test_a_request_that_a_kill_or_a_full_disk_cut_short_is_repeated(
     """The service acts on it after it has accepted the end; nothing but the disk, or the memory, knows of it."""
     start = bridge.clock()
     server.status = LATE
-    bridge.take_in("m", start=start)
-    bridge.workers.pop()
+    bridge.fire("m", start=start)
+    bridge.pager_workers.pop()
     if full:
         with monkeypatch.context() as disk:
             disk.setattr(Outbox, "add_unconfirmed", _full)
-            bridge.run(8)
+            bridge.run_for(8)
     else:
         with monkeypatch.context() as killed:
             killed.setattr(pagers, "_post", _then_killed(pagers._post))
             with pytest.raises(KeyboardInterrupt):
-                bridge.run(8)
-        bridge.store.close()
+                bridge.run_for(8)
+        bridge.close()
         bridge = Bridge(tmp_path, server, bridge.clock)
-        bridge.workers.pop()
+        bridge.pager_workers.pop()
     server.status = 0
-    bridge.take_in("m", start=start, end=bridge.clock())
-    bridge.run(30)
+    bridge.resolve("m", start=start)
+    bridge.run_for(30)
     server.act_late()
     before = dict(server.open)
-    bridge.run(70)
+    bridge.run_for(70)
     after = len(server.events)
-    bridge.run(600)
-    bridge.store.close()
+    bridge.run_for(600)
+    bridge.close()
 
     assert ["trigger"] == list(before.values())
     assert {} == server.open
@@ -230,9 +218,9 @@ def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
 ) -> None:
     """The webhook gets its incidents meanwhile."""
     bridge = Bridge(tmp_path, server, Clock(), key="wrong")
-    bridge.take_in("m", start=bridge.clock())
-    bridge.run(200)
-    bridge.store.close()
+    bridge.fire("m", start=bridge.clock())
+    bridge.run_for(200)
+    bridge.close()
 
     assert 3 <= len(server.refused) <= 5
     assert ["firing"] == [one["status"] for one in server.documents]
@@ -246,10 +234,10 @@ def test_the_address_of_a_webhook_is_never_logged(
     for address in ("http://127.0.0.1:9/s3cret", "s3cret", "http://s3cret.invalid:b/"):
         pager = IncidentWebhook(lambda address=address: address, Style())
         worker = PagerWorker(pager, bridge.store, Attempts(bridge.clock, random.Random(1)))
-        bridge.take_in(address, start=bridge.clock())
+        bridge.fire(address, start=bridge.clock())
         worker.step()
         bridge.clock.now += 100
-    bridge.store.close()
+    bridge.close()
 
     assert 3 == len([one for one in caplog.records if "pager webhook refused" in one.message])
     assert "s3cret" not in caplog.text
@@ -258,10 +246,10 @@ def test_the_address_of_a_webhook_is_never_logged(
 def test_the_webhook_s_document_has_the_fields_of_the_page(bridge: Bridge, server: PagerServer) -> None:
     """Pages and tickets, each with lead, cause, evidence and links."""
     start = bridge.clock()
-    bridge.take_in("m", "warning", start=start)
-    bridge.run(10)
-    bridge.take_in("m", "warning", start=start, end=bridge.clock())
-    bridge.run(10)
+    bridge.fire("m", "warning", start=start)
+    bridge.run_for(10)
+    bridge.resolve("m", "warning", start=start)
+    bridge.run_for(10)
 
     section = PAGE.read_text(encoding="utf-8").split("## The JSON of an incident")[1].split("\n## ")[0]
     documented = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)

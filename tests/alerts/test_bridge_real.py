@@ -24,7 +24,7 @@ import pytest
 import requests
 
 from support import history
-from support.bridge_simulation import body_of
+from support.bridge import body_of
 from support.loopback import served
 from support.recorded_period import MadeGroup, MadeObjective, unix
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace

@@ -13,7 +13,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from support.bridge_simulation import body_of
+from support.bridge import body_of
 from support.loopback import served
 from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in

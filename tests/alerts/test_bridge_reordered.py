@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.bridge_simulation import Clock, rfc3339
+from support.bridge import Clock, rfc3339
 from support.thorough import examples
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers

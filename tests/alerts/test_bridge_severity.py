@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.bridge_simulation import Clock, SimulatedSlack, body_of
-from support.slack import Workspace
+from support.bridge import BridgeUnderTest, Clock, body_of
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
-from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import Escalator
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
 
 
-class Bridge:
-    """A store, a worker for each channel and buttons, in simulated time."""
+class Bridge(BridgeUnderTest):
+    """Takes tickets in a channel of their own or in that of pages; what it receives is sent at once."""
 
     def __init__(self, folder: Path, tickets: str) -> None:
-        self.clock, self.workspace = Clock(), Workspace()
-        self.channels = {"critical": PAGES, "warning": tickets}
-        self.store = Store(folder / "bridge.sqlite", self.channels.__getitem__)
-        slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
-        options = DeliveryOptions(escalation=HOW)
-        self.workers = [
-            DeliveryWorker(channel, self.store, slack, options, Attempts(self.clock, random.Random(1)))
-            for channel in sorted(set(self.channels.values()))
-        ]
-        self.actions = Actions(self.store, Audit(folder / "audit"), Alertmanagers((), self.store), self.clock)
+        channels = {"critical": PAGES, "warning": tickets}
+        super().__init__(folder, channels=channels, options=DeliveryOptions(escalation=HOW))
         self.began = self.clock()
 
-    def take_in(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
+    def fire(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
         """A notification of one group: alerts named `page...` are critical, the others warnings."""
         body = body_of(
             "g0",
@@ -56,28 +40,17 @@ class Bridge:
                     f'"version": "{name}", "severity": "critical"'.encode(),
                     f'"version": "{name}", "severity": "warning"'.encode(),
                 )
-        self.store.receive(parse(body, "am"), self.clock())
+        self.receive(body)
         self.send()
-
-    def send(self) -> None:
-        for worker in self.workers:
-            while (wait := worker.step()) < 30 or self.store.outbox.pending(worker.channel):
-                self.clock.now += max(wait, 0.01)
 
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
-        Escalator(self.store, HOW, self.channels.__getitem__, lambda: None)(self.clock())
+        Escalator(self.store, HOW, self.channel_of, lambda: None)(self.clock())
         self.send()
 
-    def press(self, action: str) -> None:
-        self.actions.do(Press(f"{self.clock()}", action, "", self.incident.name, "U0ANA"))
+    def click(self, action: str) -> None:
+        self.press(action)
         self.send()
-
-    @property
-    def incident(self) -> Incident:
-        found = self.store.incidents.get(1)
-        assert found is not None
-        return found
 
     def in_channel(self, channel: str) -> list[str]:
         """What a reader of the channel saw appear, in order: messages, and replies shown there too."""
@@ -95,14 +68,14 @@ def _appears(message: object) -> bool:
 def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bridge]:
     made = Bridge(tmp_path, request.param)
     yield made
-    made.store.close()
+    made.close()
 
 
 def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Bridge) -> None:
     """A reply inside the ticket's thread alone would reach nobody."""
-    bridge.take_in("ticket")
+    bridge.fire("ticket")
     before = len(bridge.in_channel(PAGES))
-    bridge.take_in("ticket", "page")
+    bridge.fire("ticket", "page")
     new = bridge.in_channel(PAGES)[before:]
 
     assert 1 == len(new)
@@ -113,49 +86,49 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     """It has a message of its own in the channel of pages, whichever of the two is written first."""
     bridge = Bridge(tmp_path, TICKETS)
     bridge.workers.reverse()
-    bridge.take_in("ticket")
-    bridge.take_in("ticket", "page")
+    bridge.fire("ticket")
+    bridge.fire("ticket", "page")
 
     assert 1 == len(bridge.in_channel(TICKETS))
     assert not any(HOW.mention in one.text for one in bridge.workspace.messages)
-    bridge.store.close()
+    bridge.close()
 
 
 def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bridge) -> None:
     """The escalation starts with the page, not with the ticket that was there for hours."""
-    bridge.take_in("ticket")
-    bridge.press("acknowledge")
+    bridge.fire("ticket")
+    bridge.click("acknowledge")
     bridge.wait(7200)
-    bridge.take_in("ticket", "page")
+    bridge.fire("ticket", "page")
     escalated = []
     for _ in range(2):
         bridge.wait(600)
         escalated.append(bridge.escalations())
 
-    assert bridge.incident.acknowledged is None
+    assert bridge.incident().acknowledged is None
     assert [0, 1] == escalated
     assert any("<@U0ANA> acknowledged" in one.text for one in bridge.workspace.messages)
 
 
 def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:
     """A page that flaps inside an acknowledged incident pages nobody again."""
-    bridge.take_in("ticket")
-    bridge.take_in("ticket", "page")
-    bridge.press("acknowledge")
+    bridge.fire("ticket")
+    bridge.fire("ticket", "page")
+    bridge.click("acknowledge")
     seen = len(bridge.in_channel(PAGES))
-    bridge.take_in("ticket", ended=("page",))
-    bridge.take_in("ticket", "page-2")
+    bridge.fire("ticket", ended=("page",))
+    bridge.fire("ticket", "page-2")
     bridge.wait(7200)
 
-    assert bridge.incident.acknowledged is not None
+    assert bridge.incident().acknowledged is not None
     assert seen == len(bridge.in_channel(PAGES))
 
 
 def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> None:
     """The ticket's readers and the page's readers both see that it is over."""
-    bridge.take_in("ticket")
-    bridge.take_in("ticket", "page")
-    bridge.take_in(ended=("ticket", "page"))
+    bridge.fire("ticket")
+    bridge.fire("ticket", "page")
+    bridge.fire(ended=("ticket", "page"))
     roots = bridge.workspace.roots()
 
     assert len(set(bridge.channels.values())) == len(roots)
@@ -165,15 +138,15 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
 
 def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge: Bridge) -> None:
     """Its readers may see no other message: who comes late must not look for a page that has ended."""
-    bridge.take_in("ticket", "page")
+    bridge.fire("ticket", "page")
     bridge.wait(901)
     (escalation,) = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
     shown = [escalation.text]
-    bridge.take_in("ticket", ended=("page",))
+    bridge.fire("ticket", ended=("page",))
     shown.append(escalation.text)
-    bridge.take_in("ticket", "page-2")
+    bridge.fire("ticket", "page-2")
     shown.append(escalation.text)
-    bridge.take_in(ended=("ticket", "page-2"))
+    bridge.fire(ended=("ticket", "page-2"))
     shown.append(escalation.text)
 
     assert [True, False, False, False] == [HOW.mention in text for text in shown]
@@ -184,13 +157,13 @@ def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge
 
 def test_each_escalation_of_an_incident_shows_its_end(bridge: Bridge) -> None:
     """An acknowledgement was withdrawn and help was called again: the first call must not stay red."""
-    bridge.take_in("page")
+    bridge.fire("page")
     bridge.wait(901)
-    bridge.press("acknowledge")
-    bridge.press("release")
+    bridge.click("acknowledge")
+    bridge.click("release")
     bridge.wait(901)
     escalations = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
-    bridge.take_in(ended=("page",))
+    bridge.fire(ended=("page",))
 
     assert 2 == len(escalations)
     assert ["🟢", "🟢"] == [one.text.splitlines()[1][0] for one in escalations]
@@ -198,16 +171,16 @@ def test_each_escalation_of_an_incident_shows_its_end(bridge: Bridge) -> None:
 
 def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:
     """Nobody needs to be called; if it fires again, the incident is raised."""
-    bridge.take_in("ticket")
-    bridge.press("acknowledge")
-    bridge.take_in("ticket", ended=("page",))
-    before = bridge.incident.acknowledged
+    bridge.fire("ticket")
+    bridge.click("acknowledge")
+    bridge.fire("ticket", ended=("page",))
+    before = bridge.incident().acknowledged
     bridge.clock.now += 60
     bridge.began = bridge.clock()
-    bridge.take_in("ticket", "page")
+    bridge.fire("ticket", "page")
 
     assert before is not None
-    assert bridge.incident.acknowledged is None
+    assert bridge.incident().acknowledged is None
 
 
 def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) -> None:
@@ -232,8 +205,8 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
 
 def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> None:
     """Who is awake for the page must not take it for a second one."""
-    bridge.take_in("page")
-    bridge.take_in("page", "ticket")
+    bridge.fire("page")
+    bridge.fire("page", "ticket")
     lines = [one.text for one in bridge.workspace.messages if one.thread_ts]
 
     assert 1 == len([line for line in lines if "also firing (ticket): " in line])
@@ -241,8 +214,8 @@ def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> 
 
 def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -> None:
     """One line about both would not say which was the page."""
-    bridge.take_in("page", "ticket", "ticket2")
-    bridge.take_in("ticket2", ended=("page", "ticket"))
+    bridge.fire("page", "ticket", "ticket2")
+    bridge.fire("ticket2", ended=("page", "ticket"))
     lines = "\n".join(one.text for one in bridge.workspace.messages if one.thread_ts)
 
     assert (1, 1) == (lines.count("ended (page): "), lines.count("ended (ticket): "))

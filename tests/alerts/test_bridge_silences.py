@@ -16,17 +16,14 @@ from typing import Any
 import pytest
 import requests
 
-from support.bridge_simulation import CHANNEL
+from support.bridge import CHANNEL, BridgeUnderTest, Clock
 from support.loopback import until_answers
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.worker import Escalation
-from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers
-from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import Store, StoredValues
+from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS
+from triton_alerts.bridge.incidents.store import StoredValues
 from triton_alerts.bridge.operations.actions import Actions, Press
 from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, Escalator, Reconciler
 from triton_slo.prometheus import Access
@@ -122,34 +119,30 @@ class RealAlertmanager:
         ).encode()
 
 
-@dataclass
-class Bridge:
-    """A store and the buttons; `ahead` is how far the bridge's clock is put forward."""
+class AheadClock(Clock):
+    """The real time, `ahead` seconds later: real Alertmanagers know no other."""
 
-    store: Store
-    actions: Actions
-    reconciler: Reconciler
-    failures: list[int]
-    ahead: float = 0.0
+    ahead = 0.0
 
-    def clock(self) -> float:
+    def __call__(self) -> float:
         return time.time() + self.ahead
 
-    def take_in(self, body: bytes, source: str = "am") -> None:
-        self.store.receive(parse(body, source), self.clock())
 
-    def incident(self, number: int = 1) -> Incident:
-        found = self.store.incidents.get(number)
-        assert found is not None
-        return found
+class Bridge(BridgeUnderTest):
+    """A bridge beside real Alertmanagers, minutes after they started."""
 
-    def press(self, action: str, value: str = "", incident: int = 1) -> str:
-        press = Press(f"{time.time()}", action, value, self.incident(incident).name, "U0ANA")
-        return self.actions.do(press)
+    def __init__(self, folder: Path, *asked: RealAlertmanager) -> None:
+        clients = tuple(Alertmanager(Access(alertmanager.url)) for alertmanager in asked)
+        self.time = AheadClock()
+        super().__init__(folder, clock=self.time, alertmanagers=clients)
+        # A silence begins and ends by the Alertmanager's clock.
+        self.actions = Actions(self.store, self.audit, self.clients, time.time)
+        self.failures: list[int] = []
+        self.reconciler = Reconciler(self.store, self.clients, lambda: None, lambda: self.failures.append(1))
 
-    def reconcile(self, looks: int = 1) -> None:
-        for _ in range(looks):
-            self.ahead += COMPARE_SECONDS + 1
+    def reconcile(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.time.ahead += COMPARE_SECONDS + 1
             self.reconciler(self.clock())
 
     def is_escalated(self, incident: int = 1) -> bool:
@@ -182,19 +175,9 @@ def other(alertmanager: RealAlertmanager, tmp_path: Path) -> Iterator[RealAlertm
 
 @pytest.fixture
 def bridge(tmp_path: Path, alertmanager: RealAlertmanager) -> Iterator[Bridge]:
-    made = bridge_of(tmp_path, alertmanager)
+    made = Bridge(tmp_path, alertmanager)
     yield made
-    made.store.close()
-
-
-def bridge_of(folder: Path, *asked: RealAlertmanager) -> Bridge:
-    """A bridge that asks these Alertmanagers, minutes after they started."""
-    store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
-    clients = Alertmanagers(tuple(Alertmanager(Access(one.url)) for one in asked), store)
-    failures: list[int] = []
-    reconciler = Reconciler(store, clients, lambda: None, lambda: failures.append(1))
-    actions = Actions(store, Audit(folder / "audit"), clients, time.time)
-    return Bridge(store, actions, reconciler, failures)
+    made.close()
 
 
 @pytest.mark.real
@@ -213,7 +196,7 @@ def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     ):
         labels = {"alertname": name, "severity": severity, "model": model, **here}
         alertmanager.fire({label: value for label, value in labels.items() if value})
-    bridge.take_in(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
+    bridge.receive(alertmanager.notification(here, "TritonQueueGrowinga.b|c"))
     line = bridge.press("silence", "1h")
 
     time.sleep(0.2)
@@ -241,7 +224,7 @@ def test_a_silence_covers_the_cause_and_the_page_of_an_incident(
         if one["labels"] in (cause, page)
     ]
     body = json.loads(alertmanager.notification({"model": "m"})) | {"alerts": alerts}
-    bridge.take_in(json.dumps(body).encode())
+    bridge.receive(json.dumps(body).encode())
     bridge.press("silence", "1h")
     time.sleep(0.2)
     answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
@@ -266,11 +249,11 @@ def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
     """Another alert of the group is escalated: Alertmanager notifies about it, too."""
     here = {"instance": "gpu-1:9401"}
     alertmanager.fire({"alertname": "A", "severity": "critical", **here})
-    bridge.take_in(alertmanager.notification(here, "A"))
+    bridge.receive(alertmanager.notification(here, "A"))
     bridge.press("silence", "1h")
     before = bridge.incident().silenced
     alertmanager.fire({"alertname": "B", "severity": "critical", **here})
-    bridge.take_in(alertmanager.notification(here, "A", "B"))
+    bridge.receive(alertmanager.notification(here, "A", "B"))
 
     assert [True, False] == [before, bridge.incident().silenced]
 
@@ -282,7 +265,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
     """The model's alert on a server that joins later was seen by nobody."""
     labels = {"alertname": "A", "severity": "critical", "model": "m", "version": "1"}
     alertmanager.fire({**labels, "instance": "gpu-1:9401"})
-    bridge.take_in(alertmanager.notification({"model": "m"}, "Am"))
+    bridge.receive(alertmanager.notification({"model": "m"}, "Am"))
     bridge.press("silence", "1h")
     alertmanager.fire({**labels, "instance": "gpu-2:9401"})
 
@@ -297,7 +280,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
 def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: RealAlertmanager) -> None:
     """Two people press on the message as both saw it; the second hears that it is silenced."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
-    bridge.take_in(alertmanager.notification({}, "A"))
+    bridge.receive(alertmanager.notification({}, "A"))
     lines = [bridge.press("silence", "4h"), bridge.press("silence", "1h")]
     bridge.press("unsilence")
 
@@ -312,11 +295,11 @@ def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
     """The press itself saw that this Alertmanager has the alert: it is believed when it has it no more."""
     labels = {"alertname": "A", "severity": "critical"}
     alertmanager.fire(labels)
-    bridge.take_in(alertmanager.notification({}, "A"))
+    bridge.receive(alertmanager.notification({}, "A"))
     bridge.press("silence", "1h")
     alertmanager.fire(labels, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is still listed")
-    bridge.ahead = SETTLED_SECONDS
+    bridge.time.ahead = SETTLED_SECONDS
     bridge.reconcile(5)
 
     assert bridge.incident().closed_at is not None
@@ -328,7 +311,7 @@ def test_a_full_disk_hides_no_answer_of_alertmanager(
 ) -> None:
     """Which one is responsible cannot be stored; what it says can be shown."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
-    bridge.take_in(alertmanager.notification({}, "A"))
+    bridge.receive(alertmanager.notification({}, "A"))
 
     def full(_values: StoredValues, _name: str, _value: str) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -344,7 +327,7 @@ def test_a_silence_that_cannot_be_stored_is_taken_back(
 ) -> None:
     """With a full disk the message would show none, and pages would be muted for a day."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
-    bridge.take_in(alertmanager.notification({}, "A"))
+    bridge.receive(alertmanager.notification({}, "A"))
 
     def full(_values: StoredValues, _number: str, _now: float) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -383,11 +366,11 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     ]
     clients = bridge.actions.alertmanagers
     for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
-        bridge.take_in(body, source)
+        bridge.receive(body, source)
     listed = [clients.listed(time.time() + ahead) for ahead in (0, SETTLED_SECONDS)]
     alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is listed")
-    bridge.ahead = SETTLED_SECONDS
+    bridge.time.ahead = SETTLED_SECONDS
     settled = bridge.store.settle(bridge.clock(), clients.listed)
 
     assert [None, {json.loads(firing)["alerts"][0]["fingerprint"]}] == listed
@@ -406,13 +389,13 @@ def test_a_silence_that_alertmanager_lost_holds_up_nothing(
     """Deleting an unknown silence is refused, 500 or 404; other incidents are compared all the same."""
     for labels in (PAGE, SECOND):
         alertmanager.fire(labels)
-        bridge.take_in(alertmanager.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.receive(alertmanager.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved")
     bridge.reconcile()
     ended = alertmanager.notification({"alertname": "A"}, "A").replace(b'"firing"', b'"resolved"')
     alertmanager.lose_everything()
-    bridge.take_in(ended)
-    bridge.ahead += SETTLED_SECONDS
+    bridge.receive(ended)
+    bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(5)
 
     assert bridge.incident(1).silence is None
@@ -428,7 +411,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
 ) -> None:
     """It is shown as ended within minutes, the page is escalated, and the silence is not made again."""
     alertmanager.fire(PAGE)
-    bridge.take_in(alertmanager.notification({"alertname": "A"}, "A"))
+    bridge.receive(alertmanager.notification({"alertname": "A"}, "A"))
     bridge.press("silence", length)
     bridge.reconcile(3)
     before = bridge.incident().silenced, bridge.is_escalated()
@@ -445,7 +428,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
         "the silence was ended in Alertmanager, or lost there, and no end of the alert is known",
     )
     assert bridge.is_escalated()
-    bridge.ahead += 13 * 3600
+    bridge.time.ahead += 13 * 3600
     alertmanager.fire(PAGE)
     bridge.reconcile(2)
     assert "active" not in alertmanager.silences()
@@ -458,8 +441,8 @@ def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
     """The one that is asked never had these alerts, so it cannot say that they ended."""
     for one, labels in ((alertmanager, PAGE), (other, SECOND)):
         one.fire(labels)
-        bridge.take_in(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
-    bridge.ahead += SETTLED_SECONDS
+        bridge.receive(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(2)
     alertmanager.fire(PAGE, ended=True)
     bridge.reconcile(5)
@@ -477,8 +460,8 @@ def test_an_alert_of_the_same_labels_elsewhere_makes_nobody_responsible(
     alertmanager.fire(PAGE, year=2024)
     for labels in (PAGE, SECOND):
         other.fire(labels)
-        bridge.take_in(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
-    bridge.ahead += SETTLED_SECONDS
+        bridge.receive(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(5)
 
     assert [True, True] == [bridge.incident(number).open for number in (1, 2)]
@@ -489,23 +472,23 @@ def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
     tmp_path: Path, alertmanager: RealAlertmanager, other: RealAlertmanager
 ) -> None:
     """A silence goes to the one that has the alert; one that cannot be asked holds up only its own alerts."""
-    bridge = bridge_of(tmp_path, alertmanager, other)
+    bridge = Bridge(tmp_path, alertmanager, other)
     for one, labels in ((alertmanager, PAGE), (other, SECOND)):
         one.fire(labels)
-        bridge.take_in(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+        bridge.receive(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved", incident=2)
     made = [one.silences() for one in (alertmanager, other)]
-    bridge.ahead += SETTLED_SECONDS
+    bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(2)
     other.fire(SECOND, ended=True)
     alertmanager.kill()
     bridge.reconcile(6)
-    bridge.store.close()
+    bridge.close()
     alertmanager.start()
 
     assert [[], ["active"]] == made
     assert 6 == len(bridge.failures)
-    again = bridge_of(tmp_path, alertmanager, other)
+    again = Bridge(tmp_path, alertmanager, other)
     assert [True, False] == [again.incident(number).open for number in (1, 2)]
     assert ["expired"] == other.silences()
     again.store.close()

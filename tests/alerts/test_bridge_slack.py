@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.message import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.bridge_simulation import CHANNEL, START, Clock, SimulatedSlack, body_of
+from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker

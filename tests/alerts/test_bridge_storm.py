@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
-from support.slack import Workspace
+from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
-from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
+from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.text import slack_hour
 
@@ -26,31 +22,21 @@ MOST_BEFORE = 3
 """Posts that may go out before the new page: Slack takes about one a second."""
 
 
-class Storm:
-    """Many pages that fire at once, a worker, and simulated time."""
+class Storm(BridgeUnderTest):
+    """Many pages that fire at once."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.workspace = Clock(), Workspace()
-        self.store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
-        slack = SimulatedSlack(self.workspace, self.clock, lambda _method: "")
-        options = DeliveryOptions(escalation=Escalation(900))
-        self.worker = DeliveryWorker(
-            CHANNEL, self.store, slack, options, Attempts(self.clock, random.Random(1))
-        )
+        super().__init__(folder, options=DeliveryOptions(escalation=Escalation(900)))
+        self.worker = self.workers[0]
         self.began = self.clock()
-        self.each(lambda name: self.take_in(name, {name: self.began}))
+        self.each(lambda name: self.notify({name: self.began}, name=name))
 
-    def take_in(
-        self, name: str, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None
-    ) -> None:
-        self.store.receive(parse(body_of(name, firing, ended or {}), "am"), self.clock())
-
-    def each(self, do: Callable[[str], None]) -> None:
+    def each(self, do: Callable[[str], object]) -> None:
         with self.store.transaction():  # one write to disk instead of hundreds
             for number in range(STORM):
                 do(f"g{number}")
 
-    def send(self, most: float = float("inf")) -> int:
+    def send_until_new(self, most: float = float("inf")) -> int:
         """Send until nothing waits, so many posts were made, or the new page is shown; returns the posts made."""
         before = len(self.workspace.messages)
         while len(self.workspace.messages) - before < most:
@@ -69,26 +55,26 @@ def nothing_more(storm: Storm) -> None:
 
 def named_by_digests(storm: Storm) -> None:
     """Every page of the storm is named by a digest and waits for its own message."""
-    storm.send(most=20)
+    storm.send_until_new(most=20)
 
 
 def all_resolved(storm: Storm) -> None:
     """Every page of the storm is in a digest and is over."""
-    storm.send()
-    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
+    storm.send_until_new()
+    storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
 
 
 def all_escalated(storm: Storm) -> None:
     """Nobody acknowledged any page of the storm."""
-    storm.send()
+    storm.send_until_new()
     storm.clock.now += 1000
     Escalator(storm.store, storm.worker.options.escalation, lambda _: CHANNEL, lambda: None)(storm.clock())
 
 
 def all_grown(storm: Storm) -> None:
     """One more alert in every incident of the storm."""
-    storm.send()
-    storm.each(lambda name: storm.take_in(name, {name: storm.began, f"{name}-more": storm.clock()}))
+    storm.send_until_new()
+    storm.each(lambda name: storm.notify({name: storm.began, f"{name}-more": storm.clock()}, name=name))
 
 
 @pytest.mark.parametrize(
@@ -100,9 +86,9 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     """On-call sees the newest page at once, whatever else there is to say about older ones."""
     storm = Storm(tmp_path)
     waiting(storm)
-    storm.take_in("new", {NEW: storm.clock()})
-    posts = storm.send()
-    storm.store.close()
+    storm.notify({NEW: storm.clock()}, name="new")
+    posts = storm.send_until_new()
+    storm.close()
 
     assert any(NEW in one.shown for one in storm.workspace.roots())
     assert posts <= MOST_BEFORE
@@ -114,9 +100,9 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
     ticket = body_of("ticket", {"m": storm.began}, {}).replace(b'"critical"', b'"warning"')
     storm.store.receive(parse(ticket, "am"), storm.clock())
     all_grown(storm)
-    storm.take_in("ticket", {"m": storm.began, NEW: storm.clock()})
-    posts = storm.send()
-    storm.store.close()
+    storm.notify({"m": storm.began, NEW: storm.clock()}, name="ticket")
+    posts = storm.send_until_new()
+    storm.close()
 
     (shown,) = [one for one in storm.workspace.messages if NEW in one.shown]
     assert shown.broadcast or not shown.thread_ts
@@ -126,10 +112,10 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
 def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
     """New pages that go first starve nothing: in the end every incident has its message and its end."""
     storm = Storm(tmp_path)
-    storm.send(most=50)
-    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
-    storm.send()
-    storm.store.close()
+    storm.send_until_new(most=50)
+    storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
+    storm.send_until_new()
+    storm.close()
 
     shown = "".join(one.shown for one in storm.workspace.messages)
     assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
@@ -138,16 +124,16 @@ def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
 def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) -> None:
     """The channel stays readable: the digest counts what fires, and its thread names each page."""
     storm = Storm(tmp_path)
-    storm.send()
+    storm.send_until_new()
     (digest,) = [one for one in storm.workspace.roots() if "📋" in one.text]
     named = "".join(one.shown for one in [digest, *storm.workspace.thread(digest)])
     first = digest.text
     own = len(storm.workspace.roots()) - 1
     for number in range(MOST_OWN):
-        storm.take_in(f"g{number}", {}, {f"g{number}": (storm.began, storm.clock())})
-    storm.send()
+        storm.notify({}, {f"g{number}": (storm.began, storm.clock())}, name=f"g{number}")
+    storm.send_until_new()
     later = len(storm.workspace.roots()) - 1
-    storm.store.close()
+    storm.close()
 
     assert [] == [number for number in range(STORM) if f"Model g{number} failed" not in named]
     assert MOST_OWN == own
@@ -159,10 +145,10 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
 def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> None:
     """The digest's message is edited and then names what fires only; its thread names each incident."""
     storm = Storm(tmp_path)
-    storm.take_in("g140", {}, {"g140": (storm.began, storm.clock())})
-    storm.send()
+    storm.notify({}, {"g140": (storm.began, storm.clock())}, name="g140")
+    storm.send_until_new()
     shown = [one.shown for one in storm.workspace.messages]
-    storm.store.close()
+    storm.close()
 
     assert [True] * STORM == [any(f"Model g{n} failed" in one for one in shown) for n in range(STORM)]
 
@@ -170,16 +156,16 @@ def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> 
 def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_named(tmp_path: Path) -> None:
     """The message that the incident gets later has no thread in which the alert was reported."""
     storm = Storm(tmp_path)
-    storm.send()
+    storm.send_until_new()
     shown = "".join(one.shown for one in storm.workspace.roots() if "📋" not in one.text)
     (name, *others) = [f"g{n}" for n in range(STORM) if f"Model g{n} failed" not in shown]
     came = storm.clock()
-    storm.take_in(name, {name: storm.began, "visitor": came})
-    storm.take_in(name, {name: storm.began}, {"visitor": (came, came + 60)})
+    storm.notify({name: storm.began, "visitor": came}, name=name)
+    storm.notify({name: storm.began}, {"visitor": (came, came + 60)}, name=name)
     for each in {f"g{n}" for n in range(STORM)} - {name, *others}:
-        storm.take_in(each, {}, {each: (storm.began, storm.clock())})
-    storm.send()
-    storm.store.close()
+        storm.notify({}, {each: (storm.began, storm.clock())}, name=each)
+    storm.send_until_new()
+    storm.close()
 
     (root,) = [one for one in storm.workspace.roots() if f"Model {name} failed" in one.text]
     assert f"*Ended*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
@@ -188,16 +174,16 @@ def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_n
 def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> None:
     """A second storm long after the first has a digest of its own; both end with nothing firing."""
     storm = Storm(tmp_path)
-    storm.send()
+    storm.send_until_new()
     storm.clock.now += 2 * DIGEST_SECONDS
     second = [f"second{number}" for number in range(20)]
     for name in second:
-        storm.take_in(name, {name: storm.clock()})
-    storm.send()
+        storm.notify({name: storm.clock()}, name=name)
+    storm.send_until_new()
     for name in [f"g{number}" for number in range(STORM)] + second:
-        storm.take_in(name, {}, {name: (storm.began, storm.clock())})
-    storm.send()
-    storm.store.close()
+        storm.notify({}, {name: (storm.began, storm.clock())}, name=name)
+    storm.send_until_new()
+    storm.close()
 
     digests = [one.text for one in storm.workspace.roots() if "📋" in one.text]
     ended = [f"📋 {count} incidents: 0 firing, {count} already resolved" for count in (STORM, len(second))]
@@ -207,12 +193,12 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
 def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
     """What a deleted digest named is not lost with it."""
     storm = Storm(tmp_path)
-    storm.send(most=3)
+    storm.send_until_new(most=3)
     storm.workspace.delete(storm.workspace.roots()[0])
-    storm.send()
-    storm.each(lambda name: storm.take_in(name, {}, {name: (storm.began, storm.clock())}))
-    storm.send()
-    storm.store.close()
+    storm.send_until_new()
+    storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
+    storm.send_until_new()
+    storm.close()
 
     shown = "".join(one.shown for one in storm.workspace.messages)
     assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
@@ -221,7 +207,7 @@ def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
 def test_a_page_that_only_a_digest_shows_is_not_escalated(tmp_path: Path) -> None:
     """Hundreds of escalations would be no help."""
     storm = Storm(tmp_path)
-    storm.send()
+    storm.send_until_new()
     escalations = []
     storm.clock.now += 1000
     escalate = Escalator(
@@ -232,6 +218,6 @@ def test_a_page_that_only_a_digest_shows_is_not_escalated(tmp_path: Path) -> Non
         lambda _at, incident, _channel: escalations.append(incident.name),
     )
     escalate(storm.clock())
-    storm.store.close()
+    storm.close()
 
     assert MOST_OWN == len(escalations)

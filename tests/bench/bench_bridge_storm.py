@@ -10,7 +10,7 @@ from pathlib import Path
 
 import requests
 
-from support.bridge_simulation import CHANNEL, Clock, SimulatedSlack, body_of
+from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.message import Style

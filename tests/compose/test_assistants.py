@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from support import history
-from support.bridge_simulation import body_of
+from support.bridge import body_of
 from support.history import END
 from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE

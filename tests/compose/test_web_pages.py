@@ -19,7 +19,7 @@ import yaml
 from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
-from support.bridge_simulation import CHANNEL, body_of
+from support.bridge import CHANNEL, body_of
 from support.browser import DEVICES, browsing, page_on
 from support.history import END
 from support.loopback import served

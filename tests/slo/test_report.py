@@ -15,7 +15,7 @@ import requests
 from playwright.sync_api import Browser
 
 from support import history, web_fleet
-from support.bridge_simulation import body_of
+from support.bridge import body_of
 from support.browser import DEVICES, browsing, page_on
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
 from support.tools import ROOT

@@ -6,105 +6,20 @@ Everything real but the clock and the wire: the store is SQLite on disk, the ans
 from __future__ import annotations
 
 import heapq
-import json
-import random
 import re
 import sqlite3
-import urllib.error
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from support.bridge import CHANNEL, START, BridgeUnderTest, Killed, body_of
 from support.slack import ALL_SCOPES, Posted, Workspace
-from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
-from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.incident import Event
-from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import Store
 
 HOUR = 3600.0
-START = 1_700_000_000.0
-CHANNEL = "C0PAGES"
-
-
-class Killed(BaseException):
-    """kill -9, at this very point; the bridge is down for some seconds."""
-
-    def __init__(self, down: float) -> None:
-        self.down = down
-
-
-@dataclass
-class Clock:
-    now: float = START
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class SimulatedSlack(SlackApi):
-    """SlackApi whose requests go to a Workspace in simulated time. `fault(method)` names what goes wrong."""
-
-    def __init__(self, workspace: Workspace, clock: Clock, fault: Callable[[str], str]) -> None:
-        super().__init__(lambda: "xoxb-stand-in")
-        self.workspace = workspace
-        self.clock = clock
-        self.fault = fault
-        self.doubtful = 0
-        self.down = 0.0
-        self.acted_late = False
-        self.late: list[tuple[float, str, dict[str, Any]]] = []
-        """Requests that Slack acts on after nobody waits for the answer any more."""
-
-    def act_late(self) -> None:
-        """Act on the requests that are due by now."""
-        for due, method, arguments in [call for call in self.late if call[0] <= self.clock.now]:
-            self.late.remove((due, method, arguments))
-            self.acted_late = True
-            self.workspace.call(method, arguments, due)
-
-    def _request(self, method: str, **how: Any) -> dict[str, Any]:
-        arguments = how.get("json") or how.get("params") or {}
-        self.clock.now += 0.08
-        self.act_late()
-        fault = self.fault(method)
-        if fault.startswith("late"):
-            self.doubtful += 1
-            self.late.append((self.clock.now + float(fault[4:]), method, arguments))
-            self._fail("hang")
-        if fault == "kill":
-            raise Killed(self.down)
-        if fault == "429":
-            raise refusal(429, {"Retry-After": "7"}, "ratelimited")
-        if fault == "refused":
-            raise broken(urllib.error.URLError(ConnectionRefusedError()))
-        if fault in ("500", "502", "internal_error", "hang", "reset"):
-            self._fail(fault)
-        answer = self.workspace.call(method, arguments, self.clock.now)
-        if fault == "kill_done":
-            raise Killed(self.down)
-        if fault.endswith("_done") or fault == "fatal_error":
-            self.doubtful += 1
-            self._fail(fault.removesuffix("_done"))
-        if not answer.body["ok"]:
-            raise refusal(answer.status, answer.headers, answer.body["error"])
-        copied: dict[str, Any] = json.loads(json.dumps(answer.body))
-        return copied
-
-    def _fail(self, fault: str) -> None:
-        if fault == "hang":
-            self.clock.now += 10.0
-            raise broken(TimeoutError())
-        if fault == "reset":
-            raise broken(ConnectionResetError())
-        if fault in ("500", "502"):
-            raise refusal(int(fault), {}, "")
-        raise refusal(200, {}, fault)
 
 
 @dataclass
@@ -191,42 +106,27 @@ class Schedule:
     """Whether three incidents are so many that a digest names them."""
 
 
-@dataclass
-class SimulatedBridge:
+class SimulatedBridge(BridgeUnderTest):
     """One schedule: run it, then ask what was delivered."""
 
-    schedule: Schedule
-    path: Path
-    workspace: Workspace = field(default_factory=Workspace)
-    clock: Clock = field(default_factory=Clock)
-    kills: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.schedule.may_search:
-            self.workspace.scopes = ALL_SCOPES - {"channels:history"}
-        self.workspace.history_lag = self.schedule.history_lag
-        self.due = sorted(self.schedule.kills, key=lambda kill: kill.start)
-        self.noise = cycle(
-            [f for well, fault in self.schedule.noise for f in ("",) * well + (fault,)] or [""]
-        )
-        self.slack = SimulatedSlack(self.workspace, self.clock, self._fault)
-        self.truth = {f"g{n}": Group(f"g{n}") for n in range(len(self.schedule.groups))}
-        self.queue = self._script()
+    def __init__(self, schedule: Schedule, folder: Path) -> None:
+        self.schedule = schedule
+        self.kills = 0
         self.calm = False
-        self.start_bridge()
-
-    def start_bridge(self) -> None:
-        self.store = Store(self.path, lambda _severity: CHANNEL)
-        self.worker = DeliveryWorker(
-            CHANNEL, self.store, self.slack, DeliveryOptions(), Attempts(self.clock, random.Random(1))
-        )
+        self.due = sorted(schedule.kills, key=lambda kill: kill.start)
+        self.noise = cycle([f for well, fault in schedule.noise for f in ("",) * well + (fault,)] or [""])
+        self.truth = {f"g{n}": Group(f"g{n}") for n in range(len(schedule.groups))}
+        scopes = ALL_SCOPES if schedule.may_search else ALL_SCOPES - {"channels:history"}
+        workspace = Workspace(scopes=scopes, history_lag=schedule.history_lag)
+        super().__init__(folder, workspace=workspace, fault=self._fault)
+        self.queue = self._script()
 
     def kill_bridge(self, down: float) -> None:
         """Whatever was not committed is gone; the bridge comes back after a while."""
         self.kills += 1
         self.store.close()
         self.clock.now += down
-        self.start_bridge()
+        self.restart()
 
     def run(self) -> None:
         while self.queue:
@@ -302,10 +202,10 @@ class SimulatedBridge:
     def _receive(self, sent: tuple[float, int, str, str, bytes]) -> None:
         """Alertmanager posts; it posts again when the bridge dies before it answers."""
         _, _, name, source, body = sent
-        self.store.receive(parse(body, source), self.clock.now)
+        self.receive(body, source)
         if kill := self._kill("unanswered"):
             self.kill_bridge(kill.down)
-            self.store.receive(parse(body, source), self.clock.now)
+            self.receive(body, source)
         if source == "am-0" and name:
             self.truth[name].received(b'"status": "firing"' in body.split(b'"alerts"')[0], self.clock.now)
 
@@ -316,7 +216,7 @@ class SimulatedBridge:
             self.store.settle(self.clock.now)
             self.slack.act_late()
             try:
-                wait = self.worker.step()
+                wait = self.workers[0].step()
             except Killed as killed:
                 self.kill_bridge(killed.down)
                 continue
@@ -341,7 +241,7 @@ class SimulatedBridge:
         return not (outbox.pending(CHANNEL) or doubtful or self._has_planned())
 
     def _has_planned(self) -> bool:
-        with sqlite3.connect(self.path) as connection:
+        with sqlite3.connect(self.folder / DATABASE_FILE) as connection:
             planned = bool(connection.execute("SELECT count(*) FROM held").fetchone()[0])
         connection.close()
         return planned
@@ -371,7 +271,7 @@ class SimulatedBridge:
 
     def incidents(self) -> list[tuple[str, str, float | None]]:
         """Name, model and end of every incident, in order of opening."""
-        with sqlite3.connect(self.path) as connection:
+        with sqlite3.connect(self.folder / DATABASE_FILE) as connection:
             rows = connection.execute(
                 "SELECT name, json_extract(key, '$.model'), closed_at FROM incidents ORDER BY id"
             ).fetchall()
@@ -432,41 +332,3 @@ class SimulatedBridge:
             (at, "resolved" if "Resolved:" in shown else "opened", message)
             for at, shown in zip(times, states, strict=True)
         ]
-
-
-def body_of(
-    name: str,
-    firing: dict[str, float],
-    ended: dict[str, tuple[float, float]],
-    severity: str = "critical",
-    group: str = "",
-) -> bytes:
-    """A webhook body for a group of alerts about one model."""
-    alerts = [_alert(name, version, start, None, severity) for version, start in firing.items()]
-    alerts += [_alert(name, version, start, end, severity) for version, (start, end) in ended.items()]
-    return json.dumps(
-        {
-            "status": "firing" if firing else "resolved",
-            "version": "4",
-            "receiver": "page",
-            "groupKey": group or name,
-            "groupLabels": {"alertname": name},
-            "externalURL": "http://alertmanager.example:9093",
-            "alerts": alerts,
-        }
-    ).encode()
-
-
-def _alert(name: str, version: str, start: float, end: float | None, severity: str) -> dict[str, Any]:
-    return {
-        "status": "firing" if end is None else "resolved",
-        "labels": {"alertname": name, "model": name, "version": version, "severity": severity},
-        "annotations": {"summary": f"Model {version} failed to load"},
-        "startsAt": rfc3339(start),
-        "endsAt": "0001-01-01T00:00:00Z" if end is None else rfc3339(end),
-        "fingerprint": version,
-    }
-
-
-def rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
