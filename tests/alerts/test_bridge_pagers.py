@@ -18,7 +18,7 @@ from support.bridge import BridgeUnderTest, Clock, body_of
 from support.pagers import KEY, LATE, TOKEN, PagerServer
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark

@@ -13,7 +13,7 @@ import pytest
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
-from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker

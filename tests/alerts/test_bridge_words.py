@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from support.slack import check_message
 from support.tools import ROOT
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import message, terminal
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.blocks import Message, terminal
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
     FIRST_STEP,
@@ -105,7 +106,7 @@ def mrkdwn(value: object) -> list[str]:
     return [found for inner in value for found in mrkdwn(inner)] if isinstance(value, list | tuple) else []
 
 
-def harmless(made: message.Message) -> None:
+def harmless(made: Message) -> None:
     content = json.loads(json.dumps({"text": made.text, "blocks": list(made.blocks)}).encode())
     check_message(content)
     for one in [made.text, *mrkdwn(made.blocks)]:

@@ -13,7 +13,7 @@ import requests
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.plan import MOST_OWN
 from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker

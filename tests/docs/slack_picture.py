@@ -21,7 +21,8 @@ import yaml
 from PIL import Image, ImageChops
 
 from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.message import Message, Style
+from triton_alerts.bridge.deliver.blocks import Message
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     FIRST_STEP,
     GPU,

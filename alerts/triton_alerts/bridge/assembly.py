@@ -15,7 +15,7 @@ from pathlib import Path
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge import settings
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal

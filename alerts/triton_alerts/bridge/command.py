@@ -17,12 +17,13 @@ from pathlib import Path
 from triton_alerts.bridge import mistakes, settings, slack_setup
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
 from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi
 from triton_alerts.bridge.deliver.terminal import Terminal, render
 from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.database import NewerSchemaError
-from triton_alerts.bridge.incidents.incident import fold
+from triton_alerts.bridge.incidents.merging import merge_notification
 from triton_alerts.bridge.incidents.notification import MalformedError, parse
 from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.review.summary import Part, Summary, summarize
@@ -164,10 +165,10 @@ def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, n
     opened, resolved, events = sample(now)
     name = f"test-{now}-{channel}"
     if channel in {settings.channel_for(args)(severity) for severity in SEVERITIES}:
-        sent = transport.post(channel, message.root(opened, message.Style(), now), name)
+        sent = transport.post(channel, message.root(opened, Style(), now), name)
         if transport.threads:
             transport.post(sent.channel, message.reply(resolved, events), f"{name}-r", sent.ts)
-            transport.edit(sent.channel, sent.ts, message.root(resolved, message.Style(), now))
+            transport.edit(sent.channel, sent.ts, message.root(resolved, Style(), now))
     if transport.threads and channel == (args.escalate_to or settings.channel_for(args)("critical")):
         escalated = opened.model_copy(update={"escalated_at": now})
         transport.post(channel, message.escalation(escalated, "", args.escalate_after, "", now), f"{name}-e")
@@ -188,9 +189,9 @@ def _render(args: argparse.Namespace) -> int:
     except MalformedError as error:
         return _complain([Problem(str(args.file), str(error), "a webhook body of Alertmanager, version 4")])
     now = max(alert.ends_at or alert.starts_at for alert in notification.alerts.values())
-    incident = fold(None, notification, now).incident
+    incident = merge_notification(None, notification, now).incident
     assert incident is not None
-    shown = message.root(incident, message.Style(), now)
+    shown = message.root(incident, Style(), now)
     if args.json:
         print(json.dumps({"text": shown.text, "blocks": shown.blocks}, indent=2, ensure_ascii=False))
     else:

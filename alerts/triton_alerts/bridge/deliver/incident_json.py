@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.incident_links import Style, links
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
@@ -40,9 +39,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
             {"by": acknowledged.by, "at": time(acknowledged.at)} if acknowledged is not None else None
         ),
         "silenced_until": time(incident.silence.until) if incident.silence is not None else None,
-        "links": {
-            label.lower(): url for label, url in message.links(incident, lead, style) if text.safe_url(url)
-        },
+        "links": {label.lower(): url for label, url in links(incident, lead, style) if text.safe_url(url)},
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from triton_alerts.bridge.deliver.incident_json import document
-from triton_alerts.bridge.deliver.message import Style
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,

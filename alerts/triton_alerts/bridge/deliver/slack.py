@@ -18,7 +18,7 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret
 from triton_exporter.printable import without_secrets
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.blocks import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.message import Message, Style
+from triton_alerts.bridge.deliver.blocks import Message, bare
+from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.deliver.plan import EDIT_SPACING_SECONDS, POST_SPACING_SECONDS, Op, Wait, plan
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
@@ -346,7 +347,7 @@ class DeliveryWorker:
         return op.first.root_channel or self.channel
 
     def _fit(self, body: Message, delivery: Delivery) -> Message:
-        return message.bare(body) if delivery.plainness else body
+        return bare(body) if delivery.plainness else body
 
     def _incident(self, delivery: Delivery) -> Incident:
         incident = self.store.incidents.get(delivery.incident)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.database import Database
-from triton_alerts.bridge.incidents.incident import Event, Fold, Incident, Outcome, fold
+from triton_alerts.bridge.incidents.incident import Event, Incident, Outcome
+from triton_alerts.bridge.incidents.merging import MergeResult, merge_notification
 from triton_alerts.bridge.incidents.notification import Member, Notification, incident_key
 from triton_alerts.bridge.incidents.outbox import Outbox
 from triton_alerts.bridge.incidents.records import Incidents
@@ -224,7 +225,7 @@ class Store:
 
     def _merge(
         self, target: _Target, now: float, *, may_fire: Callable[[str, Member], bool], trust: bool = False
-    ) -> Fold:
+    ) -> MergeResult:
         key, part = target.key, target.part
         stored = [
             (number, incident)
@@ -238,7 +239,7 @@ class Store:
             number, current = stored.pop()
         recurrence = self.incidents.count_since(key, now - RECURRENCE_SECONDS)
         earlier = [incident for _, incident in stored]
-        result = fold(
+        result = merge_notification(
             current,
             part,
             now,

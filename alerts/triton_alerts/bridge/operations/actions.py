@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from triton_alerts.alertmanager_client import PeerError
-from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED, person
+from triton_alerts.bridge.deliver.incident_text import person
+from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart

@@ -11,8 +11,9 @@ from functools import partial
 from triton_alerts.alertmanager_client import Alertmanager, PeerError
 from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers, firing
-from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart, record_severity
+from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.merging import record_severity
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS

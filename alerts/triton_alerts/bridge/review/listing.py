@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from triton_alerts.bridge.deliver import incident_json
-from triton_alerts.bridge.deliver.message import WORD, Style, headline, person, what_happened
+from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.incident_text import WORD, headline, person, what_happened
 from triton_alerts.bridge.deliver.terminal import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from triton_alerts.bridge.deliver.message import Message
+from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.review.scheduled import Occasion

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.deliver.message import Message, bare, section
+from triton_alerts.bridge.deliver.blocks import Message, bare, section
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from triton_alerts.bridge.deliver.message import Message, header, section
+from triton_alerts.bridge.deliver.blocks import Message, header, section
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident, list_incidents
 from triton_alerts.bridge.incidents.notification import Member

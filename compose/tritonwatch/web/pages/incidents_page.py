@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.deliver.incident_json import document
-from triton_alerts.bridge.deliver.message import WORD, Style
+from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.incident_text import WORD
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import safe_url

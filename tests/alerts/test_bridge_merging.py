@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_alerts.bridge.incidents.incident import Incident, fold
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.merging import merge_notification
 from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 
 
@@ -33,7 +34,7 @@ def folded(*notifications: Notification) -> tuple[Incident | None, list[str]]:
     """Fold them one after the other; the outcomes and the last incident."""
     current, outcomes = None, []
     for second, heard in enumerate(notifications):
-        result = fold(current, heard, 1000.0 + second)
+        result = merge_notification(current, heard, 1000.0 + second)
         outcomes.append(result.outcome)
         current = result.incident or current
     return current, outcomes
@@ -69,9 +70,11 @@ def test_an_incident_keeps_the_start_of_an_alert_that_fires_again() -> None:
 
 def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() -> None:
     """Alertmanager reports the end of what was inhibited while it fired, or of an earlier incident."""
-    opened = fold(None, notified(alert("a")), 1000.0).incident
-    grown = fold(opened, notified(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
-    closed = fold(grown.incident, notified(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0)
+    opened = merge_notification(None, notified(alert("a")), 1000.0).incident
+    grown = merge_notification(opened, notified(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)
+    closed = merge_notification(
+        grown.incident, notified(alert("a", end=130.0), alert("c", 110.0, end=125.0)), 1002.0
+    )
 
     assert () == grown.events
     assert [("closed", ("a",))] == [(event.kind, event.subjects) for event in closed.events]
@@ -114,7 +117,7 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
     """A proxy delivered it late, or Prometheus was cut off from Alertmanager and the same alert is back."""
     late = notified(alert("a"), *others)
     incident, outcomes = folded(late, notified(alert("a", end=130.0), *others), late)
-    settled = fold(incident, late, 2000.0, trust=True).incident
+    settled = merge_notification(incident, late, 2000.0, trust=True).incident
 
     assert ["opened", "changed", "held"] == outcomes
     assert incident is not None
@@ -138,9 +141,11 @@ def test_a_firing_whose_end_arrived_first_is_held() -> None:
 def test_a_firing_that_was_held_moves_no_newer_start() -> None:
     """With the old start, the end that the old firing had would end the new one."""
     first, _ = folded(notified(alert("b")), notified(alert("b", end=130.0)))
-    second = fold(None, notified(alert("a", 190.0)), 1002.0).incident
-    again = fold(second, notified(alert("b", 200.0)), 1003.0, earlier=[first] if first else []).incident
-    settled = fold(again, notified(alert("b")), 1063.0, trust=True).incident
+    second = merge_notification(None, notified(alert("a", 190.0)), 1002.0).incident
+    again = merge_notification(
+        second, notified(alert("b", 200.0)), 1003.0, earlier=[first] if first else []
+    ).incident
+    settled = merge_notification(again, notified(alert("b")), 1063.0, trust=True).incident
 
     assert settled is not None
     assert 200.0 == settled.members["b"].starts_at
@@ -194,7 +199,7 @@ def test_all_resolved_ends_no_alert_that_can_be_looked_up() -> None:
     """Alertmanager leaves silenced and inhibited alerts out: the end of another one says nothing about them."""
     opened, _ = folded(notified(alert("a"), alert("b", 110.0)))
     last = notified(alert("b", 110.0, end=130.0))
-    shrunk = fold(opened, last, 1002.0, may_fire=lambda _name, member: member.source == "am-0")
+    shrunk = merge_notification(opened, last, 1002.0, may_fire=lambda _name, member: member.source == "am-0")
 
     assert shrunk.incident is not None
     assert ["a"] == [member.labels["model"] for member in shrunk.incident.firing]
@@ -244,7 +249,7 @@ def test_an_incident_is_open_exactly_while_something_fires(story: list[tuple[str
     current = None
     for now, (name, start, ended, source) in enumerate(story):
         one = alert(name, float(start), float(start + 1) if ended else None)
-        result = fold(current, notified(one, source=source), float(now))
+        result = merge_notification(current, notified(one, source=source), float(now))
         current = result.incident or current
         if current is not None:
             assert current.open == bool(current.firing)
