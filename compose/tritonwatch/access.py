@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from triton_exporter.catalogue import state, triton
 from triton_exporter.duration import duration_between
 from triton_exporter.options import adder, with_scheme
-from triton_slo.prometheus import URL_VARIABLE, Access, Prometheus, PrometheusError
+from triton_slo.prometheus import URL_VARIABLE, Access, Prometheus, PrometheusError, header, secret
 from tritonwatch.arguments import parsed
 from tritonwatch.command_error import CommandError, UsageError
 
@@ -139,14 +139,10 @@ def checked_url(text: str, option: str) -> str:
 
 
 def _header(text: str) -> tuple[str, str]:
-    name, colon, value = (part.strip() for part in text.partition(":"))
-    if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
-        # The text is not repeated: it may be a secret in the wrong place.
-        raise UsageError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
-    value = read_secret(value[1:], f"--header {name}:") if value.startswith("@") else value
-    if "\n" in value or "\r" in value:
-        raise UsageError(f"--header {name}: a value has one line")
-    return name, value
+    try:
+        return header(text)
+    except ValueError as error:
+        raise UsageError(error) from error
 
 
 def _secret(path: str | None, option: str, fallback: str) -> str:
@@ -156,13 +152,9 @@ def _secret(path: str | None, option: str, fallback: str) -> str:
 def read_secret(path: str, option: str) -> str:
     """Return the content of the file that an option names, without the blanks around it. Raises UsageError."""
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise UsageError(f"{option} {path}: {reason}") from error
-    if not text:
-        raise UsageError(f"{option} {path}: the file is empty")
-    return text
+        return secret(path, option)
+    except ValueError as error:
+        raise UsageError(error) from error
 
 
 def models(prometheus: Prometheus, query: str = EVERY_MODEL) -> frozenset[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
@@ -35,6 +36,8 @@ _PARTIAL = (
     "the answer is partial (isPartial): a part of the storage did not answer, and its series are missing"
 )
 """In the words of a warning: a vmselect marks such an answer without one."""
+_INFO = "PromQL info:"
+"""Infos begin so; Thanos has them among its warnings."""
 _NOT_A_COUNTER = "metric might not be a counter"
 """An info of newer versions on every rate of a counter of Triton, whose names do not end in _total."""
 
@@ -61,6 +64,32 @@ class Access:
     key_file: str = ""
     verify: bool = True
     timeout_seconds: float = 10.0
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return name and value of `NAME: VALUE`, or of `NAME: @FILE` with the value in a file.
+
+    Raises ValueError, whose message has no value: it may be a secret.
+    """
+    name, colon, value = (part.strip() for part in text.partition(":"))
+    if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
+        raise ValueError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
+    value = secret(value[1:], f"--header {name}:") if value.startswith("@") else value
+    if "\n" in value or "\r" in value:
+        raise ValueError(f"--header {name}: a value has one line")
+    return name, value
+
+
+def secret(path: str, option: str) -> str:
+    """Return the content of the file that an option names, without the blanks around it. Raises ValueError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise ValueError(f"{option} {path}: {reason}") from error
+    if not text:
+        raise ValueError(f"{option} {path}: the file is empty")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +230,18 @@ class Prometheus:
         return f"{where} answers HTTP {refusal.status}" + (f": {refusal.reason}" if refusal.reason else "")
 
     def _version(self) -> tuple[int, int] | None:
-        """Return major and minor version, or None where the peer does not report them."""
+        """Return major and minor version of a Prometheus; None of another server, which counts its own versions."""
         try:
-            body = self._session.get(
+            answer = self._session.get(
                 f"{self._url}/api/v1/status/buildinfo", timeout=self._access.timeout_seconds
-            ).json()
-            match = re.match(r"v?(\d+)\.(\d+)", str(body["data"]["version"]))
+            )
+            build = answer.json()["data"]
+            match = re.match(r"v?([1-9]\d*)\.(\d+)", str(build["version"]))
         except (requests.RequestException, _RefusedError, KeyError, TypeError):
             return None
-        return (int(match[1]), int(match[2])) if match else None
+        # Thanos is at version 0, VictoriaMetrics reports a version alone, and Mimir names itself.
+        other = "revision" not in build or "application" in build
+        return None if match is None or other else (int(match[1]), int(match[2]))
 
 
 class _RefusedError(Exception):
@@ -264,7 +296,9 @@ def _remarks(response: requests.Response) -> Remarks:
         body = response.json()
     except requests.RequestException:
         return Remarks()
-    warnings, infos = _texts(body, "warnings"), _texts(body, "infos")
+    warned, infos = _texts(body, "warnings"), _texts(body, "infos")
+    warnings = [text for text in warned if not text.startswith(_INFO)]
+    infos += [text for text in warned if text.startswith(_INFO)]
     if isinstance(body, dict) and body.get("isPartial") is True:
         warnings.insert(0, _PARTIAL)
     return Remarks(warnings, [info for info in infos if _NOT_A_COUNTER not in info])

@@ -15,14 +15,16 @@ import pytest
 
 from support.bridge import body_of
 from support.loopback import served
+from triton_alerts.bridge import mistakes
 from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Findings, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import STACK_USER, add_arguments
-from triton_exporter.http.server import Response, Server, routed
+from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
+from triton_slo.prometheus import PrometheusError
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -84,6 +86,38 @@ def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None
         found = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
 
     assert {"broken v1": "no such file"} == found.reasons
+
+
+def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: Path) -> None:
+    """Its value comes from a file; a mistake in the option has no value of it, and is reported before the start."""
+    (tmp_path / "tenant").write_text("team-a\n")
+    seen: dict[str, set[str | None]] = {"/state": set(), "/api/v1/query": set()}
+
+    def noting(request: Request) -> Response:
+        seen.setdefault(request.path, set()).add(request.headers.get("x-scope-orgid"))
+        return Response(b"{}")
+
+    handler = routed({f"GET {path}": noting for path in seen})
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
+        store.receive(parse(body_of("broken", {"1": 100.0}, {}), "am"), 100.0)
+        incident = store.incidents.get(1)
+    assert incident is not None
+    with served(Server("127.0.0.1", 0, handler)) as server:
+        words = ["--exporter", server.url, "--prometheus", server.url]
+        args = parser.parse_args([*words, "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"])
+        sources = evidence_sources(args, time.time)
+        sources["exporter"](incident)
+        with pytest.raises(PrometheusError):
+            sources["servers"](incident)
+
+    assert {"/state": {None}, "/api/v1/query": {"team-a"}} == seen
+    wrong = parser.parse_args(["--dry-run", "--data", str(tmp_path), "--header", "s3cret"])
+    [problem] = mistakes.of_running(wrong)
+    assert "--header: write 'NAME: VALUE' or 'NAME: @FILE' (fix: such as 'X-Scope-OrgID: team-a')" == str(
+        problem
+    )
 
 
 def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(

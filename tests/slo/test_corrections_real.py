@@ -9,24 +9,33 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
 from support.history import openmetrics, serve
+from support.loopback import started
 from support.recorded_fleet import OBJECTIVE, TARGET, RecordedFleet, rules
 from support.tools import prometheuses, promtools
 from support.victoria import storing
 from support.waiting import eventually
+from support.web_fleet import text_of
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.cli import main
 from tritonwatch.correcting import making
+from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import VictoriaMetrics
+from tritonwatch.local.triton import free_ports
+from tritonwatch.tables.correction_table import moment_text
 
 pytestmark = pytest.mark.real
+
+TOKEN = "a-token-of-the-test"
 
 Budgets = dict[str, tuple[float, float, float]]
 """Model -> failures and requests in the period, and budget left."""
@@ -127,6 +136,62 @@ def test_a_correction_on_prometheus(
         with Prometheus(Access(url)) as prometheus:
             net = f"sum without (correction) (sum_over_time({names.SLI_EVENTS_CORRECTION}[7d]))"
             assert {0.0} == {sample.value for sample in prometheus.instant(net)}
+
+
+@contextmanager
+def page(url: str, folder: Path) -> Iterator[str]:
+    """The web server, whose forms write blocks into the data directory of Prometheus."""
+    [port] = free_ports(1)
+    (folder / "token").write_text(TOKEN)
+    command = [sys.executable, "-m", "tritonwatch", "web", "--prometheus", url]
+    command += ["--listen", f"127.0.0.1:{port}", "--trail", folder / "trail", "--blocks", folder / "data"]
+    command += ["--corrections-token-file", folder / "token"]
+    with started(command, f"http://127.0.0.1:{port}/corrections", folder / "web.log"):
+        yield f"http://127.0.0.1:{port}"
+
+
+def sent(site: str, path: str, **fields: str) -> requests.Response:
+    """Send a form with the token, as the page does."""
+    own = {"Sec-Fetch-Site": "same-origin"}
+    form = {**fields, "token": TOKEN}
+    return requests.post(site + path, data=form, headers=own, timeout=60, allow_redirects=False)
+
+
+def shown(site: str, entry: Entry) -> str:
+    """The words on the page of a correction."""
+    return text_of(requests.get(f"{site}/correction", params={"id": entry.id}, timeout=20).text)
+
+
+def test_blocks_from_the_page_on_prometheus(tmp_path: Path, killing: Callable[[], None]) -> None:
+    """Entered on the page, killed meanwhile, resumed and undone there: budgets are what the page showed before."""
+    fleet = RecordedFleet()
+    start, end = map(moment_text, fleet.stretch)
+    signed = {"reason": "load test", "author": "anna"}
+    with serve(openmetrics(fleet.series()), tmp_path, rules={"r.yml": rules()}) as url:
+        before = settled(url)
+        killing()
+        with page(url, tmp_path) as site, pytest.raises(requests.ConnectionError):
+            sent(site, "/corrections", **{"from": start, "to": end, "model": "tested"}, **signed)
+        (tmp_path / "bin" / "promtool").unlink()
+        [entry] = Trail(tmp_path / "trail").entries
+        assert pytest.approx(before["tested"][2], abs=0.005) == entry.groups[0]["before"]["left"]
+        with page(url, tmp_path) as site:
+            assert "not all of its samples are written" in shown(site, entry)
+            assert 303 == sent(site, "/correction", id=entry.id, action="resume").status_code
+            written = shown(site, entry)
+            assert "Prometheus loads the blocks within a minute; budgets change at the next" in written
+            assert f"Loaded 0 of {entry.samples} samples" in written
+    with serve("", tmp_path, rules={"r.yml": rules()}) as url:
+        after = settled(url)
+        expect(fleet, after, without_test=True)
+        assert pytest.approx(entry.groups[0]["after"]["left"], abs=0.005) == after["tested"][2]
+        with page(url, tmp_path) as site:
+            assert f"Loaded {entry.samples} of {entry.samples} samples" in shown(site, entry)
+            assert 303 == sent(site, "/correction", id=entry.id, action="undo", **signed).status_code
+    with serve("", tmp_path, rules={"r.yml": rules()}) as url:
+        undone = settled(url)
+        expect(fleet, undone, without_test=False)
+        assert pytest.approx(before["tested"][2], abs=0.005) == undone["tested"][2]
 
 
 def evaluated(url: str, at: float) -> Budgets:

@@ -530,6 +530,32 @@ def test_a_budget_of_less_than_its_period_is_called_one(
     assert "".join(lines).startswith(shown)
 
 
+@pytest.mark.parametrize("external", [{}, {"cluster": "eu"}])
+def test_labels_of_all_series_leave_an_objective_its_period(external: dict[str, str]) -> None:
+    """External labels of a Prometheus, or those of a selector: a group has its period, and no row is added."""
+    objective = {names.SLO: "errors", names.INDICATOR: "errors", **external}
+    idle = {**objective, names.SLO: "idle"}
+    series = [
+        ({**objective, "model": "m", "version": "1"}, name, value)
+        for name, value in (
+            (names.OBJECTIVE_RATIO, 0.99),
+            (names.PERIOD_BUDGET_REMAINING, 0.5),
+            (names.PERIOD_BURN_RATE, 0.5),
+            (names.CURRENT_BURN_RATE, 0.5),
+            (names.SLI_EVENTS_SINCE, END - 86400),
+        )
+    ]
+    series += [(one, names.PERIOD_DAYS, 30.0) for one in (objective, idle)]
+    series += [({**one, "window": "30d"}, names.INFO, 1.0) for one in (objective, idle)]
+
+    empty, row = group_statuses(Sample({**labels, "__name__": name}, at, END) for labels, name, at in series)
+
+    assert ("idle", external, "unknown") == (empty.slo, empty.group, empty.state)
+    assert {"model": "m", "version": "1", **external} == row.group
+    assert ("estimated", 86400.0) == (row.lasts, row.history_seconds)
+    assert pytest.approx(30 * 86400) == row.exhausted_in_seconds
+
+
 def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
     """Of those whose error is within the budget three are named and the others counted."""
     rows = [

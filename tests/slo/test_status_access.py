@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support import history
+from support.captures import bodies
 from support.history import END
 from support.loopback import served
 from triton_slo.prometheus import Access, Prometheus, PrometheusError
@@ -133,7 +134,7 @@ def test_each_unexpected_response_is_named(answer: Answer, printed: str) -> None
 
     def old(path: str, _: Mapping[str, str]) -> Answer:
         if "buildinfo" in path:
-            return 200, {}, json.dumps({"data": {"version": "2.20.1"}})
+            return 200, {}, json.dumps({"data": {"version": "2.20.1", "revision": "983ebb4a5133"}})
         return answer
 
     with answering(old) as url:
@@ -144,6 +145,27 @@ def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> Non
     """Thanos and others need not tell a version: then the refusal is reported as it is."""
     with answering(lambda *_: (400, {}, REFUSAL)) as url:
         assert "refuses the query: unknown function" in fault(Access(url))
+
+
+@pytest.mark.parametrize(("_server", "build"), bodies("sources", "*.buildinfo.json"))
+def test_the_version_of_another_server_is_not_that_of_a_prometheus(_server: str, build: bytes) -> None:
+    """What real servers reported: Thanos 0.41, Mimir 3.0 and VictoriaMetrics, which reports 2.24, are not old."""
+
+    def refusing(path: str, _: Mapping[str, str]) -> Answer:
+        return (200, {}, build.decode()) if "buildinfo" in path else (422, {}, REFUSAL)
+
+    with answering(refusing) as url:
+        assert "refuses the query: unknown function" in fault(Access(url))
+
+
+def test_hints_of_thanos_are_no_warnings() -> None:
+    """A sidecar that does not answer is a warning; that Triton's counters have unusual names is none."""
+    [(_, body)] = bodies("sources", "thanos-*.partial.json")
+    assert b"PromQL info: metric might not be a counter" in body
+    with answering(lambda *_: (200, {}, body.decode())) as url, Prometheus(Access(url)) as client:
+        client.instant("up")
+        [warning] = client.warnings
+    assert warning.startswith('fetch series for {cluster="eu", replica="b"} Addr: 127.0.0.1:19191')
 
 
 def test_warnings_in_a_response_are_returned() -> None:

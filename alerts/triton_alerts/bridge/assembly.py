@@ -37,7 +37,7 @@ from triton_alerts.bridge.review.period_summary import period_incidents, periodi
 from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
 from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Worker
 from triton_alerts.bridge.settings import STACK_USER, Secret
-from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_slo.prometheus import Access, Prometheus, PrometheusError, header
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import PeriodKind, ReportedPeriod
@@ -167,7 +167,7 @@ class _Parts:
 
     def _report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
         now = self.clock()
-        with Prometheus(_access(self.args, self.args.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(_of_tenant(self.args, self.args.prometheus, SUMMARY_SECONDS)) as prometheus:
             report = recorded_report(prometheus, reported, now, timezone)
         incidents = period_incidents(list_incidents(self._data), report)
         return replace(report, incidents=tuple(incidents), incidents_known_from=now - KEEP_SECONDS)
@@ -206,7 +206,8 @@ def assemble(
         store=store,
         instruments=Instruments(store, clock),
         alertmanagers=Alertmanagers(
-            tuple(Alertmanager(_access(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager), store
+            tuple(Alertmanager(_of_tenant(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager),
+            store,
         ),
         escalation=Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention)),
         sources=evidence_sources(args, clock),
@@ -242,7 +243,7 @@ def _budgets(args: argparse.Namespace, at: float) -> list[str]:
     if not args.prometheus:
         return [summary.NO_PROMETHEUS]
     try:
-        with Prometheus(_access(args, args.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(_of_tenant(args, args.prometheus, SUMMARY_SECONDS)) as prometheus:
             return summary.budgets(prometheus, at)
     except PrometheusError as error:
         return [f"Not known: {error}"]
@@ -259,8 +260,13 @@ def _access(args: argparse.Namespace, url: str, timeout_seconds: float) -> Acces
     return Access(url, user=STACK_USER, password=password, timeout_seconds=timeout_seconds)
 
 
+def _of_tenant(args: argparse.Namespace, url: str, timeout_seconds: float) -> Access:
+    """Return how to reach a server that may have tenants: with the headers of the arguments."""
+    return replace(_access(args, url, timeout_seconds), headers=tuple(map(header, args.header)))
+
+
 def _prometheus(args: argparse.Namespace) -> Prometheus:
-    return Prometheus(_access(args, args.prometheus, enrich.BUDGET_SECONDS))
+    return Prometheus(_of_tenant(args, args.prometheus, enrich.BUDGET_SECONDS))
 
 
 def evidence_sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, enrich.Source]:

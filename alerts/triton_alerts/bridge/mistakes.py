@@ -10,8 +10,10 @@ from triton_exporter.http.certificates import CertificateError
 from triton_exporter.options import is_loopback, is_web_address
 from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
+from triton_slo.prometheus import header
 
 _ALONE = "a file that holds the secret alone"
+_HEADER = "such as 'X-Scope-OrgID: team-a'"
 
 
 def of_sending(args: argparse.Namespace) -> list[Problem]:
@@ -68,6 +70,11 @@ def of_running(args: argparse.Namespace) -> list[Problem]:
     for name in ("prometheus", "grafana"):
         if value := getattr(args, name):
             problems += _address(f"--{name}", value)
+    for text in args.header:
+        try:
+            header(text)
+        except ValueError as error:
+            problems.append(Problem("--header", str(error).removeprefix("--header").lstrip(": "), _HEADER))
     for name in ("alertmanager", "exporter"):
         problems += [problem for url in getattr(args, name) for problem in _address(f"--{name}", url)]
     return problems

@@ -87,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
     )
     add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
+    add(
+        "--header 'NAME: VALUE'...",
+        "header to send to Prometheus and Alertmanager, such as a tenant's; 'NAME: @FILE' reads the value from "
+        "a file (repeatable)",
+    )
 
 
 def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:

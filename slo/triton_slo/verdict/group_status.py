@@ -53,6 +53,8 @@ _PLAIN = (
     names.SLI_EVENTS_SINCE,
 )
 
+_OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
+"""Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
 SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.OURS}, {_NO_ERRORS}}}'
 """PromQL for all recorded series that `group_statuses` reads, in one question."""
@@ -234,6 +236,7 @@ class _Board:
             list
         )
         self._infos: dict[str, str] = {}
+        self._objectives: dict[_Key, dict[str, float]] = defaultdict(dict)
         self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._at = 0.0
         for sample in samples:
@@ -257,6 +260,9 @@ class _Board:
             self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
             return
         key = (slo, indicator, group)
+        if name in _OF_OBJECTIVE:
+            self._objectives[key][name] = sample.value
+            return
         self._values[key][name] = sample.value
         for label in (names.REASON, names.SOURCE, names.TIER):
             if label in labels:
@@ -280,9 +286,18 @@ class _Board:
             and not ((key in versioned or self._retired(key)) and self._nothing(key))
             and not self._only_counted(key)
         ]
-        covered = {slo for slo, _, _ in grouped}
+        covered = defaultdict[str, list[set[tuple[str, str]]]](list)
+        for slo, _, group in grouped:
+            covered[slo].append(set(group))
         bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
-        return grouped + [(slo, indicator, ()) for slo, indicator in bare.items() if slo not in covered]
+        placed = {slo for slo, _, _ in self._objectives}
+        of_objectives = [
+            *self._objectives,
+            *((slo, indicator, ()) for slo, indicator in bare.items() if slo not in placed),
+        ]
+        return grouped + [
+            key for key in of_objectives if not any(set(key[2]) <= group for group in covered[key[0]])
+        ]
 
     def _nothing(self, key: _Key) -> bool:
         """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
@@ -301,7 +316,7 @@ class _Board:
     def group_status(self, key: _Key) -> GroupStatus:
         """Return all that is known about one."""
         slo, indicator, group = key
-        values, general = self._values[key], self._values.get((slo, indicator, ()), {})
+        values, general = self._values[key], self._general(key)
 
         def value(name: str) -> float | None:
             return values.get(name, general.get(name))
@@ -347,6 +362,15 @@ class _Board:
                 values.get(names.SLI_EVENTS_SINCE), value(names.PERIOD_START), value(names.PERIOD_DAYS)
             ),
         )
+
+    def _general(self, key: _Key) -> dict[str, float]:
+        """Return what is recorded once for a group's objective, where the group is: a cluster, a tenant."""
+        slo, indicator, group = key
+        general = dict(self._values.get((slo, indicator, ()), {}))
+        for (of_slo, of_indicator, of), values in self._objectives.items():
+            if (slo, indicator) == (of_slo, of_indicator) and set(of) <= set(group):
+                general |= values
+        return general
 
     def _short_history(self, since: float | None, start: float | None, days: float | None) -> float | None:
         if since is None or days is None:

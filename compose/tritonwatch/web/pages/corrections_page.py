@@ -121,18 +121,36 @@ def _one(site: Site, request: Request, name: str, problem: str = "", code: int =
     entry = _exact(trail.value, name)
     line = _line(trail.value, entry)
     groups = ordered(making.stored_groups(entry))
+    now = site.sources.reader.now
+    loaded = site.sources.reader.ask(
+        ("loaded samples", entry.id),
+        lambda prometheus: planning.loaded_samples(prometheus, [entry], now).get(entry.id, 0),
+        None,
+    )
     context = {
         "line": line,
         "groups": groups[:_GROUPS],
         "more": max(0, len(groups) - _GROUPS),
         "place": next(iter(entry.place.values()), ""),
+        "loaded": loaded.value,
+        "next_step": _next_step(source, entry),
         "problem": problem,
         "undo": entry.kind != "undo" and line.state in ("written", "incomplete"),
         "resume": "incomplete" in line.state,
     }
-    response = site.page(request, "correction.html", _shared(source) | context)
+    response = site.page(request, "correction.html", _shared(source) | context, loaded)
     response.status_code = code
     return response
+
+
+def _next_step(source: CorrectionSource | None, entry: Entry) -> str:
+    """Return what must happen until the budgets change, where this server can write the entry's samples."""
+    if source is None or source.writing is None:
+        return ""
+    try:
+        return source.writing.writer_of(entry).next_step()
+    except CommandError:  # the form names the reason
+        return ""
 
 
 def _exact(trail: Trail, name: str) -> Entry:
