@@ -12,6 +12,7 @@ from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
+from triton_exporter.distribution.shape import Interval
 from triton_exporter.exposition.parse import Parser
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 
@@ -228,7 +229,7 @@ def test_a_histogram_with_few_shared_intervals_is_estimated() -> None:
     assert decomposition is not None
     for number in range(300):
         requests = 2.0 if number % 10 == 0 else 1.0
-        decomposition.add(0.2 * number, requests, 0.03 * requests, requests, 0.05)
+        decomposition.add(Interval(0.2 * number, requests, 0.03 * requests, requests, 0.05))
         if number % 5 == 0:
             estimator.poll(0.2 * number)
 

@@ -31,6 +31,7 @@ from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import in_slow_runs, slow_levels
 from triton_exporter.distribution.quantiles import RecentQuantiles, finer
+from triton_exporter.distribution.shape import Interval
 
 SECONDS = 60.0
 INTERVAL = 0.05
@@ -43,7 +44,7 @@ def test_an_impossible_count_is_not_estimated() -> None:
     decomposition = Decomposition()
     for number in range(400):
         jump = 1e308 if number == 200 else 10.0
-        decomposition.add(number * INTERVAL, jump, jump * 0.02, jump, INTERVAL)
+        decomposition.add(Interval(number * INTERVAL, jump, jump * 0.02, jump, INTERVAL))
     decomposition.fit()
     decomposition.judge(DEFAULT_BOUNDS)
 
@@ -66,13 +67,15 @@ def observed(
     within, pending, settle, fit = np.zeros(len(bounds)), 0, 2.0, 1.0
     for number, end in enumerate(polls.ends):
         decomposition.add(
-            end,
-            polls.requests[number],
-            polls.sums[number],
-            polls.executions[number],
-            interval,
-            waited=polls.waits[number],
-            worked=polls.work[number],
+            Interval(
+                end,
+                polls.requests[number],
+                polls.sums[number],
+                polls.executions[number],
+                interval,
+                waited=polls.waits[number],
+                worked=polls.work[number],
+            )
         )
         pending += 1
         if end >= fit:
@@ -287,7 +290,9 @@ def test_the_stated_error_covers_what_a_later_estimate_corrects() -> None:
     polls = polled(independent(arrivals, took).until(60), INTERVAL)
     decomposition, shown = Decomposition(), 0.0
     for number, end in enumerate(polls.ends):
-        decomposition.add(end, polls.requests[number], polls.sums[number], polls.requests[number], INTERVAL)
+        decomposition.add(
+            Interval(end, polls.requests[number], polls.sums[number], polls.requests[number], INTERVAL)
+        )
         shown += polls.requests[number] * decomposition.shares(1, (0.05,))[0, 0]
         if number == len(polls.ends) - 1 or (end < 29 and number % 50 == 49):
             decomposition.fit()
@@ -302,7 +307,7 @@ def test_single_requests_leave_no_error() -> None:
     """Each interval is one request, so nothing is estimated."""
     decomposition = Decomposition()
     for number in range(100):
-        decomposition.add(number * INTERVAL, 1, 0.04 + 0.0002 * number, 1, INTERVAL)
+        decomposition.add(Interval(number * INTERVAL, 1, 0.04 + 0.0002 * number, 1, INTERVAL))
     decomposition.fit()
     decomposition.judge((0.05,))
 
@@ -314,7 +319,7 @@ def test_the_stated_error_is_not_negative_where_nothing_waits() -> None:
     decomposition = Decomposition()
     for number in range(400):
         waited = 0.2 if number % 20 == 0 else 0.0
-        decomposition.add(number * INTERVAL, 4, waited, 4, INTERVAL, worked=0.02)
+        decomposition.add(Interval(number * INTERVAL, 4, waited, 4, INTERVAL, worked=0.02))
     decomposition.fit()
     decomposition.judge((0.01, 0.1))
 
@@ -388,9 +393,9 @@ def test_sums_show_how_requests_were_divided_over_executions_that_take_longer_fo
 def test_a_single_request_is_exact() -> None:
     """An interval with one request is that request, and so is one of a batch that took the same."""
     decomposition = Decomposition()
-    decomposition.add(1.0, 1, 0.0499, 1, 0.05)
-    decomposition.add(1.05, 1, 0.0501, 1, 0.05)
-    decomposition.add(1.1, 4, 0.4, 1, 0.05)
+    decomposition.add(Interval(1.0, 1, 0.0499, 1, 0.05))
+    decomposition.add(Interval(1.05, 1, 0.0501, 1, 0.05))
+    decomposition.add(Interval(1.1, 4, 0.4, 1, 0.05))
 
     assert [[1, 1], [0, 1], [0, 1]] == decomposition.shares(3, [0.05, 0.1]).tolist()
 
@@ -429,6 +434,6 @@ def test_stored_intervals_are_bounded() -> None:
     """A model that is always busy keeps the intervals of some minutes, however long it runs."""
     decomposition = Decomposition()
     for number in range(20_000):
-        decomposition.add(number * 0.05, 3, 0.1, 3, 0.05)
+        decomposition.add(Interval(number * 0.05, 3, 0.1, 3, 0.05))
 
     assert decomposition.interval_count <= 3000

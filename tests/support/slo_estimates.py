@@ -18,6 +18,7 @@ from support.simulated_traffic import Floats, Requests, independent, mixture, po
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.estimate.decomposition import Decomposition
+from triton_exporter.distribution.shape import Interval
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
@@ -117,12 +118,14 @@ def _decomposed(requests: Requests, times: Floats) -> Shown:
             error = estimator.errors[0] if estimator.is_estimated and estimator.errors else np.nan
             rows.append((count, within, error))
         estimator.add(
-            end,
-            polls.requests[number],
-            polls.sums[number],
-            polls.executions[number],
-            READING,
-            waited=polls.waits[number],
+            Interval(
+                end,
+                polls.requests[number],
+                polls.sums[number],
+                polls.executions[number],
+                READING,
+                waited=polls.waits[number],
+            )
         )
         pending += 1
         if end >= fit:

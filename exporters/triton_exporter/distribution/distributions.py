@@ -12,9 +12,9 @@ from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram, Samples
 from triton_exporter.distribution.increase import COUNTERS, Counters, Gain, filled
-from triton_exporter.distribution.observations import Interval, Observations
+from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.quantiles import QuantilePool
-from triton_exporter.distribution.shape import Binned
+from triton_exporter.distribution.shape import Binned, Interval
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
@@ -208,7 +208,7 @@ class Distributions:
                 is_wait = signal == "request" or version in self._batching
                 waited = gain.seconds["queue"] if is_wait else 0.0
                 worked = 0.0 if is_wait else max(0.0, gain.seconds["request"] - seconds)
-                interval = Interval(now, gain.requests, seconds, "", None, units, lasted, waited, worked)
+                interval = Interval(now, gain.requests, seconds, units, lasted, waited, worked)
                 if self._estimator is not None:
                     recorded.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
@@ -295,7 +295,7 @@ class Distributions:
             for signal, recorded in self._models[version].observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
                 if requests or recorded.holds:
-                    recorded.count(Interval(now, requests, seconds, "sampled_mean", None, 0.0), wait=False)
+                    recorded.count(Interval(now, requests, seconds, units=0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > MEMORY_SECONDS:

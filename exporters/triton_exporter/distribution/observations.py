@@ -14,7 +14,7 @@ from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
 from triton_exporter.distribution.recent import Recent, like
-from triton_exporter.distribution.shape import Estimated, Observed, Point, Shape
+from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Shape
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 from triton_exporter.tracing.agreement import Agreement
@@ -61,24 +61,6 @@ class Trace(NamedTuple):
     seconds: float
     trace_id: str
     weight: float = 1.0
-
-
-class Interval(NamedTuple):
-    """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
-
-    `units` of them are independent of each other; it `lasted` so many seconds. `waited` of their seconds were
-    in the queue, where the seconds are of whole requests; where these are waits, the requests `worked` besides.
-    """
-
-    end: float
-    requests: float
-    seconds: float
-    source: str
-    shape: Shape | None
-    units: float = 1.0
-    lasted: float = 1.0
-    waited: float = 0.0
-    worked: float = 0.0
 
 
 @dataclass(slots=True)
@@ -200,17 +182,7 @@ class Observations:
 
     def _decompose(self, decomposition: Decomposition, interval: Interval) -> None:
         """Settle an interval that is certain at once; the others wait for those after them."""
-        lowest = self.histogram.bounds[0]
-        undecided = decomposition.add(
-            interval.end,
-            interval.requests,
-            interval.seconds,
-            interval.units,
-            interval.lasted,
-            lowest,
-            interval.waited,
-            interval.worked,
-        )
+        undecided = decomposition.add(interval, self.histogram.bounds[0])
         if undecided or self._pending:
             self._pending.append(interval)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Shape(Protocol):
@@ -109,3 +109,22 @@ class Curve:
         lowest = sum(map(mul, masses, ends))
         highest = sum(map(mul, masses, ends[1:]))
         return min(1.0, max(0.0, (self.mean - lowest) / (highest - lowest))) if highest > lowest else 1.0
+
+
+class Interval(NamedTuple):
+    """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
+
+    `units` of them are independent of each other: the executions, where each answers several requests. The
+    interval `lasted` so many seconds. `waited` of the requests' seconds were in the queue, where the seconds are
+    of whole requests; where these are waits, the requests `worked` besides.
+    """
+
+    end: float
+    requests: float
+    seconds: float
+    units: float = 1.0
+    lasted: float = 1.0
+    waited: float = 0.0
+    worked: float = 0.0
+    source: str = "sampled_mean"
+    shape: Shape | None = None

@@ -13,6 +13,7 @@ from triton_exporter.distribution.estimate.density import Floats, Sums
 from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS, Fit, estimated_error, fit, shares
 from triton_exporter.distribution.estimate.spread import Intervals
 from triton_exporter.distribution.estimate.stated_error import StatedErrors
+from triton_exporter.distribution.shape import Interval
 
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
@@ -22,6 +23,9 @@ _MOST = 2.0**53
 
 MAX_INTERVALS = 3000
 """Intervals kept; at 20 a second, all of them busy, that is two and a half minutes."""
+
+_WIDTH = 7
+"""Numbers kept of each interval, one after the other: the columns that `_recent` names."""
 
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
@@ -38,13 +42,7 @@ class Decomposition:
     arrived. Not safe for threads, but for `fit`, which another thread may run beside the rest.
     """
 
-    _ends: array[float] = field(default_factory=lambda: array("d"))
-    _requests: array[float] = field(default_factory=lambda: array("d"))
-    _seconds: array[float] = field(default_factory=lambda: array("d"))
-    _units: array[float] = field(default_factory=lambda: array("d"))
-    _lasted: array[float] = field(default_factory=lambda: array("d"))
-    _waits: array[float] = field(default_factory=lambda: array("d"))
-    _behind: array[float] = field(default_factory=lambda: array("d"))
+    _rows: array[float] = field(default_factory=lambda: array("d"))
     errors: Sequence[float] = ()
     """Estimated errors at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -56,70 +54,46 @@ class Decomposition:
     undecided: int = 0
     """Intervals so far whose requests could be on both sides of a bucket's bound."""
 
-    def add(
-        self,
-        end: float,
-        requests: float,
-        seconds: float,
-        units: float,
-        lasted: float,
-        lowest: float = 0.0,
-        waited: float = 0.0,
-        worked: float = 0.0,
-    ) -> bool:
-        """Take in an interval that ended at `end` and lasted so long, all in seconds.
+    def add(self, interval: Interval, lowest: float = 0.0) -> bool:
+        """Take in an interval.
 
-        `units` is how many of its requests are independent: its executions, where one execution answers several.
-        `waited` is the part of `seconds` that the requests waited in the queue. Where `seconds` is itself what they
-        waited, `worked` is what they took besides.
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
-        requests, seconds, units = (min(amount, _MOST) for amount in (requests, seconds, units))
-        units = min(max(units, 1.0), requests)
-        waited = min(max(waited, 0.0), seconds)
+        end = interval.end
+        requests, seconds = min(interval.requests, _MOST), min(interval.seconds, _MOST)
+        units = min(max(interval.units, 1.0), requests)
+        waited = min(max(interval.waited, 0.0), seconds)
         each = max(requests, 1.0)
-        behind = min(max(worked, 0.0), _MOST) / each
-        row = (end, requests, seconds - waited, units, lasted, waited / each, behind)
+        behind = min(max(interval.worked, 0.0), _MOST) / each
+        row = (end, requests, seconds - waited, units, interval.lasted, waited / each, behind)
         with self._lock:
-            if len(self._ends) >= MAX_INTERVALS or (
-                self._ends and self._ends[0] < end - 1.25 * STRETCH_SECONDS
+            if self.interval_count >= MAX_INTERVALS or (
+                self._rows and self._rows[0] < end - 1.25 * STRETCH_SECONDS
             ):
                 self._forget(end - STRETCH_SECONDS)
-            for column, value in zip(self._columns(), row, strict=True):
-                column.append(value)
+            self._rows.extend(row)
             undecided = requests > 1 and (units > 1 or waited > 0) and seconds > lowest
             self.undecided += undecided
             self._unjudged += 1
         return undecided
 
-    def _columns(self) -> tuple[array[float], ...]:
-        return (
-            self._ends,
-            self._requests,
-            self._seconds,
-            self._units,
-            self._lasted,
-            self._waits,
-            self._behind,
-        )
-
     def _forget(self, until: float) -> None:
-        most = len(self._ends) - MAX_INTERVALS * 3 // 4
+        count = self.interval_count
+        most = count - MAX_INTERVALS * 3 // 4
         gone = 0
-        while gone < len(self._ends) and (gone < most or self._ends[gone] < until):
+        while gone < count and (gone < most or self._rows[gone * _WIDTH] < until):
             gone += 1
-        for column in self._columns():
-            del column[:gone]
+        del self._rows[: gone * _WIDTH]
 
     @property
     def interval_count(self) -> int:
         """How many intervals are kept."""
-        return len(self._ends)
+        return len(self._rows) // _WIDTH
 
     def fit(self) -> None:
         """Estimate again from the intervals kept."""
         with self._lock:
-            intervals = self._recent(len(self._ends))
+            intervals = self._recent(self.interval_count)
             before, undecided = self._fit, self.undecided
         if len(intervals.ends) < LEAST_INTERVALS:
             return
@@ -132,7 +106,7 @@ class Decomposition:
     def is_estimated(self) -> bool:
         """Whether there is an estimate that is not out of date: an old one is worse than the mean."""
         grown = self.undecided - self._fitted
-        return self._fit is not None and grown <= STALE_PART * max(len(self._ends), LEAST_INTERVALS)
+        return self._fit is not None and grown <= STALE_PART * max(self.interval_count, LEAST_INTERVALS)
 
     def judge(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.
@@ -141,7 +115,7 @@ class Decomposition:
         requests that can be on either side.
         """
         with self._lock:
-            intervals = self._recent(len(self._ends))
+            intervals = self._recent(self.interval_count)
             before, fitted = self._judged, self._fit
             new = min(self._unjudged, len(intervals.ends))
             self._judged, self._unjudged = fitted, 0
@@ -164,15 +138,14 @@ class Decomposition:
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""
         with self._lock:
-            around = self._recent(min(len(self._ends), last + _NEIGHBOURS))
+            around = self._recent(min(self.interval_count, last + _NEIGHBOURS))
             fitted = self._fit
         return shares(fitted, around, min(last, len(around.ends)), np.asarray(bounds))
 
     def _recent(self, count: int) -> Intervals:
         """Copies of the last intervals, as sums over independent units."""
-        start = len(self._ends) - count
-        ends, requests, seconds, units, lasted, waits, behind = (
-            np.array(column[start:]) for column in self._columns()
-        )
+        start = (self.interval_count - count) * _WIDTH
+        rows = np.array(self._rows[start:]).reshape(-1, _WIDTH)
+        ends, requests, seconds, units, lasted, waits, behind = rows.T.copy()
         sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
         return Intervals(ends, lasted, sums, waits, behind)
