@@ -34,6 +34,9 @@ CERTIFICATES = ("triton_ca_file", "triton_cert_file", "triton_key_file")
 TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file", *CERTIFICATES)
 """Options that give access to a Triton."""
 
+DOCTOR_OPTIONS = (*TRITON_OPTIONS, "gpu", "dcgm_url", "gpu_devices", "gpu_models")
+"""Options of what examines a Triton and its GPUs."""
+
 
 class Form(NamedTuple):
     """Form of an option's value; a `repeated` option can be given several times, a `switch` has no value."""
@@ -241,7 +244,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def declare_some(parser: argparse.ArgumentParser, keys: Iterable[str]) -> None:
+def declare_some(parser: argparse.ArgumentParser | argparse._ArgumentGroup, keys: Iterable[str]) -> None:
     """Add the options with these keys, for a verb that polls a Triton as the exporter does."""
     for key in keys:
         text, form = ExporterOptions.model_fields[key].description, _form(key)

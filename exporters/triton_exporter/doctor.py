@@ -12,7 +12,7 @@ from triton_exporter.catalogue import Metric, triton
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.printable import listed, printable
-from triton_exporter.snapshot import Snapshot
+from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.allotment import (
     MOST_REQUESTS_PER_SECOND,
     SAFE_TRACES_PER_SECOND,
@@ -28,13 +28,17 @@ _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to change: what is seen, what to do about it (a flag or snippet), and what that costs."""
+    """Something to change: what is seen, what to do about it (a flag or snippet), and what that costs.
+
+    `models` are those that it is about; empty: the server, with all of its models.
+    """
 
     grade: Grade
     title: str
     seen: str
     do: str = ""
     cost: str = ""
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,7 @@ def _histograms(facts: TritonFacts) -> Iterator[Finding]:
                 f"buckets from 100 ms to 5 s do not fit most objectives; models: {_some(useless)}.",
                 "in config.pbtxt (takes effect with an unload and load):\n" + _BUCKETS,
                 "one series a bucket and model",
+                tuple(useless),
             )
 
 
@@ -279,16 +284,21 @@ def _readiness(facts: TritonFacts) -> Iterator[Finding]:
     if facts.snapshot.api_failure or facts.snapshot.index is None:
         return
     current = claims(facts.snapshot)
-    failed = [f"{key.model}:{key.version}" for key, claim in current.items() if claim.state == "unavailable"]
-    loading = [f"{key.model}:{key.version}" for key, claim in current.items() if claim.state == "loading"]
-    bare = [key.model for key, claim in current.items() if claim.bare]
+    failed = [key for key, claim in current.items() if claim.state == "unavailable"]
+    loading = [key for key, claim in current.items() if claim.state == "loading"]
+    bare = [key for key, claim in current.items() if claim.bare]
     if failed:
         yield Finding(
-            "problem", "Models failed to load", _some(failed), "see their reasons in /state or Triton's log"
+            "problem",
+            "Models failed to load",
+            _some(_named(failed)),
+            "see their reasons in /state or Triton's log",
+            models=_models(failed),
         )
     if not facts.snapshot.ready and facts.snapshot.live:
         culprits = (
-            _some([*failed, *loading]) or "none that it names: a model without a version folder does this"
+            _some(_named([*failed, *loading]))
+            or "none that it names: a model without a version folder does this"
         )
         yield Finding(
             "problem",
@@ -301,9 +311,10 @@ def _readiness(facts: TritonFacts) -> Iterator[Finding]:
         yield Finding(
             "advice",
             "Models are listed without a version",
-            f"{_some(bare)}: never asked to load, or their config cannot be read, or a part failed; "
-            "Triton counts both alike.",
+            f"{_some(key.model for key in bare)}: never asked to load, or their config cannot be read, or a part "
+            "failed; Triton counts both alike.",
             "tritonwatch exporter --expect MODEL for what should serve, and --triton-log for the reason",
+            models=_models(bare),
         )
 
 
@@ -333,6 +344,7 @@ def _queues(facts: TritonFacts) -> Iterator[Finding]:
             f"{_some(endless)}: under overload everybody waits, and nothing is rejected.",
             "in config.pbtxt: dynamic_batching { default_queue_policy { max_queue_size: 100 } }",
             "clients get 503 when the queue is full, which no Triton metric counts (traces do)",
+            tuple(endless),
         )
 
 
@@ -442,6 +454,14 @@ def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
         model = series.labels.get("model", "")
         totals[model] = totals.get(model, 0.0) + value
     return totals
+
+
+def _named(versions: Iterable[ModelVersion]) -> list[str]:
+    return [f"{key.model}:{key.version}" for key in versions]
+
+
+def _models(versions: Iterable[ModelVersion]) -> tuple[str, ...]:
+    return tuple(sorted({key.model for key in versions}))
 
 
 def _some(names: Iterable[str]) -> str:

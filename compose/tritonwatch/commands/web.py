@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from triton_exporter.app.gathering import gather
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from triton_exporter.options import adder, host_and_port, is_web_address
 from triton_slo.artifact import Options
@@ -28,13 +29,17 @@ from tritonwatch.arguments import (
 )
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting import making
+from tritonwatch.exporter_options import DOCTOR_OPTIONS, OptionsError, chosen_some, declare_some
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.web.app import create_app
+from tritonwatch.web.doctor_reading import DoctorReader
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
 
 _SHORTEST_TOKEN = 16
+_WATCH_SECONDS = 0.5
+"""How long the traffic of a Triton is observed: a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
 
 
@@ -79,6 +84,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
     add("--selector MATCHERS", "PromQL matchers to add to every selector", selector, default="")
+    group = parser.add_argument_group(
+        "a Triton, for the findings of `tritonwatch doctor` on the pages of its models"
+    )
+    declare_some(group, DOCTOR_OPTIONS)
     access.add_arguments(parser)
 
 
@@ -121,7 +130,21 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
         _bridge(args),
         _corrections(args),
+        _doctor(args),
     )
+
+
+def _doctor(args: argparse.Namespace) -> DoctorReader | None:
+    given = [name for name in DOCTOR_OPTIONS if getattr(args, name)]
+    if not args.triton:
+        if given:
+            raise UsageError(f"--{given[0].replace('_', '-')} needs --triton URL: the Triton to examine")
+        return None
+    try:
+        settings = chosen_some(args, DOCTOR_OPTIONS)
+    except OptionsError as error:
+        raise UsageError(*error.problems) from error
+    return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
 
 
 def _bridge(args: argparse.Namespace) -> Path | BridgeAddress | None:

@@ -207,7 +207,8 @@ class Stack:
         web = ["web", "--listen", f"127.0.0.1:{ports['web page']}", "--prometheus", ports.url("Prometheus")]
         web += ["--objectives", str(files.objectives()), "--bridge-data", str(self.bridge_data)]
         web += ["--time-scale", str(self.time_scale), "--scrape-interval", str(INTERVAL_SECONDS)]
-        web += ["--alertmanager", ports.url("Alertmanager")]
+        web += ["--alertmanager", ports.url("Alertmanager"), "--triton", self.triton.http_url]
+        web += ["--triton-metrics", self.triton.metrics_url, "--gpu", "none"]
         web += ["--grafana", ports.url("Grafana")] if grafana is not None else []
         yield self._child("web page", [*own, *web]), ports.url("web page") + "/-/ready"
 

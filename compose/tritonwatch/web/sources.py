@@ -17,6 +17,7 @@ from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.web.bridge_reading import BridgeReader
+from tritonwatch.web.doctor_reading import DoctorReader
 from tritonwatch.web.reading import Answer, Reader
 
 BRIDGE_OPTION = "--bridge-data"
@@ -62,7 +63,7 @@ class Sources:
 
     `objectives` are those of --objectives, `options` how their rules were generated. `not_loaded` returns what
     Prometheus has not loaded of them, given the status of all; `bridge_data` is the folder of the Slack bridge, or
-    its address.
+    its address; `doctor` examines the Triton of --triton.
     """
 
     reader: Reader
@@ -72,6 +73,7 @@ class Sources:
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
     corrections: CorrectionSource | None = None
+    doctor: DoctorReader | None = None
 
     def incidents(self) -> Answer[list[RecordedIncident]]:
         """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""

@@ -71,8 +71,12 @@ def _page(site: Site, request: Request) -> Response:
     status = site.status(at)
     rows = [row for row in status.value if row.model == model]
     known = bool(timeline.value.lanes or rows or limits.value) or traffic.value.requests is not None
+    # It knows the Triton of now only.
+    doctor = None if at is not None or not known else site.sources.doctor
     context = {
         "model": model,
+        "has_doctor": site.sources.doctor is not None,
+        "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
         "timeline": timeline.value,
         "axis": TimeAxis(timeline.value.start, timeline.value.end),

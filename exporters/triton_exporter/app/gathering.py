@@ -1,0 +1,95 @@
+"""Gather the facts about one Triton that `triton_exporter.doctor` examines."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, suppress
+from typing import Any
+
+from triton_exporter.app.features import gpu_parts
+from triton_exporter.app.settings import Settings
+from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.doctor import Finding, TritonFacts
+from triton_exporter.exposition.parse import Exposition, parse
+from triton_exporter.exposition.scrape import read
+from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.snapshot import Snapshot
+from triton_exporter.triton.poll import ApiPoller
+
+_ENDPOINTS = {
+    "ready": "/v2/health/ready",
+    "metadata": "/v2",
+    "statistics": "/v2/models/stats",
+    "logging": "/v2/logging",
+    "tracing": "/v2/trace/setting",
+}
+
+
+def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
+    """Observe one Triton for a while, with requests that only read."""
+    limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
+    tls = Renewed(settings.certificates)
+    api = Client(settings.triton_url, limits, settings.triton_headers, tls)
+    metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
+    with closing(api), closing(metrics):
+        snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
+        if snapshot.api_failure == NOT_TRITON:
+            return TritonFacts(settings.triton_url, settings.metrics_url, snapshot)
+        first, failure = _exposition(metrics)
+        started = time.monotonic()
+        statuses: dict[str, int] = {}
+        answers: dict[str, dict[str, Any]] = {}
+        if not snapshot.api_failure:
+            statuses, answers = _ask(api)
+        if first is not None:
+            time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
+        second = _exposition(metrics)[0] if first is not None else None
+        return TritonFacts(
+            url=settings.triton_url,
+            metrics_url=settings.metrics_url,
+            snapshot=snapshot,
+            statuses=statuses,
+            first=first,
+            second=second,
+            seconds=time.monotonic() - started,
+            metrics_failure=failure,
+            logging=answers.get("logging", {}),
+            tracing=answers.get("tracing", {}),
+            gpu=_gpu_findings(settings, snapshot, first),
+        )
+
+
+def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | None) -> tuple[Finding, ...]:
+    now = time.time()
+    findings: list[Finding] = []
+    for part in gpu_parts(settings):
+        # Triton's own series first, because they can be the source; models last, because they need the GPUs.
+        if page is not None:
+            part.observe(page, now)
+        part.poll(now)
+        part.observe_snapshot(snapshot)
+        findings.extend(part.examine(now))
+    return tuple(findings)
+
+
+def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+    statuses, answers = {}, {}
+    for name, path in _ENDPOINTS.items():
+        try:
+            answer = api.get(path)
+            statuses[name] = answer.status
+            content = json.loads(answer.body) if answer.status == 200 and answer.body else None
+        except (FetchError, ValueError):
+            continue
+        if isinstance(content, dict):
+            answers[name] = content
+    with suppress(FetchError):  # the poll has reported it
+        statuses["index"] = api.index().status
+    return statuses, answers
+
+
+def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
+    reading = read(metrics, "", time.time)
+    return (parse(reading.body), "") if reading.up else (None, reading.detail)
