@@ -5,6 +5,8 @@ Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes ar
 
 from __future__ import annotations
 
+from functools import partial
+
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_slo.alert_settings import signals
@@ -44,16 +46,14 @@ def _faults(metric: Metric, types: str) -> str:
     return f"sum without (type) (increase({metric}{{{types}}}[15m]))"
 
 
+_gpu_alert = partial(Alert, component="gpu", dashboard="gpu", owner="gpu-platform", labels=_GPU)
+
 ERRORS = (
-    Alert(
+    _gpu_alert(
         name="GpuXidHardware",
         expr=_xids('class="hardware"'),
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported a hardware error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} that needs a reset, a reboot or a new card. Results computed on it cannot "
@@ -63,15 +63,11 @@ ERRORS = (
         cause_from=_which_xids('class="hardware"'),
         silence="gpu_uuid, once the node is drained",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuXidContained",
         expr=_xids('class=~"contained|unknown"'),
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported an error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} that ended an application but left the GPU usable, or one that is not in the "
@@ -81,14 +77,12 @@ ERRORS = (
         cause_from=_which_xids('class=~"contained|unknown"'),
         silence="gpu_uuid, until the planned reset",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuXidApplication",
         expr=_xids('class="application"'),
         severity="info",
-        component="gpu",
-        labels=_GPU,
+        owner="ml-platform",
         keep_firing_for="15m",
-        dashboard="gpu",
         summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} caused a driver error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} of the kind that programs cause (most often a bad memory access). A model "
@@ -98,74 +92,58 @@ ERRORS = (
         cause_from=_which_xids('class="application"'),
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuEccUncorrected",
         expr=f"""\
 {_faults(gpu.ECC_ERRORS, 'type="uncorrected"')} > 0
 or
 {_faults(gpu.REMAPPED_ROWS, 'type="uncorrected"')} > 0""",
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="Memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} had memory errors that its error "
         "correction could not repair. Weights or results in it may be wrong.",
         action="Drain the node and reset the GPU before anything is computed on it again.",
         silence="gpu_uuid, once the node is drained",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuRowRemapFailed",
         expr=f"{gpu.ROW_REMAP_FAILED} > 0",
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="1m",
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} could not replace a bad memory "
         "row by a spare one. That is NVIDIA's criterion for returning the card.",
         action="Drain the node and open a case with the vendor.",
         silence="gpu_uuid, once the node is drained",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuRowRemapPending",
         expr=f"{gpu.ROW_REMAP_PENDING} > 0",
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="5m",
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} needs a reset",
         description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was "
         "replaced, but the replacement only works after a reset of the GPU.",
         action="Drain the GPU at a quiet time and reset it.",
         silence="gpu_uuid, until the planned reset",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuNvlinkErrors",
         # A link corrects a replay now and then.
         expr=_faults(gpu.NVLINK_ERRORS, _LINK_FAULTS) + " > 3",
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="5m",
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="NVLink of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} has errors",
         description="Links between GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} and its neighbours "
         "had {{ $value | humanize }} errors within [15m]. Models that span GPUs slow down or fail.",
         action="Run the link test of dcgmi diag on the drained node.",
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuPcieReplays",
         expr=f"increase({gpu.PCIE_REPLAYS}[10m]) > $threshold",
         until=f"increase({gpu.PCIE_REPLAYS}[10m]) > 0.75 * $threshold",
@@ -176,19 +154,15 @@ or
             "NVIDIA's own health check complains at more than 8 a minute.",
         ),
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="5m",
         keep_firing_for="30m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeats transfers",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} repeated {{ $value | humanize }} "
         "transfers within [10m]: a bad slot, riser or cable. Copies to and from the GPU are slow.",
         action="Compare the PCIe link's width and speed with what it should be, then reseat the card.",
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuLost",
         # The GPU's data vanished while the exporter and its source still answer. A pod that was rescheduled onto
         # other GPUs has as many of them as before.
@@ -198,12 +172,8 @@ unless on (instance, gpu_uuid) count by (instance, gpu_uuid) ({gpu.INFO})
 and on (instance) {gpu.SOURCE}{{source=~"dcgm|nvml"}} == 1
 unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="5m",
         keep_firing_for="10m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} is gone",
         description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was there within the last [1d]; "
         "its source of data answers and does not list it any more, and no other GPU has taken its place. It most "
@@ -214,7 +184,7 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
 )
 
 LOAD = (
-    Alert(
+    _gpu_alert(
         name="GpuThermalThrottling",
         expr=_throttled("thermal", _THERMAL_REASONS, "$threshold"),
         until=_throttled("thermal", _THERMAL_REASONS, "0.5 * $threshold", "1h"),
@@ -226,19 +196,15 @@ LOAD = (
             "pass.",
         ),
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="10m",
         keep_firing_for="1h",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of heat "
         "{{ $value | humanizePercentage }} of the time. Its models are slower than they could be.",
         action="Check fans and air flow of the machine, and the temperature of its neighbours.",
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuPowerThrottling",
         expr=_throttled("power", _POWER_REASONS, "$threshold"),
         until=_throttled("power", _POWER_REASONS, "0.5 * $threshold", "1h"),
@@ -250,12 +216,8 @@ LOAD = (
             "that costs throughput.",
         ),
         severity="info",
-        component="gpu",
-        labels=_GPU,
         for_="30m",
         keep_firing_for="15m",
-        dashboard="gpu",
-        owner="gpu-platform",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of power "
         "{{ $value | humanizePercentage }} of the time. Under full load that is normal; under light load the "
@@ -263,17 +225,15 @@ LOAD = (
         action="Compare the power limit with the card's default.",
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuMemoryNearFull",
         expr=f"{signals.GPU_MEMORY.expr(str)} > $threshold",
         until=f"{signals.GPU_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
         threshold=signals.GPU_MEMORY.threshold,
         severity="info",
-        component="gpu",
-        labels=_GPU,
+        owner="ml-platform",
         for_="15m",
         keep_firing_for="15m",
-        dashboard="gpu",
         summary="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} is in use",
         description="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
@@ -282,7 +242,7 @@ LOAD = (
         action="See on the GPU dashboard which models hold the memory.",
         silence="gpu_uuid, where memory is reserved on purpose",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuMemoryGrowth",
         # A trend that explains three quarters of the variance (a straight line: sqrt(12)): noise has a slope, too.
         expr=f"""\
@@ -299,11 +259,9 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
             below=True,
         ),
         severity="warning",
-        component="gpu",
-        labels=_GPU,
+        owner="ml-platform",
         for_="15m",
         keep_firing_for="30m",
-        dashboard="gpu",
         summary="The memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within "
         "the hour",
         description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily "
@@ -312,7 +270,7 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         action="See which process grows (nvidia-smi), and restart that model before it fails on its own.",
         silence="gpu_uuid, while models are loaded one after the other",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuIdleWhileQueueing",
         expr=f"""\
 max by (instance) (max_over_time({gpu.UTILIZATION}[5m])) < 0.01
@@ -325,11 +283,10 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
             "are more than that.",
         ),
         severity="warning",
-        component="gpu",
+        owner="ml-platform",
         labels=("instance",),
         for_="5m",
         keep_firing_for="10m",
-        dashboard="gpu",
         summary="Requests queue on {{ $labels.instance }} while its GPUs do nothing",
         description="For [5m] more than $threshold requests have been waiting on {{ $labels.instance }} while no "
         "GPU of it did any work: the model runs on the CPU, hangs, or its input preparation is the "
@@ -340,18 +297,16 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
 )
 
 DATA = (
-    Alert(
+    _gpu_alert(
         name="GpuDataMissing",
         # Servers without any GPU never had another source than none.
         expr=f"""\
 max without (source) ({gpu.SOURCE}{{source="none"}}) == 1
 and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         severity="warning",
-        component="gpu",
         labels=("instance",),
         for_="5m",
         keep_firing_for="5m",
-        dashboard="gpu",
         owner="observability",
         summary="There is no data about the GPUs of {{ $labels.instance }}",
         description="No source of GPU data (dcgm-exporter, NVML, Triton) answers the exporter "
@@ -359,16 +314,13 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         action="Check whether dcgm-exporter runs on that node and answers on its port.",
         silence="instance, while dcgm-exporter is updated",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuDataStale",
         expr=f"{signals.GPU_DATA_AGE.expr(str)} > $threshold",
         threshold=signals.GPU_DATA_AGE.threshold,
         severity="warning",
-        component="gpu",
-        labels=_GPU,
         for_="5m",
         keep_firing_for="5m",
-        dashboard="gpu",
         owner="observability",
         summary="Data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} are "
         "{{ $value | humanizeDuration }} old",
@@ -378,15 +330,13 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         action="Run nvidia-smi on the node: if it hangs, so does the driver.",
         silence="gpu_uuid",
     ),
-    Alert(
+    _gpu_alert(
         name="GpuModelLabelWrong",
         expr=f'{gpu.MODEL_LABEL_PROBLEM}{{problem=~"unknown_gpu|disagrees"}} == 1',
         severity="info",
-        component="gpu",
         labels=("instance", "model", "version", "problem"),
         for_="15m",
         keep_firing_for="15m",
-        dashboard="gpu",
         owner="observability",
         summary="Triton on {{ $labels.instance }} names the wrong GPU for model {{ $labels.model }}",
         description="The label gpu_uuid on Triton's own series of model {{ $labels.model }} version "

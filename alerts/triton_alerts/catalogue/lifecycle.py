@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
 from triton_slo.alert_settings.signals import AlertThreshold
@@ -32,8 +34,10 @@ _LOAD_STEPS = (
     ("dependency_failed", "Fix the step of the ensemble that failed; the ensemble loads with it."),
 )
 
+_model_alert = partial(Alert, component="lifecycle")
+
 MODELS = (
-    Alert(
+    _model_alert(
         name="TritonModelLoadFailed",
         # The counter sees attempts, also those a retry hides; the state sees a failure that was there
         # before the exporter, whose counter was born too late to increase.
@@ -42,7 +46,6 @@ sum without (reason) (increase({state.MODEL_LOAD_FAILURES}[15m])) > 0
 or
 max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""",
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model"),
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
@@ -55,7 +58,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelNotReadyProlonged",
         # The exporter's timestamp spans the retries (UNAVAILABLE, LOADING, UNAVAILABLE) that would reset a
         # `for` on the state for ever.
@@ -67,7 +70,6 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
             "Most models load within a minute or two, and large ones from a network store within ten.",
         ),
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model", "version"),
         keep_firing_for="5m",
         # A model that Triton does not list at all has no version.
@@ -81,7 +83,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         steps=_LOAD_STEPS,
         silence="instance and model, during planned work on that model",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelDownEverywhere",
         # Only servers that live count: TritonSoleServerDown stands for all models of one that is down. A first
         # load may take long: ten minutes, `for` included.
@@ -94,7 +96,6 @@ and on (cluster, model) (
 )
 unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1""",
         severity="critical",
-        component="lifecycle",
         labels=("model",),
         for_="2m",
         keep_firing_for="2m",
@@ -106,7 +107,7 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         steps=_LOAD_STEPS,
         silence="model, while it is replaced on purpose",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelReplicasLow",
         # Expected by each exporter that answers; one replica of several is TritonModelNotReadyProlonged's.
         expr=f"""\
@@ -115,7 +116,6 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
 (count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_EXPECTED}) == 1) > 1)
 <= 0.5""",
         severity="warning",
-        component="lifecycle",
         labels=("model",),
         for_="5m",
         keep_firing_for="5m",
@@ -128,11 +128,10 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",
     ),
-    Alert(
+    _model_alert(
         name="TritonExpectedModelMissing",
         expr=f'max without (state) ({state.MODEL_STATE}{{state="missing"}}) == 1',
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model", "version"),
         for_="5m",
         keep_firing_for="5m",
@@ -145,11 +144,10 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         action="Search Triton's log for the model's name and `failed to load` or `Poll failed`.",
         silence="model, until its files are in place",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelStuckLoading",
         expr=f'max without (state) ({state.MODEL_STATE}{{state="loading"}}) == 1',
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model", "version"),
         for_="30m",
         keep_firing_for="5m",
@@ -161,7 +159,7 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         action="Check whether the load makes progress: network, disk and GPU of the server.",
         silence="instance and model, while an engine is built",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelFlapping",
         expr=f"changes({state.MODEL_READY}[30m]) > $threshold",
         threshold=AlertThreshold(
@@ -171,7 +169,6 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
             "A reload is two changes, and a rollout that is corrected once is four.",
         ),
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model", "version"),
         keep_firing_for="10m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} keeps losing readiness on "
@@ -182,14 +179,13 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         cause_from=_LOAD_REASON,
         silence="model, while it is being edited under poll mode",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelUnloadedInUse",
         expr=f"""\
 max without (version, state) ({state.MODEL_STATE}{{state="unloaded"}}) == 1
 and on (instance, model) sum by (instance, model) (increase({triton.REQUEST_SUCCESS}[1h])) > 0
 unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1""",
         severity="warning",
-        component="lifecycle",
         labels=("instance", "model"),
         for_="2m",
         keep_firing_for="5m",
@@ -200,7 +196,7 @@ unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"
         action="Ask who called unload, and load the model again if it is still needed.",
         silence="model, while it is retired",
     ),
-    Alert(
+    _model_alert(
         name="TritonModelVersionSkew",
         # Servers that serve another version of the model, but not this one.
         expr=f"""\
@@ -208,7 +204,6 @@ count by (model, version) ({state.MODEL_READY} == 1)
 < on (model) group_left
 count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         severity="info",
-        component="lifecycle",
         labels=("model", "version"),
         for_="2h",
         keep_firing_for="10m",
@@ -222,8 +217,10 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
     ),
 )
 
+_server_alert = partial(Alert, component="lifecycle", dashboard="server", labels=("instance",))
+
 SERVERS = (
-    Alert(
+    _server_alert(
         name="TritonAllServersDown",
         expr=f"""\
 max by (cluster, job) ({state.SERVER_LIVE}) == 0
@@ -233,18 +230,16 @@ and on (cluster, job) (
   max by (cluster, job) ({state.SERVER_LIVE} offset 19m) == 0
 )""",
         severity="critical",
-        component="lifecycle",
         labels=("job",),
         for_="1m",
         keep_firing_for="1m",
-        dashboard="server",
         summary="No Triton server is live",
         description="Not one Triton server answers on its API: the last one went down within the last [1d], or "
         "none has started within twenty minutes. Every model is down.",
         action="Undo the last change that reached all servers; then look at one server's previous log.",
         silence="never",
     ),
-    Alert(
+    _server_alert(
         name="TritonSoleServerDown",
         expr=f"""\
 count by (cluster, job, instance) (
@@ -256,11 +251,8 @@ count by (cluster, job, instance) (
   unless on (cluster, model) {state.MODEL_READY} == 1
 )""",
         severity="critical",
-        component="lifecycle",
-        labels=("instance",),
         for_="2m",
         keep_firing_for="1m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
         description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of the models "
@@ -268,18 +260,15 @@ count by (cluster, job, instance) (
         action="Check whether the process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
-    Alert(
+    _server_alert(
         name="TritonServerDown",
         expr=f"""\
 {state.SERVER_LIVE} == 0
 and on (instance) {state.UP} == 0
 and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         for_="1m",
         keep_firing_for="1m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} is down",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
         "answers; it served within the last [1d]. It serves no model: the process is gone, or it is loading "
@@ -287,15 +276,12 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         action="Check whether the process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
-    Alert(
+    _server_alert(
         name="TritonServerNotStarting",
         expr=f"max_over_time({state.SERVER_LIVE}[1d]) == 0 and on (instance) {state.UP} == 0",
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         for_="20m",
         keep_firing_for="2m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} does not come up",
         description="The Triton server behind {{ $labels.instance }} has not answered once since the "
         "exporter first polled it, for longer than start-up should take. By default one model that fails to "
@@ -303,22 +289,19 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         action="Read the log of the previous start: the model that failed is named near its end.",
         silence="instance, while a large model is loaded for the first time",
     ),
-    Alert(
+    _server_alert(
         name="TritonServerNotLive",
         expr=f"{state.SERVER_LIVE} == 0 and on (instance) {state.UP} == 1",
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         for_="2m",
         keep_firing_for="1m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
         action="Check in the log whether it was asked to stop; if it hangs in shutdown, end it.",
         silence="instance, during a planned shutdown",
     ),
-    Alert(
+    _server_alert(
         name="TritonServerRestarting",
         expr=f"changes({state.SERVER_LIVE}[30m]) > $threshold",
         threshold=AlertThreshold(
@@ -328,10 +311,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
             "A restart is two changes, and one that is repeated on purpose is four.",
         ),
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         keep_firing_for="10m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} keeps going down and coming back",
         description="The Triton server behind {{ $labels.instance }} changed between live and not live "
         "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
@@ -339,15 +319,12 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         "fails.",
         silence="instance, while it is restarted on purpose",
     ),
-    Alert(
+    _server_alert(
         name="TritonServerNotReady",
         expr=f"{state.SERVER_READY} == 0 and on (instance) {state.SERVER_LIVE} == 1",
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         for_="10m",
         keep_firing_for="5m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} is live but not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
         "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
@@ -355,15 +332,12 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         action="Find the model that is not ready, and fix it or unload it.",
         silence="instance, while large models load",
     ),
-    Alert(
+    _server_alert(
         name="TritonMetricsUnreachable",
         expr=f"{state.UP} == 0 and on (instance) {state.SERVER_LIVE} == 1",
         severity="warning",
-        component="lifecycle",
-        labels=("instance",),
         for_="5m",
         keep_firing_for="5m",
-        dashboard="server",
         summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
         description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "
         "port does not answer the exporter. Latency, queue and error objectives of this server have no "

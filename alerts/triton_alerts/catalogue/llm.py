@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from triton_alerts.alert import Alert
 from triton_exporter.catalogue import Metric, llm
 from triton_slo.alert_settings import signals
@@ -34,8 +36,10 @@ def _buckets_1h(metric: Metric) -> str:
     return _buckets(metric, "1h")
 
 
+_llm_alert = partial(Alert, component="llm", labels=_MODEL)
+
 TENSORRT_LLM = (
-    Alert(
+    _llm_alert(
         name="TrtLlmKvCacheNearFull",
         # A full cache with nobody waiting is how the engine is meant to run.
         expr=f"""\
@@ -46,8 +50,6 @@ and {_ON} {_requests("waiting")} > 0""",
 and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
         threshold=signals.KV_CACHE.threshold,
         severity="warning",
-        component="llm",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="15m",
         summary="The KV cache of {{ $labels.model }} on {{ $labels.instance }} is "
@@ -58,14 +60,12 @@ and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
         action="Add replicas, or give the cache more memory (kv_cache_free_gpu_mem_fraction).",
         silence="model, during a load test",
     ),
-    Alert(
+    _llm_alert(
         name="TrtLlmSlotsFull",
         expr=f"""\
 {_requests("active")} >= {_ON} ({_requests("max")} > 0)
 and {_ON} {_requests("waiting")} > 0""",
         severity="warning",
-        component="llm",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="15m",
         summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are taken "
@@ -75,13 +75,11 @@ and {_ON} {_requests("waiting")} > 0""",
         action="Look at the KV cache: with room left raise the batch size, without it add replicas.",
         silence="model, during a load test",
     ),
-    Alert(
+    _llm_alert(
         name="TrtLlmRequestsPaused",
         expr="min without (inflight_batcher_specific_metric) (min_over_time("
         f'{llm.TRTLLM_BATCHER}{{inflight_batcher_specific_metric="paused_requests"}}[10m])) > 0',
         severity="warning",
-        component="llm",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="10m",
         summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
@@ -91,15 +89,13 @@ and {_ON} {_requests("waiting")} > 0""",
         action="Use the scheduler policy guaranteed_no_evict, or give the KV cache more memory.",
         silence="model, during a load test",
     ),
-    Alert(
+    _llm_alert(
         name="TrtLlmEngineStuck",
         # The iteration counter is exposed as a gauge; it only grows while the engine turns.
         expr=f"""\
 min without (general_type) (changes({llm.TRTLLM_GENERAL}{{general_type="iteration_counter"}}[5m])) == 0
 and {_ON} {_requests("active")} > 0""",
         severity="critical",
-        component="llm",
-        labels=_MODEL,
         for_="3m",
         keep_firing_for="2m",
         summary="The engine of {{ $labels.model }} on {{ $labels.instance }} makes no progress on its requests",
@@ -112,14 +108,12 @@ and {_ON} {_requests("active")} > 0""",
 )
 
 VLLM = (
-    Alert(
+    _llm_alert(
         name="VllmFirstTokenSlow",
         expr=f"{signals.FIRST_TOKEN.expr(_buckets)} > $threshold",
         until=f"{signals.FIRST_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.FIRST_TOKEN.threshold,
         severity="warning",
-        component="llm",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="15m",
         summary="One in twenty requests to {{ $labels.model }} on {{ $labels.instance }} waits "
@@ -129,14 +123,12 @@ VLLM = (
         action="Compare the lengths of prompts and the request rate with yesterday's.",
         silence="model, during a load test",
     ),
-    Alert(
+    _llm_alert(
         name="VllmOutputTokenSlow",
         expr=f"{signals.OUTPUT_TOKEN.expr(_buckets)} > $threshold",
         until=f"{signals.OUTPUT_TOKEN.expr(_buckets_1h)} > 0.9 * $threshold",
         threshold=signals.OUTPUT_TOKEN.threshold,
         severity="warning",
-        component="llm",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} on {{ $labels.instance }} needs {{ $value | humanizeDuration }} "

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from triton_alerts import peers
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
 
+_meta_alert = partial(
+    Alert, component="meta", dashboard="on_call", owner="observability", labels=("instance",)
+)
+
+
 EXPORTER = (
-    Alert(
+    _meta_alert(
         name="Watchdog",
         expr="vector(1)",
         severity="none",
-        component="meta",
         labels=(),
-        dashboard="on_call",
-        owner="observability",
         summary="Alerting works",
         description="This alert always fires. It proves that Prometheus, Alertmanager and the receiver work; "
         "when it stops arriving, one of them does not.",
         action="Nothing while it fires; when it stops, check Prometheus, then Alertmanager, then the receiver.",
         silence="never",
     ),
-    Alert(
+    _meta_alert(
         name="TritonExporterDown",
         expr=f'{peers.UP}{{job="{EXPORTER_JOB}"}} == 0',
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="3m",
         keep_firing_for="1m",
-        dashboard="on_call",
-        owner="observability",
         summary="The exporter {{ $labels.instance }} does not answer Prometheus",
         description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so nothing is known about "
         "the Triton server behind it. As a sidecar it runs in the server's pod, so the server may be down too.",
         action="Ask the Triton server itself whether it is ready; then look at the exporter's pod.",
         silence="instance, while the pod is moved on purpose",
     ),
-    Alert(
+    _meta_alert(
         name="TritonExporterAbsent",
         expr=f"""\
 absent({peers.UP}{{job="{EXPORTER_JOB}"}})
 or
 max by (cluster, job) ({peers.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         severity="critical",
-        component="meta",
         labels=("job",),
         for_="5m",
         keep_firing_for="1m",
-        dashboard="on_call",
-        owner="observability",
         summary="No exporter answers Prometheus",
         description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "
         "discovery finds none, the scrape configuration was lost, or all of them are down. No Triton server is "
@@ -59,43 +56,35 @@ max by (cluster, job) ({peers.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         action="Open the targets page of Prometheus and compare its scrape configuration.",
         silence="never",
     ),
-    Alert(
+    _meta_alert(
         name="TritonExporterStale",
         expr=f"""\
 {signals.EXPORTER_AGE.expr(str)} > $threshold
 and on (instance) {state.SERVER_LIVE} == 1""",
         threshold=signals.EXPORTER_AGE.threshold,
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="2m",
         keep_firing_for="2m",
-        dashboard="on_call",
-        owner="observability",
         summary="The exporter {{ $labels.instance }} serves data that is {{ $value | humanizeDuration }} old",
         description="The exporter {{ $labels.instance }} answers Prometheus, but it last read the metrics "
         "of a live Triton {{ $value | humanizeDuration }} ago. Its series may be out of date.",
         action="Read the exporter's log and its count of failed requests by endpoint.",
         silence="instance",
     ),
-    Alert(
+    _meta_alert(
         name="TritonExporterInputBroken",
         expr=f"min without (job) ({own.LOG_READABLE}) == 0 or min without (job) ({own.EXPECTED_FILE_VALID}) "
         "== 0",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="10m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="The exporter {{ $labels.instance }} cannot read a file that it is configured to read",
         description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected "
         "models has a mistake. Failed reloads are not detected, or the last valid list stays in use.",
         action="Read the exporter's log: it names the file and the mistake.",
         silence="instance",
     ),
-    Alert(
+    _meta_alert(
         name="TritonCardinalityHigh",
         expr=f'sum without (job) ({peers.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > $threshold',
         threshold=AlertThreshold(
@@ -105,12 +94,8 @@ and on (instance) {state.SERVER_LIVE} == 1""",
             "A server with 200 models exposes about 25,000 series (docs/scale.md): this is twice that.",
         ),
         severity="info",
-        component="meta",
-        labels=("instance",),
         for_="30m",
         keep_firing_for="30m",
-        dashboard="on_call",
-        owner="observability",
         summary="The exporter {{ $labels.instance }} exposes {{ $value | humanize }} series",
         description="One scrape of {{ $labels.instance }} brings {{ $value | humanize }} series. Triton "
         "keeps the failure counters of every model version it ever loaded, and summaries multiply by five.",
@@ -120,39 +105,33 @@ and on (instance) {state.SERVER_LIVE} == 1""",
 )
 
 PIPELINE = (
-    Alert(
+    _meta_alert(
         name="PrometheusRuleFailures",
         expr=f"increase({peers.RULE_FAILURES}[5m]) > 0",
         severity="warning",
-        component="meta",
         labels=("instance", "rule_group"),
         for_="5m",
         keep_firing_for="15m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} cannot evaluate rules of {{ $labels.rule_group }}",
         description="Evaluations of rule group {{ $labels.rule_group }} failed {{ $value | humanize }} times "
         "within [5m]. Its alerts cannot fire, and its series are not recorded.",
         action="Read the error on the rules page of Prometheus.",
         silence="rule_group",
     ),
-    Alert(
+    _meta_alert(
         name="PrometheusRuleEvaluationSlow",
         expr=f"increase({peers.RULE_MISSED}[5m]) > 0",
         severity="warning",
-        component="meta",
         labels=("instance", "rule_group"),
         for_="15m",
         keep_firing_for="30m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} skips evaluations of {{ $labels.rule_group }}",
         description="Rule group {{ $labels.rule_group }} takes longer than its interval, so evaluations are "
         "skipped and alerts come late.",
         action="Give Prometheus more CPU, or lengthen the group's interval.",
         silence="rule_group",
     ),
-    Alert(
+    _meta_alert(
         name="PrometheusDiskFailing",
         # Blocks need space first; once the log does not fit either, Prometheus stores nothing about itself.
         expr=f"""\
@@ -160,67 +139,51 @@ increase({peers.COMPACTIONS_FAILED}[3h]) > 0
 or
 increase({peers.WAL_WRITES_FAILED}[3h]) > 0""",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="5m",
         keep_firing_for="15m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} cannot write to its disk",
         description="Prometheus {{ $labels.instance }} failed to write a block or its log within the last "
         "[3h]: most often its disk is full. When it stores nothing more, no alert can fire.",
         action="Free space on its volume or enlarge it; then lower --storage.tsdb.retention.size.",
         silence="instance, while its volume is enlarged",
     ),
-    Alert(
+    _meta_alert(
         name="PrometheusConfigReloadFailed",
         expr=f"max_over_time({peers.CONFIG_RELOADED}[5m]) == 0",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="10m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} runs with an old configuration",
         description="The last reload of the configuration of Prometheus {{ $labels.instance }} failed. "
         "Changed rules and targets have no effect, and a restart will fail.",
         action="Run promtool check config on its configuration.",
         silence="instance",
     ),
-    Alert(
+    _meta_alert(
         name="PrometheusNotConnectedToAlertmanager",
         expr=f"max_over_time({peers.ALERTMANAGERS}[5m]) < 1",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="5m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
         description="Prometheus {{ $labels.instance }} has found no Alertmanager. No alert reaches anybody; only "
         "the missing watchdog shows it.",
         action="Check the alerting section of its configuration and its service discovery.",
         silence="never",
     ),
-    Alert(
+    _meta_alert(
         name="PrometheusNotificationsDropped",
         expr=f"increase({peers.DROPPED}[5m]) > 0",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="5m",
         keep_firing_for="15m",
-        dashboard="on_call",
-        owner="observability",
         summary="Prometheus {{ $labels.instance }} drops alerts",
         description="Prometheus {{ $labels.instance }} could not hand {{ $value | humanize }} alerts to any "
         "Alertmanager within [5m].",
         action="Check whether Alertmanager runs and whether Prometheus can reach it.",
         silence="instance",
     ),
-    Alert(
+    _meta_alert(
         name="AlertmanagerDown",
         # Found by its own series and by failures to send, because its job has another name in every installation.
         expr=f"""\
@@ -232,12 +195,8 @@ max by (cluster, instance) (
   label_replace(increase({peers.SEND_ERRORS}[3m]) > 0, "instance", "$1", "alertmanager", "https?://([^/]+).*")
 )""",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="5m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
         description="Alertmanager {{ $labels.instance }} does not answer scrapes of Prometheus, or does not take "
         "the notifications that Prometheus sends. If it is the only one, no "
@@ -245,34 +204,27 @@ max by (cluster, instance) (
         action="Look at its log and its disk; then restart it.",
         silence="instance, while one of several is restarted",
     ),
-    Alert(
+    _meta_alert(
         name="AlertmanagerConfigReloadFailed",
         expr=f"max_over_time({peers.AM_CONFIG_RELOADED}[5m]) == 0",
         severity="warning",
-        component="meta",
-        labels=("instance",),
         for_="10m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="Alertmanager {{ $labels.instance }} runs with an old configuration",
         description="The last reload of the configuration of Alertmanager {{ $labels.instance }} failed. "
         "Changed routes have no effect, and a restart will fail.",
         action="Run amtool check-config on its configuration.",
         silence="instance",
     ),
-    Alert(
+    _meta_alert(
         name="AlertmanagerNotificationsFailing",
         # The members of a cluster deliver for each other.
         expr="min by (cluster, job, integration) "
         f"(sum by (cluster, job, instance, integration) (rate({peers.AM_FAILED}[5m]))) > 0",
         severity="critical",
-        component="meta",
         labels=("job", "integration"),
         for_="5m",
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="No Alertmanager of {{ $labels.job }} can deliver by {{ $labels.integration }}",
         description="Notifications by {{ $labels.integration }} fail on every Alertmanager of job "
         "{{ $labels.job }}. An alert that fires and resolves before delivery works again never reaches "
@@ -283,33 +235,25 @@ max by (cluster, instance) (
 )
 
 BRIDGE = (
-    Alert(
+    _meta_alert(
         name="AlertBridgeDown",
         expr=f'{peers.UP}{{job="{bridge.BRIDGE_JOB}"}} == 0',
         severity="critical",
-        component="meta",
-        labels=("instance",),
         for_="2m",
         keep_firing_for="1m",
-        dashboard="on_call",
-        owner="observability",
         summary="The Slack bridge {{ $labels.instance }} is down",
         description="The bridge {{ $labels.instance }} does not answer Prometheus. Pages do not reach Slack; "
         "Alertmanager keeps retrying what still fires.",
         action="Restart the bridge, and watch the pager's other path meanwhile.",
         silence="instance, while the bridge is updated",
     ),
-    Alert(
+    _meta_alert(
         name="AlertBridgeDeliveryFailing",
         expr=f"{signals.UNDELIVERED_AGE.expr(str)} > $threshold",
         threshold=signals.UNDELIVERED_AGE.threshold,
         severity="critical",
-        component="meta",
-        labels=("instance",),
         for_="1m",
         keep_firing_for="2m",
-        dashboard="on_call",
-        owner="observability",
         summary="Messages have been waiting for Slack for {{ $value | humanizeDuration }}",
         description="The bridge {{ $labels.instance }} holds messages that Slack has not accepted for "
         "{{ $value | humanizeDuration }}. They are safe on disk, but nobody has seen them.",
@@ -321,15 +265,11 @@ BRIDGE = (
         ),
         silence="never",
     ),
-    Alert(
+    _meta_alert(
         name="AlertBridgeStoreFailing",
         expr=f"increase({bridge.STORE_FAILURES}[5m]) > 0",
         severity="critical",
-        component="meta",
-        labels=("instance",),
         keep_firing_for="5m",
-        dashboard="on_call",
-        owner="observability",
         summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",
         description="The bridge {{ $labels.instance }} refused notifications because it could not store "
         "them. Alertmanager retries; an alert that ends before is lost.",

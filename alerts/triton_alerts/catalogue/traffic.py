@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
@@ -97,16 +98,16 @@ label_replace(
   "step", "$1", "model", "(.+)"
 )"""
 
+_traffic_alert = partial(Alert, component="traffic", labels=_MODEL)
+
 QUEUES = (
-    Alert(
+    _traffic_alert(
         name="TritonModelStalled",
         # Latency counters see only what completes; a hung instance shows in the queue alone.
         expr=f"""\
 sum without (gpu_uuid) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 0
 and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
         severity="critical",
-        component="traffic",
-        labels=_MODEL,
         for_="2m",
         keep_firing_for="2m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} executes nothing on "
@@ -117,7 +118,7 @@ and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
         action="Take the server out of service, keep a stack trace of the hung process, then restart it.",
         silence="instance and model",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonQueueGrowing",
         # Growth by half of its length in half an hour, in a trend that explains 4/5 of the variance (growth
         # of a straight line / deviation = sqrt(12)): a queue at random near saturation has a slope, too. And by
@@ -136,8 +137,6 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
             "takes; a queue that grows beyond them is behind.",
         ),
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="5m",
         keep_firing_for="1h",
         summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
@@ -147,7 +146,7 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         action="Compare the request rate with yesterday's: more demand, or slower execution?",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonQueueDominates",
         # A batcher that waits for a full batch, as configured, does not lack capacity.
         expr=f"""\
@@ -159,8 +158,6 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         until=f"{signals.QUEUE_SHARE.expr(_rate_1h)} > 0.9 * $threshold",
         threshold=signals.QUEUE_SHARE.threshold,
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="2h",
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
@@ -171,13 +168,11 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Compare the mean batch size with max_batch_size, then add instances or shorten the delay.",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonRequestsRejected",
         expr=_rejected(0.01),
         until=_rejected(0.005, "1h"),
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="5m",
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
@@ -189,7 +184,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Add capacity, or ask the loudest client to send less; then review the queue's limits.",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonQueueNearFull",
         expr=f"{_fullness(str)} > $threshold",
         until=f"{_fullness(_longest_1h)} > 0.5 * $threshold",
@@ -201,8 +196,6 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
             "time to act.",
         ),
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         # A queue at random at 95 % load is over four fifths for a minute or two, many times a day.
         for_="5m",
         keep_firing_for="2h",
@@ -214,13 +207,11 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Add capacity now; the next burst is refused.",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonQueueFull",
         expr=_refused(0.01),
         until=_refused(0.005, "1h"),
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="2m",
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} refuses "
@@ -231,14 +222,12 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Add capacity, or ask the loudest client to send less.",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonInstancesSaturated",
         expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} > $threshold",
         until=f"{signals.INSTANCES_BUSY.expr(_busy_1h, _summed)} > 0.9 * $threshold",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="15m",
         keep_firing_for="15m",
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
@@ -248,7 +237,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Plan more instances or replicas before the next peak.",
         silence="model, during a load test",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonClientCancellations",
         expr=f"""\
 {_failures("10m", '{reason="CANCELED"}')}
@@ -261,8 +250,6 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
             "more than that.",
         ),
         severity="info",
-        component="traffic",
-        labels=_MODEL,
         for_="15m",
         keep_firing_for="30m",
         summary="Clients cancel {{ printf `%.2f` $value }} requests/s to model {{ $labels.model }} on "
@@ -273,7 +260,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         action="Compare the clients' deadline with the model's latency.",
         silence="model",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonTrafficVanished",
         # A job that ended is healthy: traffic must have come without a pause, also in the hour from now on of
         # yesterday and of this day last week, where that is known.
@@ -294,7 +281,6 @@ and on (model) {_SILENT % "23h"} > 0""",
             "such pauses.",
         ),
         severity="warning",
-        component="traffic",
         labels=("model",),
         for_="10m",
         keep_firing_for="5m",
@@ -308,15 +294,13 @@ and on (model) {_SILENT % "23h"} > 0""",
 )
 
 QUALITY = (
-    Alert(
+    _traffic_alert(
         name="TritonProbeFailing",
         # A probe whose input the model refuses says nothing about the model.
         expr=f"""\
 {probe.SUCCESS} == 0
 unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0""",
         severity="warning",
-        component="traffic",
-        labels=_MODEL,
         for_="3m",
         keep_firing_for="2m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} does not "
@@ -333,14 +317,13 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         ),
         silence="instance and model, during planned work",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonEnsembleStepFailing",
         expr=f"""\
 {_STEPS}
 * on (instance, step) group_left
 {_FAILING_STEPS} > 0""",
         severity="warning",
-        component="traffic",
         labels=("instance", "model", "step"),
         for_="5m",
         keep_firing_for="15m",
@@ -352,7 +335,7 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         action="Look for errors of the step in Triton's log, not of the ensemble.",
         silence="model",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonCanarySlower",
         expr=f"""\
 {_MEAN_LATENCY} > on (model) group_left $threshold * ({_MEAN_LATENCY} and on (model, version) {_BUSIEST_VERSION})
@@ -366,7 +349,6 @@ and on (model, version) {_ENOUGH}""",
             least=1.0,
         ),
         severity="warning",
-        component="traffic",
         labels=("model", "version"),
         for_="15m",
         keep_firing_for="30m",
@@ -378,7 +360,7 @@ and on (model, version) {_ENOUGH}""",
         action="Stop the rollout of this version, then compare queue and compute time of both.",
         silence="model and version, if the difference is intended",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonCanaryFailing",
         expr=f"""\
 {_ERROR_RATIO} > on (model) group_left
@@ -392,7 +374,6 @@ and on (model, version) 15m * {_BAD} > 10""",
             "Of 200 requests one or two fail by chance where few fail at all: that is 0.5 to 1 %.",
         ),
         severity="warning",
-        component="traffic",
         labels=("model", "version"),
         for_="5m",
         keep_firing_for="30m",
@@ -404,7 +385,7 @@ and on (model, version) 15m * {_BAD} > 10""",
         action="Stop the rollout of this version and send its traffic back.",
         silence="model and version",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonCacheThrashing",
         # Triton's evictions are a gauge although they only grow, so delta, not increase.
         expr=f"""\
@@ -421,7 +402,6 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
             below=True,
         ),
         severity="info",
-        component="traffic",
         labels=("instance",),
         for_="30m",
         keep_firing_for="30m",
@@ -434,14 +414,12 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         action="Enlarge the cache, or switch it off for models whose inputs hardly repeat.",
         silence="instance",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonCountersOff",
         expr=f"""\
 sum without (gpu_uuid) (rate({triton.REQUEST_SUMMARY_US.count}[10m])) > 0
 and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0""",
         severity="info",
-        component="traffic",
-        labels=_MODEL,
         for_="10m",
         keep_firing_for="10m",
         summary="Triton on {{ $labels.instance }} does not count the requests of {{ $labels.model }}",
@@ -451,13 +429,12 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         action="Start Triton without --metrics-config counter_latencies=false.",
         silence="instance",
     ),
-    Alert(
+    _traffic_alert(
         name="TritonPinnedMemoryExhausted",
         expr=f"{signals.PINNED_MEMORY.expr(str)} > $threshold",
         until=f"{signals.PINNED_MEMORY.expr(_mean_30m)} > 0.9 * $threshold",
         threshold=signals.PINNED_MEMORY.threshold,
         severity="info",
-        component="traffic",
         labels=("instance",),
         for_="15m",
         keep_firing_for="15m",
