@@ -108,6 +108,8 @@ def test_a_form_of_another_site_writes_nothing(headers: dict[str, str], code: in
         ({"author": "a\x07"}, 400, "author: give a line"),
         ({"from": "yesterday"}, 400, "from: "),
         ({"to": ""}, 400, "to: "),
+        ({"to": "2199-01-01"}, 400, "to 2199-01-01T00:00:00Z is in the future, and only past time"),
+        ({"to": "2026-05-01"}, 400, "to 2026-05-01T00:00:00Z is not after from 2026-05-01T09:30:00Z"),
         ({}, 503, "is not reachable"),
     ],
 )

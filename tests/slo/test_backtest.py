@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from support import history
+from support import history, web_fleet
 from support.history import END
 from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
@@ -103,6 +103,52 @@ def test_pages_of_a_real_prometheus_are_scored(
     # A tenth failed for some of two days' minutes, against a budget of a thousandth.
     lost = (page["started"] - INCIDENT[0]) * 0.1 / (DAYS * 86400 - (END - page["started"])) / 0.001
     assert pytest.approx(1 - lost, abs=0.05) == page["budget_left"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("last", ["9999d", "36500d"])
+def test_a_history_begins_where_records_do(
+    prometheus: str, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Decades before the first record cost a few cheap queries; where the replay begins is stated."""
+    where = ["--prometheus", prometheus, "--objectives", str(objectives(tmp_path / "o")), "--at", str(END)]
+    before = web_fleet.queries(prometheus)
+    assert 0 == main(["backtest", *where, "--last", last, "--json"])
+    counted = web_fleet.queries(prometheus) - before
+    printed = capsys.readouterr()
+    assert 0 == main(["backtest", *where, "--last", f"{DAYS}d", "--json"])
+    exact = json.loads(capsys.readouterr().out)
+
+    # An hour at a time, 10,000 hours a query; two more read the events.
+    assert counted <= 55
+    found = json.loads(printed.out)
+    assert 0 < START - found["start"] <= 2 * 3600
+    assert exact["data_from"] == pytest.approx(found["data_from"])
+    assert [len(one["episodes"]) for one in exact["outcomes"]] == [
+        len(one["episodes"]) for one in found["outcomes"]
+    ]
+    assert f"warning: --last {last}: Prometheus has no record of these objectives before 20" in printed.err
+
+
+@pytest.mark.real
+def test_records_of_the_last_minutes_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They lie between two of the moments at which records are looked for."""
+    end = END - 120
+    ok = [(end - 900 + 15.0 * i, 10.0 * i) for i in range(50)]
+    series = [
+        (str(triton.REQUEST_SUCCESS), {"model": "ok", "version": "1"}, ok),
+        (
+            str(triton.REQUEST_FAILURE),
+            {"model": "ok", "version": "1", "reason": "BACKEND"},
+            [(at, 0.0) for at, _ in ok],
+        ),
+        (str(state.MODEL_EXPECTED), {"model": "ok"}, [(at, 1.0) for at, _ in ok]),
+    ]
+    with history.serve(history.openmetrics(series), tmp_path) as url:
+        where = ["--prometheus", url, "--objectives", str(objectives(tmp_path / "o")), "--at", str(end)]
+        assert 0 == main(["backtest", *where, "--last", "365d", "--json"])
+
+    assert 1 == json.loads(capsys.readouterr().out)["series"]
 
 
 @pytest.mark.real

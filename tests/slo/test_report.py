@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -235,6 +237,49 @@ def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
 
     assert (error, total) == (found["failed_events"], found["events"])
     assert pytest.approx(PAUSE[1] - PAUSE[0], abs=600) == found["missing_seconds"]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("slo", "now", "notes"),
+    [
+        # The rules were loaded minutes ago: the first record is at the end.
+        ("short", "2025-09-12T00:01", ["recorded only from 2025-09-12 00:00"]),
+        (
+            "paused",
+            "2025-09-16T12:01",
+            ["not recorded for 2d 12h in between, the longest from 2025-09-14 00:00 for 2d 12h"],
+        ),
+        ("ended", "2025-09-28T00:11", ["recorded only until 2025-09-28 00:00"]),
+    ],
+)
+def test_a_record_at_the_end_is_not_missing(prometheus: str, slo: str, now: str, notes: list[str]) -> None:
+    """While a period lasts: what has begun to be recorded has no end, least of all one before its beginning."""
+    with Prometheus(Access(prometheus)) as client:
+        report = recorded_report(client, ReportedPeriod("month", 2025, 9), unix(now))
+    [found] = [one for one in report.objectives if one.slo == slo]
+
+    assert notes == list(found.notes)
+    assert found.recorded is not None
+    assert (slo == "ended") == (found.recorded.recorded_until < found.recorded.period.end)
+
+
+@pytest.mark.real
+def test_the_events_of_the_last_minutes_are_read_once(tmp_path: Path) -> None:
+    """Between two whole hours: those of a group that serves, and of one that was removed within the day."""
+    now = unix("2025-09-17T11:06")
+    groups = [one for one in MADE[0].groups if one.model in ("good", "removed")]
+    text = history.openmetrics(MadeObjective("answers", "search", groups).series())
+    with history.serve(text, tmp_path) as url, Prometheus(Access(url)) as client:
+        before = web_fleet.queries(url)
+        report = recorded_report(client, ReportedPeriod("month", 2025, 9), now)
+        counted = web_fleet.queries(url) - before
+
+    found = {one.model: one.recorded for one in report.objectives[0].groups}
+    for group in groups:
+        assert group.truth((START, now)) == (found[group.model].error, found[group.model].total)
+    # When it was recorded, the sums of each day, those at the end, and 5 kinds of records beside them.
+    assert 8 == counted
 
 
 @pytest.mark.real
@@ -537,6 +582,26 @@ def test_a_report_that_there_is_not_has_a_reason(
     """In the address: a wrong period, time zone or owner, and a month without records."""
     assert words in web_fleet.text_of(shown(site, code=code, **parameters))
     assert words in web_fleet.text_of(shown(site, "/api/report", code=code, **parameters))
+
+
+@pytest.mark.real
+def test_a_report_that_was_read_before_prometheus_went_has_its_age(tmp_path: Path) -> None:
+    """It is read once in ten minutes, and Prometheus is missed at once: on the page, and in both files."""
+    chosen = {"period": "2025-09"}
+    server = ExitStack()
+    text = history.openmetrics(MadeObjective("answers", "search", MADE[0].groups[:1]).series())
+    prometheus = server.enter_context(history.serve(text, tmp_path))
+    with server, web_fleet.pages(prometheus, every=0.01) as (url, _):
+        before = shown(url, **chosen)
+        server.close()
+        page = web_fleet.text_of(shown(url, **chosen))
+        document = json.loads(shown(url, "/api/report", **chosen))
+        markdown = shown(url, "/report.md", **chosen)
+
+    assert "last known state" not in before
+    assert "met" in page
+    for one in (page, document["warnings"][0], markdown):
+        assert re.search(r"is not reachable.*the last known state, \d+s old \(of 20", one)
 
 
 def test_without_prometheus_a_report_claims_nothing() -> None:

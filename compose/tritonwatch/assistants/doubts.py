@@ -76,13 +76,10 @@ def newest_record(document: Document) -> float:
     """Return the last moment of the period at which any objective of a report was recorded."""
     return max(
         (
-            next(
-                (pause["start"] for pause in objective["not_recorded"] if pause["end"] == objective["end"]),
-                objective["end"],
-            )
+            objective["recorded_until"]
             for owner in document["owners"]
             for objective in owner["objectives"]
-            if "end" in objective
+            if "recorded_until" in objective
         ),
         default=0.0,
     )

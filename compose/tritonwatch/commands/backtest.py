@@ -11,18 +11,21 @@ from pathlib import Path
 
 from rich.console import Console
 
+from triton_exporter.duration import duration_text, in_words
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.excluded_time import excluded_spans
-from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.fetch import fetch, records_from
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.report import Report, backtest
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
+from triton_slo.prometheus import WARNS, Prometheus
+from triton_slo.report.period_outcome import moment_text
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, files
 from tritonwatch.arguments import moment, seconds, text_of, whole
@@ -134,14 +137,31 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple
     # On whole steps, so that two runs a moment apart ask the same questions.
     end = (time.time() if args.at is None else args.at) // step * step
     plans = [Plan(objective, Options()) for objective in objectives]
+    asked = max(0.0, end - args.last // step * step)
     with access.connect(args) as prometheus:
-        history = fetch(prometheus, plans, end - args.last // step * step, end, step)
+        start = records_from(prometheus, plans, asked, end, step)
+        try:
+            history = fetch(prometheus, plans, start, end, step)
+        except HistoryError as error:
+            raise CommandError(
+                *_remarks(prometheus), f"{error} in the last {duration_text(args.last)}"
+            ) from error
+        warnings = _remarks(prometheus)
+    if start > asked:
+        warnings.append(
+            f"--last {duration_text(args.last)}: Prometheus has no record of these objectives before "
+            f"{moment_text(start, 'UTC')}, so the last {in_words(end - start)} are replayed"
+        )
     recorded = {slo for slo, _, _ in history.keys}
     if silent := [objective.name for objective in objectives if objective.name not in recorded]:
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
         fix = "does its model exist? and let --step span at least two scrapes"
-        return history, [f"no events of {', '.join(silent)}, so not replayed (fix: {fix})"]
-    return history, []
+        warnings.append(f"no events of {', '.join(silent)}, so not replayed (fix: {fix})")
+    return history, warnings
+
+
+def _remarks(prometheus: Prometheus) -> list[str]:
+    return [f"{WARNS}{warning}" for warning in prometheus.warnings]
 
 
 def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:

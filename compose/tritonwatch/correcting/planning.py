@@ -39,6 +39,16 @@ class CorrectedTime:
     def span(self) -> Span:
         return self.start, self.end
 
+    def refuse_future(self, now: float) -> None:
+        """Raise UsageError unless the time is past and its end is after its start."""
+        start, end, present = map(moment_text, (self.start, self.end, now))
+        if self.end > now:
+            raise UsageError(
+                f"--to {end} is in the future, and only past time can be corrected; give {present} (now) or earlier"
+            )
+        if self.end <= self.start:
+            raise UsageError(f"--to {end} is not after --from {start}; give the end of the time as --to")
+
 
 def planned(
     prometheus: Prometheus, time: CorrectedTime, now: float, time_scale: float = 1.0
@@ -47,8 +57,7 @@ def planned(
 
     Raises PrometheusError, UsageError, and CommandError where the time cannot be corrected.
     """
-    if not time.start < time.end <= now:
-        raise UsageError("--from must be before --to, and --to not after now")
+    time.refuse_future(now)
     chosen = Matchers()
     if time.objectives:
         chosen = chosen.choosing(names.SLO, Choice(names=time.objectives))
@@ -104,7 +113,8 @@ def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float)
 
 
 def refuse_recent(time: CorrectedTime, into: Writer, now: float) -> None:
-    """Raise UsageError where a part of the time is too recent to be written."""
+    """Raise UsageError where a part of the time is not past, or too recent to be written."""
+    time.refuse_future(now)
     wait = time.end - into.newest(now)
     if wait > 0:
         raise UsageError(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from tritonwatch.web import urls
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.sources import Sources
 
+T = TypeVar("T")
 STATES: Mapping[str, str] = {
     "exhausted": "✖",
     "burning": "▲",
@@ -62,6 +63,13 @@ class Site:
             "at": request.query_params.get(urls.TIME, ""),
         }
         return HTMLResponse(templates.get_template(template).render(shared_context | dict(context)))
+
+    def checked(self, answer: Answer[T]) -> Answer[T]:
+        """Return an answer that is kept for long, with the reason where Prometheus does not answer now."""
+        alive = self.sources.reader.ask(
+            "alive", lambda prometheus: bool(prometheus.instant("vector(1)")), False
+        )
+        return replace(answer, problem=answer.problem or alive.problem)
 
     def status(self, at: float | None) -> Answer[tuple[GroupStatus, ...]]:
         """Return the status of every objective, as `tritonwatch status` reads it, now or at Unix time `at`."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from triton_slo.artifact import Options
 from triton_slo.backtest.excluded_time import excluded_spans
-from triton_slo.backtest.fetch import fetch
+from triton_slo.backtest.fetch import fetch, records_from
 from triton_slo.backtest.history import History, HistoryError
 from triton_slo.convert.writing import plain
 from triton_slo.names import GROUPING
@@ -104,7 +104,7 @@ def read_evidence(
     """
     plan = Plan(by_version(objective), options)
     end = end // step * step
-    start = end - length // step * step
+    start = records_from(prometheus, [plan], end - length // step * step, end, step)
     _refuse_too_many(prometheus, plan, end, (end - start) / step)
     history = _since_data(fetch(prometheus, [plan], start, end, step, recorded=recorded))
     # An exclusion that ended just before the history still lasts for as long as windows reach back.

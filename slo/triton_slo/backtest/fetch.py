@@ -12,7 +12,7 @@ from triton_slo.indicators.measure import Events, Measure
 from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import Prometheus
-from triton_slo.promql import by, number, on
+from triton_slo.promql import Matchers, by, number, on
 from triton_slo.rules import recording
 from triton_slo.rules.plan import Plan, chosen
 
@@ -23,6 +23,38 @@ _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 _LONG_SECONDS = 1.0 * DAY
 _MOST_POINTS = 10_000
 """Prometheus refuses ranges of more than 11,000 steps."""
+_STEPS_APART = 60
+"""Steps between two moments at which records are looked for."""
+
+
+def records_from(
+    prometheus: Prometheus, plans: Sequence[Plan], start: float, end: float, step: float
+) -> float:
+    """Return the Unix time from which to read a history: later than `start` where there are no records before.
+
+    Records are looked for at few moments, so that decades without any cost little; a history that is read at once
+    begins at `start`. Raises PrometheusError.
+    """
+    if end - start <= step * _MOST_POINTS:
+        return start
+    apart = step * _STEPS_APART
+    first = end
+    for plan in plans:
+        for begin, until in stretches(start, first, apart):
+            if found := prometheus.range(_presence(plan, step), begin, until, apart):
+                first = min(at for series in found for at in series.times)
+                break
+    # Records of the last minutes lie between two moments; reading as much as is read at once finds them.
+    first = first if first < end else end - step * _MOST_POINTS
+    return max(start, first - apart)
+
+
+def _presence(plan: Plan, step: float) -> str:
+    """Return PromQL that has a value while there is anything to read of an objective."""
+    own = [plan.measure(variant).presence for variant in plan.variants]
+    if step == plan.clock.real(RECORDED):
+        own.append(_recorded(plan).total)
+    return "\nor\n".join(f"count({presence})" for presence in own)
 
 
 def fetch(
@@ -57,16 +89,24 @@ def fetch(
 
 def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool) -> list[Events]:
     """Recorded events where steps are theirs and they reach back far enough, because they are much cheaper."""
-    own = plan.own.also(*chosen(plan.objective).within(plan.objective.group_by).parts)
-    error, total = (f"{recording.events(plan, RECORDED, event, own)}" for event in (ERROR, TOTAL))
-    if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({total})", start):
+    events = _recorded(plan)
+    if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
+        own = _own(plan)
         labels = (*plan.objective.group_by, *plan.fixed_labels)
         # Rules record 0 events of a group whose series are gone. A history has unknown there, unless it is retired.
         seen, retired = (f"max {by(labels)} ({name}{own})" for name in (LAST_SEEN, RETIRED))
         gone = f"time() - {seen} >= {number(step)} unless {on(labels)} {retired} >= {on(labels)} {seen}"
-        known = f"sum {by(labels)} ({total}) unless {on(labels)} ({gone})"
-        return [Events(f"sum {by(labels)} ({error})", known)]
+        known = f"sum {by(labels)} ({events.total}) unless {on(labels)} ({gone})"
+        return [Events(f"sum {by(labels)} ({events.error})", known)]
     return [source_events(plan, plan.measure(variant), step) for variant in plan.variants]
+
+
+def _own(plan: Plan) -> Matchers:
+    return plan.own.also(*chosen(plan.objective).within(plan.objective.group_by).parts)
+
+
+def _recorded(plan: Plan) -> Events:
+    return Events(*(f"{recording.events(plan, RECORDED, event, _own(plan))}" for event in (ERROR, TOTAL)))
 
 
 def source_events(plan: Plan, measure: Measure, step: float) -> Events:

@@ -258,10 +258,8 @@ def _judged(objective: RecordedObjective, group: RecordedGroup, unknown_is_faile
 
 def _cut(objective: RecordedObjective) -> tuple[float | None, float | None]:
     """Return when records begin after the period does, and when they end before it does; None where they do not."""
-    period, pauses = objective.period, objective.pauses
-    late = next((pause.end for pause in pauses if pause.start == period.start), None)
-    early = next((pause.start for pause in pauses if pause.end == period.end), None)
-    return late, early
+    period, first, last = objective.period, objective.recorded_from, objective.recorded_until
+    return first if first - period.start > STEP_SECONDS else None, last if last < period.end else None
 
 
 def _why(late: float | None, early: float | None, missing: float) -> str:

@@ -64,7 +64,8 @@ class RecordedGroup:
 class RecordedObjective:
     """The record of an objective over a period, which ends now where it has not ended yet.
 
-    `pauses` are the times in which its rules recorded nothing, `excluded` seconds that did not count, by reason,
+    `recorded_from` and `recorded_until` are the first and the last moment with a record, `pauses` are the times in
+    which its rules recorded nothing, `excluded` seconds that did not count, by reason,
     `corrections` the failed and all events that each correction added, below 0: took out.
     """
 
@@ -75,6 +76,8 @@ class RecordedObjective:
     window: str
     timezone: str
     period: Period
+    recorded_from: float
+    recorded_until: float
     pauses: tuple[Period, ...] = ()
     excluded: Mapping[str, float] = field(default_factory=dict)
     groups: tuple[RecordedGroup, ...] = ()
@@ -153,19 +156,12 @@ def _read(
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    sums = _Sums()
-    present = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
-    latest = f"last_over_time({present}[{_EVERY_SECONDS}s:{_FINE_SECONDS}s])"
-    for series in prometheus.range(latest, period.start, period.end, _EVERY_SECONDS):
-        for at, value in zip(series.times, series.values, strict=True):
-            sums.add(at, series.labels, value)
     edges = _edges(period, (pause for spans in pauses.values() for pause in spans))
-    for at, query in [(period.end, latest), *((at, present) for at in edges)]:
-        for sample in prometheus.instant(query, at):
-            sums.add(at, sample.labels, sample.value)
+    sums = _Sums.queried(prometheus, period, edges, matchers)
     records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
         own = records.of(info)
+        recorded = [at for at in info.recorded if period.start < at <= period.end]
         yield RecordedObjective(
             slo=info.slo,
             indicator=info.labels.get(names.INDICATOR, ""),
@@ -174,6 +170,8 @@ def _read(
             window=info.labels.get("window", ""),
             timezone=zone,
             period=period,
+            recorded_from=min(recorded),
+            recorded_until=max(recorded),
             pauses=pauses[info],
             excluded=own.excluded_seconds(),
             corrections=own.corrected_events(),
@@ -277,14 +275,18 @@ def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
 
 
 def _edges(period: Period, pauses: Iterable[Period]) -> list[float]:
-    """Return when the present sums are read: at the end, and before and after every long pause."""
+    """Return when the present sums are read besides the end: before and after every long pause."""
     edges = {
         at
         for pause in pauses
         if pause.end - pause.start >= _LONG_PAUSE_SECONDS or pause.start == period.start
         for at in (pause.start, pause.end)
     }
-    return sorted({period.end, *edges})
+    return sorted(edges - {period.end})
+
+
+def _latest(query: str, step_seconds: int) -> str:
+    return f"last_over_time({query}[{_EVERY_SECONDS}s:{step_seconds}s])"
 
 
 @dataclass
@@ -292,6 +294,24 @@ class _Sums:
     """Running sums, when they began, and targets, at several moments."""
 
     values: dict[tuple[str, Labels], dict[float, dict[str, float]]] = field(default_factory=dict)
+
+    @classmethod
+    def queried(
+        cls, prometheus: Prometheus, period: Period, edges: Iterable[float], matchers: Matchers
+    ) -> _Sums:
+        """Query the last sums of each day and those at the edges, of all objectives that the matchers choose."""
+        sums = cls()
+        present = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
+        daily = _latest(present, _FINE_SECONDS)
+        for series in prometheus.range(daily, period.start, period.end - 1, _EVERY_SECONDS):
+            for at, value in zip(series.times, series.values, strict=True):
+                sums.add(at, series.labels, value)
+        for at in edges:
+            for sample in prometheus.instant(present, at):
+                sums.add(at, sample.labels, sample.value)
+        for sample in prometheus.instant(_latest(present, STEP_SECONDS), period.end):
+            sums.add(period.end, sample.labels, sample.value)
+        return sums
 
     def add(self, at: float, labels: Mapping[str, str], value: float) -> None:
         """Take what a series had at a moment."""
@@ -323,7 +343,7 @@ def _counted(
     began = first[names.SLI_EVENTS_SINCE]
     counted = dict.fromkeys((names.ERROR, names.TOTAL), 0.0)
     # A sum that began before the first reading: what it had then is not of this period, or not known to be.
-    if began > period.start and not _in_pause(began, pauses):
+    if began > period.start and not _within_pause(began, pauses):
         counted = {event: first.get(event, 0.0) for event in counted}
     restarted = False
     for before, after in pairwise(moments):
@@ -344,10 +364,6 @@ def _counted(
         target_before=next((other for other in reversed(targets) if other != target), None),
         restarted=restarted,
     )
-
-
-def _in_pause(at: float, pauses: Sequence[Period]) -> bool:
-    return any(pause.start <= at < pause.end for pause in pauses)
 
 
 def _within_pause(at: float, pauses: Sequence[Period]) -> bool:

@@ -73,6 +73,8 @@ def _objective(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, A
             "timezone": recorded.timezone,
             "start": recorded.period.start,
             "end": recorded.period.end,
+            "recorded_from": recorded.recorded_from,
+            "recorded_until": recorded.recorded_until,
             "not_recorded": [_span(pause) for pause in recorded.pauses],
             "excluded_seconds": dict(recorded.excluded),
         }

@@ -24,7 +24,7 @@ from tritonwatch.review.reporting import begun_period, of_owners, with_incidents
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.reading import Answer, Reader
-from tritonwatch.web.site import Site
+from tritonwatch.web.site import Site, banner_text
 
 MENU = ("Report", "/report")
 CACHE_SECONDS = 600.0
@@ -132,7 +132,9 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
         report = _narrowed(answer.value, incidents, trail, chosen)
     except CommandError as error:
         raise HTTPException(404, str(error)) from error
-    problems = filter(None, (answer.problem, incidents.problem, trail.problem))
+    problems = filter(
+        None, (banner_text([answer], site.sources.reader.now), incidents.problem, trail.problem)
+    )
     text = written(replace(report, warnings=(*report.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
@@ -164,7 +166,7 @@ def _recorded(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> A
         return recorded_report(prometheus, chosen.reported, now, chosen.timezone, site.sources.objectives)
 
     empty = PeriodReport(chosen.reported, chosen.timezone, now, ())
-    return reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty)
+    return site.checked(reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty))
 
 
 def _narrowed(

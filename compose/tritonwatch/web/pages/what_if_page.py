@@ -135,7 +135,8 @@ def _evidence(
             except HistoryError as error:
                 raise HistoryError("; ".join((*remarks.lines, str(error)))) from error
 
-    return histories.ask(("what if", measured(asked), recorded and asked.name, days, at), read, None)
+    key = ("what if", measured(asked), recorded and asked.name, days, at)
+    return site.checked(histories.ask(key, read, None))
 
 
 def _problems(problems: Sequence[Problem]) -> tuple[str, ...]:
