@@ -41,8 +41,8 @@ def records_from(
     first = end
     for plan in plans:
         for begin, until in stretches(start, first, apart):
-            if found := prometheus.range(_presence(plan, step), begin, until, apart):
-                first = min(at for series in found for at in series.times)
+            if records := prometheus.range(_presence(plan, step), begin, until, apart):
+                first = min(at for series in records for at in series.times)
                 break
     # Records of the last minutes lie between two moments; reading as much as is read at once finds them.
     first = first if first < end else end - step * _MOST_POINTS
