@@ -17,8 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.bridge import CHANNEL
-from support.bridge_simulation import (
+from alerts.bridge_simulation import (
     FAULTS,
     HOUR,
     KILLS,
@@ -30,6 +29,7 @@ from support.bridge_simulation import (
     SimulatedBridge,
     Step,
 )
+from support.bridge import CHANNEL
 from support.slack import Posted
 from support.thorough import THOROUGH
 from triton_alerts.bridge.deliver import plan

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from alerts.pagers import KEY, LATE, TOKEN, PagerServer
 from support.bridge import BridgeUnderTest, Clock, body_of
-from support.pagers import KEY, LATE, TOKEN, PagerServer
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
 from triton_alerts.bridge.deliver.incident_links import Style

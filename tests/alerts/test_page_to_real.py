@@ -14,12 +14,12 @@ import pytest
 import requests
 import yaml
 
+from alerts.pagers import KEY, TOKEN
+from alerts.vendors import HOSTS, IRM, TEAMS, MailServer, Vendors
 from support.files import write
 from support.loopback import served, started
-from support.pagers import KEY, TOKEN
 from support.tls import certificate
 from support.tools import alertmanagers
-from support.vendors import HOSTS, IRM, TEAMS, MailServer, Vendors
 from support.waiting import eventually
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_slo.artifact import Options

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import requests
 
-from support import made_fleet
+from dashboards import made_fleet
 from support.history import END
 from support.panels import Grafana, fill, panels
 from support.tools import prometheuses, promtools

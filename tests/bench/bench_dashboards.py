@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support import made_fleet
+from dashboards import made_fleet
 from support.history import END, openmetrics
 from support.panels import MACROS, Grafana, fill, panels
 from support.tools import prometheuses, promtools

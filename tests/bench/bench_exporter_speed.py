@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.measured import Measured
-from support.fleet import exposition
+from dashboards.fleet import exposition
 from support.loopback import started
 from support.tools import ROOT
 from triton_exporter.app.parts import MetricsObserver

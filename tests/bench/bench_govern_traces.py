@@ -31,7 +31,7 @@ FIRST_SECONDS, LAST_SECONDS = 15.0, 20.0
 
 THRESHOLD = 0.2
 MODEL = {"model": "sleeper", "version": "1"}
-LOAD = Path(__file__).parents[1] / "support" / "load.py"
+LOAD = Path(__file__).parents[1] / "slo" / "load.py"
 
 
 def plan(seconds: float) -> Iterator[str]:

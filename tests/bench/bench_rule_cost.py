@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.rule_cost import (
+from bench.rule_cost import (
     RECENT,
     SCRAPE,
     Cost,
@@ -32,8 +32,8 @@ from support.rule_cost import (
     ratios,
     sums,
 )
-from support.slo_scenarios import OBJECTIVE
-from support.slo_shapes import pyrra, sloth
+from slo.slo_scenarios import OBJECTIVE
+from slo.slo_shapes import pyrra, sloth
 from support.tools import ROOT
 from triton_dashboards.recording import rules_text
 from triton_exporter.catalogue import triton

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.slo_low_traffic import noise
-from support.slo_scenarios import FACTS, OBJECTIVE, OWN, PAUSES, run
-from support.slo_table import ENGINES, late, table, true_budget
+from slo.slo_low_traffic import noise
+from slo.slo_scenarios import FACTS, OBJECTIVE, OWN, PAUSES, run
+from slo.slo_table import ENGINES, late, table, true_budget
 from support.tools import ROOT
 
 LATER = {"total outage at one request a minute": 5, "ramp from 0 to 5 % in 2 h": 1}

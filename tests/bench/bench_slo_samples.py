@@ -13,10 +13,10 @@ import yaml
 from numpy.typing import NDArray
 
 from bench.samples import HOUR, STEP, Answer, History, Rule
+from slo.slo_scenarios import OBJECTIVE
+from slo.slo_shapes import GROUP, sloth
 from support.history import END
 from support.promtool import resting_on
-from support.slo_scenarios import OBJECTIVE
-from support.slo_shapes import GROUP, sloth
 from support.tools import ROOT
 from triton_exporter.catalogue import triton
 from triton_exporter.duration import parse_seconds

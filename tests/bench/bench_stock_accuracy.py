@@ -37,7 +37,7 @@ from triton_exporter.http.client import Client
 from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
 
 SECONDS = float(os.environ.get("TRITONWATCH_STOCK_SECONDS", "100"))
-LOAD = Path(__file__).parents[1] / "support" / "load.py"
+LOAD = Path(__file__).parents[1] / "slo" / "load.py"
 PAGE = ROOT / "docs" / "accuracy.md"
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 5000 }\n"
 

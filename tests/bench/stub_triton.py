@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.fleet import exposition
+from dashboards.fleet import exposition
 
 MOMENTS = 10
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import made_fleet
+from dashboards import made_fleet
 from support.lived_demo import DemoRun, live
 from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses

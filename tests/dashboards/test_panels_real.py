@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import made_fleet as fleet
+from dashboards import made_fleet as fleet
 from support.history import END
 from support.panels import Answer, Grafana, Json, View, panels
 from support.tools import prometheuses, promtools

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.captures import CAPTURES
+from exporters.captures import CAPTURES
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.snapshot import IndexEntry, InputTensor, InstanceGroup, QueuePolicy
 from triton_exporter.triton.answers import (

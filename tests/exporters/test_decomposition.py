@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.random_traffic import ARRIVALS, Kind, arriving, random_traffic
+from exporters.random_traffic import ARRIVALS, Kind, arriving, random_traffic
 from support.simulated_traffic import (
     TRAFFIC,
     Requests,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.faults import FaultyServer, body, faulty
+from exporters.faults import FaultyServer, body, faulty
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton

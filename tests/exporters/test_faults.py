@@ -15,8 +15,8 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporters.faults import Answer, body, drip, faulty, flood, hang, raw
 from support.exporter import Scraped, exporting
-from support.faults import Answer, body, drip, faulty, flood, hang, raw
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.parse import Exposition, Parser

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from exporters.faults import body, faulty
 from support.exporter import Running, exporting
-from support.faults import body, faulty
 from support.tools import prometheuses
 from triton_exporter.catalogue import METRICS, own, state, triton
 from triton_exporter.catalogue.reserved import is_reserved

@@ -12,8 +12,8 @@ from contextlib import closing
 
 import pytest
 
+from exporters.paced import Traffic
 from support.exporter import Scraped, exporting
-from support.paced import Traffic
 from support.sleeper import write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually

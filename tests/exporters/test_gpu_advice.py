@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from support.dcgm import Card, serving, write
+from exporters.dcgm import Card, serving, write
 from triton_exporter.catalogue import dcgm, gpu
 from triton_exporter.doctor import Finding
 from triton_exporter.exposition.parse import parse

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.captures import bodies
-from support.dcgm import DIALECTS, Card, Part, line, serving, write
+from exporters.captures import bodies
+from exporters.dcgm import DIALECTS, Card, Part, line, serving, write
 from triton_exporter.catalogue import Metric, dcgm, gpu
 from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from support.dcgm import DIALECTS, Card, Part, Stub, serving, write
+from exporters.dcgm import DIALECTS, Card, Part, Stub, serving, write
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository
 from support.tools import promtools

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.dcgm import DIALECTS, Card, Part, serving, write
+from exporters.dcgm import DIALECTS, Card, Part, serving, write
 from support.exporter import Scraped, exporting
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue import dcgm as names

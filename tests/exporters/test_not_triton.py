@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from exporters.faults import body, faulty
 from support import history
 from support.exporter import Running, exporting
-from support.faults import body, faulty
 from support.repository import Repository
 from support.triton import live_triton
 from triton_exporter.catalogue import own, state

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.captures import bodies
+from exporters.captures import bodies
 from support.tools import promtools
 from triton_exporter.exposition.parse import Exposition, Parser, parse, parse_series
 

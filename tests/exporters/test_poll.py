@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from support.faults import Answer, FaultyServer, body, faulty, hang
+from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.triton.poll import PER_POLL, ApiPoller

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import requests
 
+from exporters.faults import faulty
 from support.exporter import Running, exporting
-from support.faults import faulty
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import probe, state, triton

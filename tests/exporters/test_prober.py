@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from support.faults import body, faulty
+from exporters.faults import body, faulty
 from triton_exporter.catalogue import probe
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.lifecycle.tracker import Lifecycle

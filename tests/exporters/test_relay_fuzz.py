@@ -14,7 +14,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.faults import body, faulty
+from exporters.faults import body, faulty
 from support.tools import prometheuses, promtools
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.relay import Relay

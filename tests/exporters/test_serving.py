@@ -21,8 +21,8 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
 
+from exporters.faults import body, faulty
 from support.exporter import Running, exporting
-from support.faults import body, faulty
 from support.loopback import served
 from support.tls import authority, certificate
 from support.tools import promtools

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from exporters.faults import body, faulty
 from support.exporter import exporting
-from support.faults import body, faulty
 from support.repository import Repository, write
 from support.tls import authority, certificate, tls_in_front_of
 from support.triton import live_triton

@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import simulator
+from slo import simulator
+from slo.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
 from support.promtool import Answer, evaluated, grouped, resting_on
-from support.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
 from support.thorough import examples
 from support.tools import promtools
 from triton_exporter.duration import parse_seconds

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from support.calendars import objective, rules, unix
+from slo.calendars import objective, rules, unix
 from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_slo import names

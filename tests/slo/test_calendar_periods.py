@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import simulator
-from support.calendars import objective, rules, unix
+from slo import simulator
+from slo.calendars import objective, rules, unix
+from slo.simulator import LENGTH, TICK, Life, Model, Replica
 from support.promtool import evaluated, grouped
-from support.simulator import LENGTH, TICK, Life, Model, Replica
 from support.thorough import examples
 from support.tools import promtools, shared_out
 from triton_slo import names

@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry
 from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from support.answering import HIDDEN, RAISED, REFUSED, post, write_models
-from support.envoy import ENVOY, envoy, envoy_counters
+from slo.answering import HIDDEN, RAISED, REFUSED, post, write_models
+from slo.envoy import ENVOY, envoy, envoy_counters
+from slo.nginx import NGINX, nginx
 from support.exporter import Running, Scraped, exporting
-from support.nginx import NGINX, nginx
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually

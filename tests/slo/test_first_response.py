@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from slo.slo_scenarios import series
 from support import history
 from support.exporter import exporting
 from support.promtool import evaluated
 from support.repository import Repository
-from support.slo_scenarios import series
 from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually

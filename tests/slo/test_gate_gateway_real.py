@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from slo.answering import HIDDEN, post, write_models
+from slo.envoy import ENVOY, envoy
 from support import history
-from support.answering import HIDDEN, post, write_models
-from support.envoy import ENVOY, envoy
 from support.exporter import exporting
 from support.triton import live_triton
 from support.waiting import eventually

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from slo.answering import ROUND, SLOW, post, write_models
+from slo.nginx import NGINX, nginx
 from support import history
-from support.answering import ROUND, SLOW, post, write_models
-from support.nginx import NGINX, nginx
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gateway

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from slo.answering import ROUND, SLOW, post, write_models
+from slo.envoy import ENVOY, envoy, envoy_counters
 from support import history
-from support.answering import ROUND, SLOW, post, write_models
-from support.envoy import ENVOY, envoy, envoy_counters
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_slo.artifact import Options

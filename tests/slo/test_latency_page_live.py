@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support import history, load
+from slo import load
+from support import history
 from support.exporter import exporting
 from support.sleeper import write_sleeper
 from support.triton import live_triton

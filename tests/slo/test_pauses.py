@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
+from slo.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, Model, Pause, Replica
+from slo.slo_scenarios import PAUSES, STEP, Scenario, run
+from slo.slo_table import true_budget
 from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
-from support.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, Model, Pause, Replica
-from support.slo_scenarios import PAUSES, STEP, Scenario, run
-from support.slo_table import true_budget
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import triton

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from slo.slo_scenarios import series
 from support.promtool import evaluated, grouped, resting_on
-from support.slo_scenarios import series
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_slo import names

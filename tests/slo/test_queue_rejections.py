@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from slo.slo_scenarios import series
 from support.promtool import evaluated, grouped, resting_on
-from support.slo_scenarios import series
 from support.tools import promtools
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names

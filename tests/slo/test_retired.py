@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from slo.slo_scenarios import series
 from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
-from support.slo_scenarios import series
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.slo_scenarios import FACTS, OWN, STEP, run
-from support.slo_table import late, true_budget
+from slo.slo_scenarios import FACTS, OWN, STEP, run
+from slo.slo_table import late, true_budget
 from support.thorough import THOROUGH
 
 pytestmark = pytest.mark.real

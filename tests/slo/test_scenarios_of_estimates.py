@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.slo_estimates import MADE, SIMULATED, Scenario, reactions
+from slo.slo_estimates import MADE, SIMULATED, Scenario, reactions
 from support.thorough import THOROUGH
 
 LATER = 3.0

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from exporters.captures import bodies
 from support import history
-from support.captures import bodies
 from support.history import END
 from support.loopback import served
 from triton_slo.prometheus import Access, Prometheus, PrometheusError

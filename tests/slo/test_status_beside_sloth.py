@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from slo.slo_shapes import sloth_as_named
 from support import history
-from support.slo_shapes import sloth_as_named
 from support.tools import prometheuses
 from support.waiting import eventually
 from triton_exporter.catalogue import EXPORTER_JOB, models, own, state, triton

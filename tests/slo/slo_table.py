@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from support import slo_estimates
-from support.slo_low_traffic import Noise, noise_table
-from support.slo_scenarios import OBJECTIVE, Outcome, Scenario
+from slo import slo_estimates
+from slo.slo_low_traffic import Noise, noise_table
+from slo.slo_scenarios import OBJECTIVE, Outcome, Scenario
 from triton_slo.burn.amounts import budget_left
 
 ENGINES = ("tritonwatch", "Sloth", "Pyrra")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
+from slo.slo_shapes import pyrra, sloth
 from support.promtool import NEVER, PAUSED, alerting, grouped, pausable, promtool, timely
-from support.slo_shapes import pyrra, sloth
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_slo import names

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from slo.simulator import SCRAPE
 from support.promtool import resting_on
-from support.simulator import SCRAPE
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan

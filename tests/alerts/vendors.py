@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.pagers import KEY, TOKEN, mistake
+from alerts.pagers import KEY, TOKEN, mistake
 
 TEAMS = "https://prod-00.westeurope.logic.azure.com/workflows/1f/triggers/manual/paths/invoke?sig=" + KEY
 IRM = f"https://oncall-prod.grafana.net/oncall/integrations/v1/alertmanager/{KEY}/"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from support.slo_scenarios import OBJECTIVE
+from slo.slo_scenarios import OBJECTIVE
 from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
