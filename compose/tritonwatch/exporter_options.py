@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from triton_exporter.app.settings import GpuChoice, Settings
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, thresholds
-from triton_exporter.duration import duration_between
+from triton_exporter.duration import duration_between, duration_text
 from triton_exporter.http.certificates import CertificateError, Certificates
 from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.options import host_and_port, is_loopback, is_web_address, with_scheme
@@ -39,11 +39,15 @@ DOCTOR_OPTIONS = (*TRITON_OPTIONS, "gpu", "dcgm_url", "gpu_devices", "gpu_models
 
 
 class Form(NamedTuple):
-    """Form of an option's value; a `repeated` option can be given several times, a `switch` has no value."""
+    """Form of an option's value; a `repeated` option can be given several times, a `switch` has no value.
+
+    `default_text` writes a default for the `{default}` of the help.
+    """
 
     metavar: str
     repeated: bool = False
     switch: bool = False
+    default_text: Callable[[Any], str] = str
 
 
 class OptionsError(Exception):
@@ -156,9 +160,17 @@ def _each(read: Callable[[str], Any]) -> BeforeValidator:
 Url = Annotated[str, _one(_url), Form("URL")]
 File = Annotated[Path | None, _one(_path), Form("FILE")]
 Folder = Annotated[Path | None, _one(_path), Form("DIR")]
-Address = Annotated[tuple[str, int], _one(host_and_port), Form("HOST:PORT")]
-Duration = Annotated[float, _one(duration_between(0.05, 3600)), Form("DURATION")]
+Address = Annotated[
+    tuple[str, int],
+    _one(host_and_port),
+    Form("HOST:PORT", default_text=lambda address: f"{address[0]}:{address[1]}"),
+]
+Duration = Annotated[float, _one(duration_between(0.05, 3600)), Form("DURATION", default_text=duration_text)]
+Percent = Annotated[float, _one(_percent), Form("PERCENT", default_text=lambda share: f"{100 * share:g}%%")]
 Patterns = Annotated[tuple[str, ...], _each(_word), Form("PATTERN", repeated=True)]
+
+
+_DEFAULTS = Settings(triton_url="", metrics_url="")
 
 
 class ExporterOptions(BaseModel):
@@ -180,8 +192,8 @@ class ExporterOptions(BaseModel):
     """private key of the client certificate (default: $TRITON_KEY_FILE, or in the certificate file)"""
     triton_log: File = None
     """Triton's log, a file or a pipe: some load failures are reported nowhere else"""
-    listen: Address = ("127.0.0.1", 9401)
-    """address to serve /metrics on (default: 127.0.0.1:9401)"""
+    listen: Address = (_DEFAULTS.listen_host, _DEFAULTS.listen_port)
+    """address to serve /metrics on (default: {default})"""
     web_config: File = None
     """TLS and basic authentication of the exporter: a web config file of exporter-toolkit"""
     expect: Annotated[tuple[str, ...], _each(_expectation), Form("MODEL[:VERSION]", repeated=True)] = ()
@@ -190,14 +202,14 @@ class ExporterOptions(BaseModel):
     """file of models that should be served, one per line; read again when it changes"""
     sampling_interval: Annotated[float | None, _one(duration_between(0.05, 3600)), Form("DURATION")] = None
     """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
-    sampling_budget: Annotated[float, _one(_percent), Form("PERCENT")] = 0.02
-    """share of one core for sampling, the work of the exporter and of Triton together (default: 2%%)"""
-    state_interval: Duration = 1.0
-    """interval between two polls of Triton's API; longer where the API is slow (default: 1s)"""
-    timeout: Duration = 5.0
-    """timeout of a request to Triton (default: 5s)"""
-    gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = "auto"
-    """source of GPU metrics (default: auto, the best one available)"""
+    sampling_budget: Percent = _DEFAULTS.sampling_budget
+    """share of one core for sampling, the work of the exporter and of Triton together (default: {default})"""
+    state_interval: Duration = _DEFAULTS.state_interval_seconds
+    """interval between two polls of Triton's API; longer where the API is slow (default: {default})"""
+    timeout: Duration = _DEFAULTS.timeout_seconds
+    """timeout of a request to Triton (default: {default})"""
+    gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = _DEFAULTS.gpu
+    """source of GPU metrics (default: {default}, the best one available)"""
     dcgm_url: Url = ""
     """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""
     gpu_devices: Annotated[tuple[str, ...], BeforeValidator(_words), Form("GPU-UUID[/INSTANCE],...")] = ()
@@ -208,10 +220,10 @@ class ExporterOptions(BaseModel):
     """send small inference requests to these models, such as '*' (repeatable)"""
     probe_exclude: Patterns = ()
     """models to exclude from --probe (repeatable)"""
-    probe_interval: Duration = 30.0
-    """interval between two probes of a model (default: 30s)"""
-    probe_timeout: Duration = 5.0
-    """timeout of a probe (default: 5s)"""
+    probe_interval: Duration = _DEFAULTS.probe.interval_seconds
+    """interval between two probes of a model (default: {default})"""
+    probe_timeout: Duration = _DEFAULTS.probe.timeout_seconds
+    """timeout of a probe (default: {default})"""
     probe_payloads: Folder = None
     """folder of requests to send instead of zeros: <model>.json, a KServe v2 inference request"""
     probe_grpc: Annotated[str, _one(_grpc), Form("HOST:PORT")] = ""
@@ -247,7 +259,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def declare_some(parser: argparse.ArgumentParser | argparse._ArgumentGroup, keys: Iterable[str]) -> None:
     """Add the options with these keys, for a verb that polls a Triton as the exporter does."""
     for key in keys:
-        text, form = ExporterOptions.model_fields[key].description, _form(key)
+        text, form = _help(key), _form(key)
         if form.switch:
             parser.add_argument(_flag(key), help=text, action="store_const", const="true")
         else:
@@ -287,6 +299,11 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
 
 def _flag(key: str) -> str:
     return "--" + key.replace("_", "-")
+
+
+def _help(key: str) -> str:
+    field = ExporterOptions.model_fields[key]
+    return str(field.description).replace("{default}", _form(key).default_text(field.default))
 
 
 def _form(key: str) -> Form:

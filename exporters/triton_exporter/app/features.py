@@ -105,13 +105,12 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     if settings.gpu == "none":
         return ()
     options = GpuOptions(
-        settings.gpu_interval_seconds,
-        settings.gpu_max_age_seconds,
-        settings.gpu_devices,
-        settings.gpu_models,
-        settings.pod_name,
+        interval_seconds=settings.gpu_interval_seconds,
+        devices=settings.gpu_devices,
+        sure_models=settings.gpu_models,
+        pod=settings.pod_name,
     )
-    own = native.NativeSource(settings.gpu_max_age_seconds)
+    own = native.NativeSource(options.max_age_seconds)
     by_name: dict[str, GpuSource] = {
         dcgm_metrics.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
         nvml.SOURCE: nvml.NvmlSource(),

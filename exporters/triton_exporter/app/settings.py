@@ -9,6 +9,7 @@ from typing import Literal
 
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.http.certificates import Certificates
+from triton_exporter.http.client import MAX_BODY_BYTES
 from triton_exporter.probe.probe_settings import ProbeSettings
 
 GpuChoice = Literal["auto", "dcgm", "nvml", "triton", "none"]
@@ -16,14 +17,16 @@ GpuChoice = Literal["auto", "dcgm", "nvml", "triton", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one exporter; times are seconds, URLs have no trailing slash."""
+    """Settings of one exporter; times are seconds, URLs have no trailing slash.
+
+    The defaults here are those of the command line, and its help shows them.
+    """
 
     triton_url: str
     metrics_url: str
     gpu: GpuChoice = "auto"
     dcgm_url: str = ""
     gpu_interval_seconds: float = 5.0
-    gpu_max_age_seconds: float = 120.0
     gpu_devices: tuple[str, ...] = ()
     gpu_models: tuple[str, ...] = ()
     pod_name: str = ""
@@ -34,7 +37,7 @@ class Settings:
     sampling_budget: float = 0.02
     state_interval_seconds: float = 1.0
     timeout_seconds: float = 5.0
-    max_body_bytes: int = 64 * 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
     expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expected_file: Path | None = None
     log: Path | None = None

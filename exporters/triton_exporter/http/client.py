@@ -43,12 +43,16 @@ class Answer:
     body: bytes
 
 
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Largest body that is read where nothing else is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one request: its whole duration, and the size of its response."""
 
     timeout_seconds: float = 5.0
-    max_body_bytes: int = 64 * 1024 * 1024
+    max_body_bytes: int = MAX_BODY_BYTES
 
 
 @dataclass
