@@ -10,6 +10,8 @@ default), and nothing else: series of two windows match one to one, and a change
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 SLO = "slo"
 """Label: name of the objective."""
 INDICATOR = "indicator"
@@ -113,6 +115,11 @@ ALERTS = "ALERTS"
 """The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
 
 
+def group_of(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the labels of the group that a recorded series is about, sorted."""
+    return tuple(sorted(pair for pair in labels.items() if pair[0] not in NOT_OF_GROUP))
+
+
 def sli_error(window: str) -> str:
     """Name of the recorded error ratio over a nominal window, as in Sloth; absent where nothing happened."""
     return f"slo:sli_error:ratio_rate{window}"
@@ -177,6 +184,10 @@ CORRECTION_FROM = "slo:sli_correction:from_timestamp_seconds"
 the correction does not count: the events it takes away are not in the sum."""
 CORRECTION = "correction"
 """Label: which correction, as `tritonwatch correct list` names it."""
+NOT_OF_GROUP = frozenset(
+    {"__name__", SLO, INDICATOR, EVENT, CAUSE, REASON, SOURCE, TIER, CORRECTION, EDGE, RUNG}
+)
+"""Labels of recorded series that are not part of the group which a series is about."""
 
 
 TRAFFIC = (

@@ -19,7 +19,6 @@ _LONGEST = 4000
 _BUDGET = names.PERIOD_BUDGET_REMAINING
 _INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.OURS}}}'
 _ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
-_OF_SERIES = frozenset({"__name__", names.SLO, names.INDICATOR})
 
 Group = tuple[str, tuple[tuple[str, str], ...]]
 """Objective and labels: one row of the status."""
@@ -50,13 +49,6 @@ class SloAlert:
         return self.labels.get(names.SLO) == row.slo and all(
             self.labels.get(label, value) == value for label, value in row.group.items()
         )
-
-
-def group_of(labels: Mapping[str, str]) -> Group:
-    """Return the row that a recorded series belongs to."""
-    return labels.get(names.SLO, ""), tuple(
-        sorted(pair for pair in labels.items() if pair[0] not in _OF_SERIES)
-    )
 
 
 def row_group(row: GroupStatus) -> Group:
@@ -119,7 +111,9 @@ def past_budgets(site: Site, rows: Sequence[GroupStatus], at: float | None) -> A
 
     def read(prometheus: Prometheus) -> Mapping[Group, Series]:
         ranges = prometheus.range(query, end - (SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
-        return {group_of(series.labels): series for series in ranges}
+        return {
+            (series.labels.get(names.SLO, ""), names.group_of(series.labels)): series for series in ranges
+        }
 
     return site.sources.reader.ask(("past budgets", query, end), read, {})
 

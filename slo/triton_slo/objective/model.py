@@ -328,8 +328,7 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        inner = {names.SOURCE, names.CAUSE, names.EDGE, names.RUNG}
-        recorded = (RESERVED_LABELS | inner) - set(names.GROUPING)
+        recorded = (RESERVED_LABELS | names.NOT_OF_GROUP) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
             raise ValueError(f"group_by contains labels that the rules set themselves: {', '.join(taken)}")
         labels = set(self.labels).union(*self.alerting.labels.values())

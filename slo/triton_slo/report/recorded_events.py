@@ -33,9 +33,6 @@ _LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
 _READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
-_OF_GROUP = frozenset(
-    {"__name__", names.SLO, names.INDICATOR, names.EVENT, names.SOURCE, names.REASON, names.CORRECTION}
-)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -98,7 +95,7 @@ class _Info:
     @property
     def fixed(self) -> Labels:
         """Labels of all series of the objective besides its name: a selector's, a tenant's."""
-        own = _ABOUT | _OF_GROUP
+        own = _ABOUT | names.NOT_OF_GROUP
         return tuple(sorted((key, value) for key, value in self.labels.items() if key not in own))
 
 
@@ -239,13 +236,15 @@ class _Records:
         unknown, sources = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
         for sample in self.unknown:
             # Two reasons may hold at once: the longer one is what is surely unknown.
-            unknown[_group(sample.labels)] = max(unknown[_group(sample.labels)], sample.value * STEP_SECONDS)
+            unknown[names.group_of(sample.labels)] = max(
+                unknown[names.group_of(sample.labels)], sample.value * STEP_SECONDS
+            )
         for sample in self.sources:
-            sources[_group(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
-        errors = {_group(sample.labels): sample.value for sample in self.estimate_errors}
+            sources[names.group_of(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
+        errors = {names.group_of(sample.labels): sample.value for sample in self.estimate_errors}
         corrected = defaultdict[tuple[Labels, str], float](float)
         for sample in self.corrections:
-            corrected[_group(sample.labels), sample.labels.get(names.EVENT, "")] += sample.value
+            corrected[names.group_of(sample.labels), sample.labels.get(names.EVENT, "")] += sample.value
         return tuple(
             replace(
                 counted,
@@ -316,7 +315,7 @@ class _Sums:
     def add(self, at: float, labels: Mapping[str, str], value: float) -> None:
         """Take what a series had at a moment."""
         if not math.isnan(value):
-            key = (labels.get(names.SLO, ""), _group(labels))
+            key = (labels.get(names.SLO, ""), names.group_of(labels))
             name = labels.get(names.EVENT) or labels["__name__"]
             self.values.setdefault(key, {}).setdefault(at, {})[name] = value
 
@@ -369,7 +368,3 @@ def _counted(
 def _within_pause(at: float, pauses: Sequence[Period]) -> bool:
     """Return whether a moment is between the last record before a pause and the first one after it."""
     return any(pause.start < at < pause.end for pause in pauses)
-
-
-def _group(labels: Mapping[str, str]) -> Labels:
-    return tuple(sorted((key, value) for key, value in labels.items() if key not in _OF_GROUP))

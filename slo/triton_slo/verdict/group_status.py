@@ -212,18 +212,6 @@ def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
 
 
 _Key = tuple[str, str, tuple[tuple[str, str], ...]]
-_EXTRA = frozenset(
-    {
-        "__name__",
-        names.SLO,
-        names.INDICATOR,
-        names.REASON,
-        names.SOURCE,
-        names.CAUSE,
-        names.EVENT,
-        names.TIER,
-    }
-)
 
 
 class _Board:
@@ -248,7 +236,7 @@ class _Board:
         name, labels = sample.labels.get("__name__", ""), sample.labels
         self._at = max(self._at, sample.at)
         slo, indicator = labels.get(names.SLO, ""), labels.get(names.INDICATOR, "")
-        group = tuple(sorted((key, value) for key, value in labels.items() if key not in _EXTRA))
+        group = names.group_of(labels)
         if name == names.INFO:
             self._infos[slo] = indicator
             return
