@@ -345,7 +345,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     total = np.full((2, 240), np.nan)
     total[0, -24:], total[1, -6:] = 600.0, 600.0
     keys = (("errors", "m", "1"), ("late", "m", "1"))
-    (tmp_path / "h.npz").write_bytes(to_npz(History(keys, times, total * 0, total)))
+    (tmp_path / "h.npz").write_bytes(to_npz(History(keys, times, total * 0.0, total)))
     words = ["backtest", "--history", str(tmp_path / "h.npz"), "--objectives", str(folder)]
 
     assert 0 == main(words)
@@ -396,7 +396,7 @@ def test_an_archive_is_small(tmp_path: Path) -> None:
     total = random.poisson(600, (100, 1440)).astype(float)
     keys = tuple(("errors", f"m{i}", "1") for i in range(100))
 
-    assert len(to_npz(History(keys, 60.0 * np.arange(1440), total * 0, total))) < 10 * total.size
+    assert len(to_npz(History(keys, 60.0 * np.arange(1440), total * 0.0, total))) < 10 * total.size
 
 
 @given(st.integers(1, 60), st.integers(1, 50_000))

@@ -153,8 +153,8 @@ def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
     assert set(HISTORIES) <= {model for model, _ in real}
     assert {tier for model, tier in real if model in models} == {tier.name for tier in ERRORS.alerting.tiers}
     assert set(real) == set(ours)
-    for key, minutes in real.items():
-        assert pytest.approx(minutes, abs=2) == ours[key], key
+    for key, fired in real.items():
+        assert pytest.approx(fired, abs=2) == ours[key], key
 
 
 def random_errors(random: np.random.Generator) -> Matrix:

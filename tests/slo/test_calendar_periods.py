@@ -59,7 +59,7 @@ def assert_period(start: float, end: float, at: float, kind: str, zone: str) -> 
 @given(instants, st.sampled_from(ZONES), st.sampled_from(KINDS))
 def test_a_period_is_every_second_of_its_local_time(at: int, zone: str, kind: str) -> None:
     """A period holds its local week, month or quarter from the first second to the last, and no other's."""
-    period = period_at(CalendarWindow(calendar=kind, timezone=zone), at)  # type: ignore[arg-type]
+    period = period_at(CalendarWindow(calendar=kind, timezone=zone), at)
 
     assert_period(period.start, period.end, at, kind, zone)
 
@@ -151,7 +151,8 @@ def known(model: Model, end: int) -> dict[str, tuple[float, float]]:
     """Event -> how many there were since the period began, and by how many a reading may miss them."""
     born = min(life.start for replica in model.replicas for life in replica.lives)
     windows = tiles(end, max(born, BEGINS))
-    truth, hidden = {}, {}
+    truth: dict[str, float] = {}
+    hidden: dict[str, float] = {}
     for kind in ("BACKEND", "success"):
         counts = [(replica, model.events[replica.instance][kind]) for replica in model.replicas]
         truth[kind] = sum(int(found[BEGINS:end].sum()) for _, found in counts)

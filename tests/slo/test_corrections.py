@@ -276,7 +276,7 @@ class StoredSamples(http.server.BaseHTTPRequestHandler):
         self.answer("".join(f"{json.dumps(row)}\n" for row in rows))
 
     def do_POST(self) -> None:
-        self.stored += self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines()
+        self.stored.extend(self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines())
         self.answer()
 
     def log_message(self, *_: object) -> None:
@@ -287,12 +287,15 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The token is that of the address in the trail; without it VictoriaMetrics refuses, and nothing changes."""
-    handler = type("Handler", (StoredSamples,), {"stored": []})
+
+    class Handler(StoredSamples):
+        stored: ClassVar[list[str]] = []
+
     (tmp_path / "token").write_text("secret")
     given = ["--token-file", str(tmp_path / "token")]
     trail = ["--trail", str(tmp_path / "trail")]
     signed = ["--reason", "wrong day", "--author", "anna"]
-    with served(http.server.HTTPServer(("127.0.0.1", 0), handler)) as server:
+    with served(http.server.HTTPServer(("127.0.0.1", 0), Handler)) as server:
         place = Kept(fails=True)
         place.place = {"import": f"http://127.0.0.1:{server.server_address[1]}"}
         with pytest.raises(CommandError):
@@ -300,11 +303,11 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
         assert 1 == main(["correct", "resume", "exclude", *trail])
         assert "HTTP 401" in capsys.readouterr().err
         assert 0 == main(["correct", "resume", "exclude", *trail, *given])
-        assert 5 == len(handler.stored)
+        assert 5 == len(Handler.stored)
         assert 1 == main(["correct", "undo", "exclude", *trail, *signed])
         assert 0 == main(["correct", "undo", "exclude", *trail, *signed, *given])
 
-    assert 10 == len(handler.stored)
+    assert 10 == len(Handler.stored)
     assert ["undone", "written"] == [
         Trail(tmp_path / "trail").state(one) for one in Trail(tmp_path / "trail").entries
     ]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 import requests
 from prometheus_client import CollectorRegistry
-from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor  # type: ignore[import-untyped]
+from tritonclient.grpc import service_pb2, service_pb2_grpc  # type: ignore[import-untyped]
 
 from slo.answering import HIDDEN, RAISED, REFUSED, post, write_models
 from slo.envoy import ENVOY, envoy, envoy_counters
@@ -91,6 +91,12 @@ class Chain:
         return found
 
 
+def repeat(count: int, send: Callable[..., None], *given: object) -> None:
+    """Send requests, one after the other."""
+    for _ in range(count):
+        send(*given)
+
+
 def rejected(chain: Chain, send: Callable[[float], None]) -> None:
     """Fill the model and its queue with two long requests; four more are rejected at once."""
     senders = [threading.Thread(target=send, args=(LONG,)) for _ in range(2)]
@@ -111,17 +117,17 @@ def given_up(send: Callable[..., None]) -> None:
 
 
 ACTIONS: Mapping[str, Callable[[Chain], object]] = {
-    "20 requests that are answered": lambda chain: [chain.http(0.0) for _ in range(20)],
-    "10 that the model answers with an error": lambda chain: [chain.http(HIDDEN) for _ in range(10)],
-    "10 during which the model raises": lambda chain: [chain.http(RAISED) for _ in range(10)],
-    "10 that the model calls invalid": lambda chain: [chain.http(REFUSED) for _ in range(10)],
+    "20 requests that are answered": lambda chain: repeat(20, chain.http, 0.0),
+    "10 that the model answers with an error": lambda chain: repeat(10, chain.http, HIDDEN),
+    "10 during which the model raises": lambda chain: repeat(10, chain.http, RAISED),
+    "10 that the model calls invalid": lambda chain: repeat(10, chain.http, REFUSED),
     "2 that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.http),
     "5 that the client gives up": lambda chain: given_up(chain.http),
-    "5 to a server that is gone": lambda chain: [chain.http(0.0, "gone") for _ in range(5)],
-    "gRPC: 20 that are answered": lambda chain: [chain.rpc(0.0) for _ in range(20)],
-    "gRPC: 10 answered with an error": lambda chain: [chain.rpc(HIDDEN) for _ in range(10)],
-    "gRPC: 10 during which the model raises": lambda chain: [chain.rpc(RAISED) for _ in range(10)],
-    "gRPC: 10 that the model calls invalid": lambda chain: [chain.rpc(REFUSED) for _ in range(10)],
+    "5 to a server that is gone": lambda chain: repeat(5, chain.http, 0.0, "gone"),
+    "gRPC: 20 that are answered": lambda chain: repeat(20, chain.rpc, 0.0),
+    "gRPC: 10 answered with an error": lambda chain: repeat(10, chain.rpc, HIDDEN),
+    "gRPC: 10 during which the model raises": lambda chain: repeat(10, chain.rpc, RAISED),
+    "gRPC: 10 that the model calls invalid": lambda chain: repeat(10, chain.rpc, REFUSED),
     "gRPC: 2 that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.rpc),
     "gRPC: 5 with a deadline too short": lambda chain: given_up(chain.rpc),
 }

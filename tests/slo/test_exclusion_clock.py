@@ -82,7 +82,8 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, object], float]:
     """A recurring exclusion, and a start shortly before the clocks of its zone change, or anywhere."""
     zone = draw(zones)
     days = draw(st.lists(st.sampled_from(DAYS), min_size=1, max_size=6, unique=True))
-    exclusion = {"reason": "r", "days": days, "start": draw(clock), "end": draw(clock), "timezone": zone}
+    times = {"start": draw(clock), "end": draw(clock), "timezone": zone}
+    exclusion: dict[str, object] = {"reason": "r", "days": days, **times}
     year, rule = draw(st.integers(2024, 2060)), clock_rule(zone)
     change = draw(st.sampled_from((rule.begins, rule.ends)))
     if change is None or draw(st.integers(0, 3)) == 0:

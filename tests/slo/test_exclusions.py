@@ -10,6 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import yaml
 from hypothesis import example, given
@@ -74,13 +75,15 @@ def moment(seconds: float) -> str:
     return str(np.datetime64(int(seconds), "s")) + "Z"
 
 
-def scraped(counts: np.ndarray, past: int = 10**6) -> str:
+def scraped(counts: npt.NDArray[np.int64], past: int = 10**6) -> str:
     """A counter after each tick, looked at every third; never near zero, where rate() is careful."""
     grown = past + np.cumsum(counts)
     return "_ " + " ".join(str(value) if tick % 3 == 1 else "_" for tick, value in enumerate(grown))
 
 
-def inside(spans: Sequence[tuple[float, float]], before: float = 0, after: float = 0) -> np.ndarray:
+def inside(
+    spans: Sequence[tuple[float, float]], before: float = 0, after: float = 0
+) -> npt.NDArray[np.bool_]:
     """Which ticks lie in any of these spans, widened."""
     ends = (np.arange(LENGTH // TICK) + 1) * TICK
     return np.array([any(low - before < end <= high + after for low, high in spans) for end in ends])
@@ -127,7 +130,9 @@ def test_no_event_inside_is_counted_and_few_beside_are_lost(
             assert least - 0.01 <= recorded[model] <= most + 0.01, (model, left_out)
 
 
-def _bounds(counts: np.ndarray, out: np.ndarray, lost: np.ndarray) -> tuple[int, int]:
+def _bounds(
+    counts: npt.NDArray[np.int64], out: npt.NDArray[np.bool_], lost: npt.NDArray[np.bool_]
+) -> tuple[int, int]:
     """Between what nothing can take away, and what is not left out; the day's two ends are between two scrapes."""
     edge = SCRAPE // TICK + 1
     first = 20 * TILE // TICK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def test_lost_time_is_split_by_what_took_it(
     passes(promtool, tmp_path, [causes.name], proof)
 
 
-def passes(promtool: Path, folder: Path, rules: list[str], proof: dict[str, object]) -> None:
+def passes(promtool: Path, folder: Path, rules: list[str], proof: Mapping[str, object]) -> None:
     """Promtool finds what the proof expects of these rule files."""
     (folder / "proof.yml").write_text(
         yaml.safe_dump({"rule_files": rules, "evaluation_interval": "15s", "tests": [proof]})

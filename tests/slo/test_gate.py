@@ -94,10 +94,10 @@ def alert(model: str, severity: str, tier: str) -> Row:
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
     info = {names.SLO: "errors", names.INDICATOR: "errors"}
-    rows = [
+    rows: list[Row] = [
         (names.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
         *[
-            (name, labels, [(LATER, value) for _, value in points[-1:]])
+            (name, labels, [(float(LATER), value) for _, value in points[-1:]])
             for name, labels, points in recorded("good", "1", 0.8)
         ],
         (*last_poll(5)[:2], [(LATER, LATER - 5)]),

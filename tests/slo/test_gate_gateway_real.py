@@ -139,7 +139,11 @@ def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, g
     stack.targets.write_text(json.dumps([exporter]))
     own = ("--objective", "client-errors", "--max-age", "8s")
 
-    code, printed = eventually(lambda: (found := gate("sound", *own))[0] and found, "still promoted", 40)
+    def held() -> tuple[int, Mapping[str, str]] | None:
+        answer = gate("sound", *own)
+        return answer if answer[0] else None
+
+    code, printed = eventually(held, "still promoted", 40)
 
     assert EXIT["hold"] == code
     assert re.fullmatch(r"hold: the data is \d+ s old, at most 8 s are allowed", printed["client-errors"])

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import grpc
+import grpc  # type: ignore[import-untyped]
 import pytest
 import requests
 from prometheus_client import CollectorRegistry, start_http_server
-from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from py_grpc_prometheus.prometheus_client_interceptor import PromClientInterceptor  # type: ignore[import-untyped]
+from tritonclient.grpc import service_pb2, service_pb2_grpc  # type: ignore[import-untyped]
 
 from slo.answering import ROUND, SLOW, post, write_models
 from slo.envoy import ENVOY, envoy, envoy_counters

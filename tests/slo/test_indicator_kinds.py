@@ -11,11 +11,16 @@ from support.tools import ROOT
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.measure import EventQuery, Measure
 
-PACKAGES = ("exporters/triton_exporter", "slo/triton_slo", "alerts/triton_alerts")
-PACKAGES += ("dashboards/triton_dashboards", "compose/tritonwatch")
+PACKAGES = (
+    "exporters/triton_exporter",
+    "slo/triton_slo",
+    "alerts/triton_alerts",
+    "dashboards/triton_dashboards",
+    "compose/tritonwatch",
+)
 CLASSES = {one.__name__ for one in KINDS.values()}
-QUERIES = {one.__name__ for one in (EventQuery, *EventQuery.__subclasses__())}
-QUERIES |= {inner.__name__ for one in EventQuery.__subclasses__() for inner in one.__subclasses__()}
+FORMS: list[type[object]] = [EventQuery, *EventQuery.__subclasses__()]
+QUERIES = {form.__name__ for kind in FORMS for form in (kind, *kind.__subclasses__())}
 FLAGS = ("counted", "sampled", "adds", "exact", "no_bucket", "stuck", "unseen", "silent")
 """What a measure once had, and others read to find out which kind it is of."""
 BELOW = "exporters/triton_exporter/distribution/buckets.py"
@@ -67,7 +72,7 @@ def switches(text: str) -> Iterator[int]:
                 found = flag in FLAGS
             case _:
                 found = False
-        if found:
+        if found and isinstance(node, ast.expr | ast.pattern):
             yield node.lineno
 
 

@@ -53,7 +53,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     groups = alerting(made.text, *windows, names.SLI_EVENTS_SUM)
     for rule in (rule for group in groups for rule in group["rules"]):
         rule["expr"] = f"(\n{rule['expr']}\n)\nand on () (vector(time()) >= {rules_since:.0f})"
-    series = {}
+    series: dict[str, str] = {}
     for model, others in OTHERS.items():
         series |= _series("a", renewed=True, model=model)
         for number in range(others):

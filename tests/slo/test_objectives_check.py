@@ -490,7 +490,7 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
                 paths.append(Path(folder, one.name))
                 paths[-1].write_text(one.text, encoding="utf-8")
         for promtool in promtools():
-            command = [promtool, "check", "rules", *paths]
+            command: list[str | Path] = [promtool, "check", "rules", *paths]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
             assert 0 == done.returncode, done.stderr

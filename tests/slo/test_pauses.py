@@ -53,7 +53,7 @@ def rules(*windows: str) -> str:
 
 def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
     """Whatever is asked between a model's pauses: events of each window within 1 % of the truth."""
-    series = {}
+    series: dict[str, str] = {}
     for model, pauses in pauses_of.items():
         paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(LENGTH))
         series |= dict(model.series(pauses)) | {f'{PAUSED}{{model="{model.name}"}}': f"0 {paused}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,7 @@ def test_the_source_names_where_rejections_may_be_hidden(
 
 
 def recorded(
-    indicator: dict[str, object], name: str, source: dict[str, str], tmp_path: Path
+    indicator: Mapping[str, object], name: str, source: dict[str, str], tmp_path: Path
 ) -> list[tuple[dict[str, str], float]]:
     """What the rules of an objective with this indicator record as `name`."""
     objective = Objective.model_validate({"name": "o", "target": "99%", "indicator": indicator})

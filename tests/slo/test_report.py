@@ -511,7 +511,7 @@ def site(prometheus: str, bridge: Path) -> Iterator[str]:
         yield url
 
 
-def shown(site: str, path: str = "/report", code: int = 200, **parameters: str) -> str:
+def shown(site: str, path: str = "/report", code: int = 200, /, **parameters: str) -> str:
     response = requests.get(site + path, params=parameters, timeout=20)
 
     assert code == response.status_code, response.text
@@ -580,8 +580,8 @@ def test_a_report_that_there_is_not_has_a_reason(
     site: str, parameters: dict[str, str], code: int, words: str
 ) -> None:
     """In the address: a wrong period, time zone or owner, and a month without records."""
-    assert words in web_fleet.text_of(shown(site, code=code, **parameters))
-    assert words in web_fleet.text_of(shown(site, "/api/report", code=code, **parameters))
+    assert words in web_fleet.text_of(shown(site, "/report", code, **parameters))
+    assert words in web_fleet.text_of(shown(site, "/api/report", code, **parameters))
 
 
 @pytest.mark.real
@@ -611,7 +611,7 @@ def test_without_prometheus_a_report_claims_nothing() -> None:
         web_fleet.served(Sources(Reader(client, 15.0))) as url,
     ):
         text = web_fleet.text_of(shown(url))
-        assert "is not reachable" in shown(url, "/api/report", code=503)
+        assert "is not reachable" in shown(url, "/api/report", 503)
 
     assert "Nothing has been read yet" in text
     assert "Summary" not in text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -70,7 +71,8 @@ def ask(
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=step)
     [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
-    rules = [rule for group in yaml.safe_load(text)["groups"] for rule in timely(group, step)]
+    groups = yaml.safe_load(text)["groups"]
+    rules: list[Mapping[str, Any]] = [rule for group in groups for rule in timely(group, step)]
     rules = resting_on(rules, *only) if only else rules
     chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
     asked = [(query, at * 60) for at in minutes]

@@ -37,7 +37,7 @@ OUTAGES: Mapping[str, Sequence[Sequence[Away]]] = {
 
 def series(model: str, servers: Sequence[Sequence[Away]]) -> dict[str, str]:
     """What the exporters beside some servers show of one model."""
-    found = {}
+    found: dict[str, str] = {}
     for number, spans in enumerate(servers):
         away = [60 * (BEGINS + start) for start, end in spans for _ in range(0, 60 * (end - start), STEP)]
         since = dict(
@@ -74,8 +74,8 @@ def test_only_an_outage_that_is_felt_pages(tool: Path, tmp_path: Path) -> None:
     text = "{name: readiness, target: 99.9%, indicator: readiness}"
     [objective] = read([("o.yaml", text)]).objectives
     [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-readiness.yml"]
-    played = {}
-    for model, servers in (RESTARTS | OUTAGES).items():
+    played: dict[str, str] = {}
+    for model, servers in {**RESTARTS, **OUTAGES}.items():
         played |= series(model, servers)
     firing = 'ALERTS{alertstate="firing", severity="critical", slo="readiness"}'
     asked = f"count by (model, {names.TIER}) (count_over_time({firing}[{ENDS}m]))"

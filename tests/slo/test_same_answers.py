@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import history, web_fleet
-from support.recorded_period import END, START, MadeGroup, MadeObjective
+from support.recorded_period import END, START, MadeGroup, MadeObjective, Span
 from support.thorough import examples
 from triton_exporter.catalogue import own, state
 from triton_slo import names
@@ -41,7 +42,9 @@ def recorded(model: str, spent: float, burn: float, unknown: bool, seed: int) ->
         names.LAST_SEEN: END,
         **{names.sli_error(window): burn * 0.001 for window in ("5m", "1h", "6h", "3d")},
     }
-    more = [(name, {}, HOUR, value) for name, value in values.items()]
+    more: list[tuple[str, Mapping[str, str], Span, float]] = [
+        (name, {}, HOUR, value) for name, value in values.items()
+    ]
     more.append((names.SLI_SOURCE, {names.SOURCE: "histogram"}, HOUR, 1.0))
     if unknown:
         more.append((names.UNKNOWN, {names.REASON: "stuck"}, HOUR, 1.0))

@@ -16,12 +16,13 @@ from support import history
 from support.history import END
 from support.tools import prometheuses
 from triton_slo import names
+from triton_slo.burn.amounts import ratio
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus import Access, Prometheus, Remarks, Sample
 from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses, overviews
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.tables.status_table import caveats, document, duration, rate, ratio, tables
+from tritonwatch.tables.status_table import caveats, document, duration, rate, tables
 
 GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
 SPENT = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         with Prometheus(Access(url)) as client:
             for label in ("sloth_id", names.SLO):
                 query = f"{names.PERIOD_BUDGET_REMAINING}{{{label}!=''}}"
-                eventually(lambda query=query: client.instant(query), "the rules recorded nothing", 60)
+                eventually(partial(client.instant, query), "the rules recorded nothing", 60)
         yield url
 
 

@@ -42,4 +42,4 @@ def test_every_verb_has_an_example_that_parses(verb: str) -> None:
 
     tool, name, *words = module.EXAMPLE.split()
     assert ("tritonwatch", verb) == (tool, name)
-    assert parser.parse_args(words)
+    parser.parse_args(words)

@@ -130,7 +130,7 @@ def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
 
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
-    history = History((("o", "m", "1"),), times, total * 0, total)
+    history = History((("o", "m", "1"),), times, total * 0.0, total)
     found = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
     (paged,) = [one.started for one in found if one.alert == "page_fast"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def history(end: float) -> str:
 def running_vmalert(file: Path, prometheus: str) -> Iterator[None]:
     """vmalert reads from and writes to a Prometheus, each second, without its usual delays."""
     [port] = free_ports(1)
-    command = [
+    command: list[str | Path] = [
         vmalert(),
         f"-rule={file}",
         f"-datasource.url={prometheus}",
@@ -96,8 +96,8 @@ def running_vmalert(file: Path, prometheus: str) -> Iterator[None]:
 
 
 def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:
-    when: Mapping[str, float] = {} if at is None else {"time": at}
-    answer = requests.get(f"{url}/api/v1/query", params={"query": expr, **when}, timeout=20).json()
+    asked: dict[str, str | float] = {"query": expr} if at is None else {"query": expr, "time": at}
+    answer = requests.get(f"{url}/api/v1/query", params=asked, timeout=20).json()
     assert "success" == answer["status"], answer
     found: list[dict[str, Any]] = answer["data"]["result"]
     return found

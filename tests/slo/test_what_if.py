@@ -207,14 +207,14 @@ def test_time_that_runs_faster_is_a_doubt() -> None:
 
 def test_only_what_changes_the_events_is_read_again() -> None:
     """Target, window, tiers and words are judged on the same history; threshold and models are not."""
-    same = [
+    same: list[dict[str, object]] = [
         {"target": "99.9%"},
         {"window": "month"},
         {"alerting": {"min_failures": 50}},
         {"owner": "search", "description": "other words", "name": "other"},
         {"overrides": [{"models": ["a"], "target": "90%"}]},
     ]
-    other = [
+    other: list[dict[str, object]] = [
         {"indicator": {"kind": "latency", "threshold": "1s"}},
         {"models": ["a"]},
         {"overrides": [{"models": ["a"], "threshold": "2s"}]},

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import ToolAnnotations
 from pydantic import ConfigDict, Field, create_model
 
@@ -112,11 +111,10 @@ def serve(verbs: Mapping[str, AnsweringVerb], given: argparse.Namespace, version
 def _tool(function: Callable[..., Any], name: str, description: str) -> Tool:
     """Return a tool that refuses arguments which it does not have: left out, they would widen the question."""
     tool = Tool.from_function(function, name, description=description + _SURE + _DATA, annotations=_READ_ONLY)
-    strict: type[ArgModelBase] = create_model(
+    tool.fn_metadata.arg_model = create_model(
         "Arguments", __base__=tool.fn_metadata.arg_model, __config__=ConfigDict(extra="forbid")
     )
-    tool.fn_metadata.arg_model = strict
-    tool.parameters = strict.model_json_schema(by_alias=True)
+    tool.parameters = tool.fn_metadata.arg_model.model_json_schema(by_alias=True)
     return tool
 
 
