@@ -144,8 +144,15 @@ def page(url: str, folder: Path) -> Iterator[str]:
     [port] = free_ports(1)
     (folder / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "tritonwatch", "web", "--prometheus", url]
-    command += ["--listen", f"127.0.0.1:{port}", "--trail", folder / "trail", "--blocks", folder / "data"]
-    command += ["--corrections-token-file", folder / "token"]
+    command += [
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--trail",
+        str(folder / "trail"),
+        "--blocks",
+        str(folder / "data"),
+    ]
+    command += ["--corrections-token-file", str(folder / "token")]
     with started(command, f"http://127.0.0.1:{port}/corrections", folder / "web.log"):
         yield f"http://127.0.0.1:{port}"
 
