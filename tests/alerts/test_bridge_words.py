@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.slack import check_message
 from support.tools import ROOT
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.blocks import Message, terminal
+from triton_alerts.bridge.deliver import message, terminal
+from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
