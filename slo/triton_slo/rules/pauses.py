@@ -1,4 +1,4 @@
-"""Pauses of the rules: series of before a pause, and a mark while one has only just ended.
+"""Evaluations of the rules and their pauses: means over evaluations, series of before a pause, a mark after one.
 
 Rules remember groups that are gone by reading what they themselves recorded. A Prometheus or vmalert that was
 stopped must find it again, and must not judge by it before the first scrapes are in. Reading a day of every group
@@ -8,9 +8,10 @@ costs more than most rules, so only the slow group does; it records what the oth
 from __future__ import annotations
 
 from triton_slo import names
-from triton_slo.promql import Matchers, on
+from triton_slo.promql import Matchers, number, on
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
+from triton_slo.rules.windows import RecordedWindow
 
 _RECENT, _RECENT_SCRAPES = "15m", 20
 """Read whole, so that nothing in it is a minute off."""
@@ -46,6 +47,30 @@ def memory_rules(plan: Plan) -> list[Rule]:
         for series, before in _BEFORE.items()
         if series != names.RETIRED or "model" in plan.objective.group_by
     ]
+
+
+def evaluations_rule(plan: Plan) -> Rule:
+    """Return the rule that records, at each evaluation, when the first one was."""
+    since = f"{names.RULES_SINCE}{plan.own}"
+    memory = f"last_over_time({since}[{plan.clock.text(_REACH)}:{plan.clock.text(_SPARSE)}])"
+    return Rule(
+        expr=f"{since}\nor\n{memory}\nor on ()\nvector(time())", record=names.RULES_SINCE, labels=plan.labels
+    )
+
+
+def mean_of_evaluations(plan: Plan, series: str, span: RecordedWindow) -> str:
+    """Mean of a recorded series over a window; an evaluation without it, or before the first one, counts as 0.
+
+    A mean over the samples alone would give a version that existed for minutes the weight of the whole window.
+    Evaluations that a pause left out count as the others did.
+    """
+    since = f"{names.RULES_SINCE}{plan.own}"
+    # Aggregated: for a while there are two such series after a label of the rules has changed.
+    return (
+        f"sum_over_time({series}[{span.text}])\n"
+        f"/ on () group_left ()\nsum(count_over_time({since}[{span.text}]))\n"
+        f"* on () group_left ()\nclamp_max((time() - min({since})) / {number(span.seconds)}, 1)"
+    )
 
 
 def warm(plan: Plan) -> str:

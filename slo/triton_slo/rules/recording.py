@@ -14,7 +14,7 @@ from triton_slo.indicators.measure import Events, Measure
 from triton_slo.promql import Matchers, number, on, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
-from triton_slo.rules.pauses import memory_rules, remembered
+from triton_slo.rules.pauses import evaluations_rule, mean_of_evaluations, memory_rules, remembered
 from triton_slo.rules.plan import Plan, Variant
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
@@ -35,6 +35,8 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     """Yield all recording rules of an objective, in the order in which they need each other."""
     measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
     yield from exclusion_rules(plan)
+    if any(measure.events.states for _, measure in measures):
+        yield evaluations_rule(plan)
     for variant, measure in measures:
         yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
         for events_now in measure.events.states:
@@ -114,7 +116,7 @@ def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
 
 def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
     """Return a window read from counters, or averaged from what was recorded at each evaluation."""
-    mean = f"avg_over_time({names.SLI_EVENTS_NOW}{_own(plan, variant)}[{span.text}])"
+    mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{_own(plan, variant)}", span)
     parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
     if measure.events.may_begin_late and (shorter := _shorter(plan, span)):
