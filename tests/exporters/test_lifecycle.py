@@ -78,7 +78,7 @@ def test_records_are_consistent_after_any_history(
                 and record.not_ready_since is not None
             ):
                 assert before[key].not_ready_since == record.not_ready_since, "an episode has one beginning"
-            if record.asked and not record.claim.ready:
+            if record.load_requested and not record.claim.ready:
                 assert record.not_ready_since is not None
         assert all(failures[key] <= lifecycle.failures[key] for key in failures), "counters never go back"
         if look.api_failure:

@@ -200,8 +200,8 @@ class Distributions:
         for signal, recorded in model.observations.items():
             seconds = gain.seconds[signal]
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
-                recorded.hold(gain.requests, seconds, units)
-            elif gain.requests or seconds or recorded.holds:
+                recorded.carry_over(gain.requests, seconds, units)
+            elif gain.requests or seconds or recorded.has_carried_over:
                 entered = native if signal == "request" else None
                 lasted = min(60.0, now - self._taken)
                 # Waits of a batch differ by when its requests arrived, those of others by the work before them.
@@ -281,7 +281,7 @@ class Distributions:
         curve = None
         if "summary" in self._allowed and self._summaries[signal].has(version):
             if model.turn != self._turn and not traced:
-                recorded.hold(interval.requests, interval.seconds)
+                recorded.carry_over(interval.requests, interval.seconds)
                 return
             curve = self._summaries[signal].curve(version)
         source = "summary" if curve else "histogram" if shape else "sampled_mean"
@@ -294,7 +294,7 @@ class Distributions:
             torn, self._models[version].torn = self._models[version].torn, None
             for signal, recorded in self._models[version].observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
-                if requests or recorded.holds:
+                if requests or recorded.has_carried_over:
                     recorded.count(Interval(now, requests, seconds, units=0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):

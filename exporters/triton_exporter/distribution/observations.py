@@ -84,9 +84,9 @@ class Observations:
     believes_traces: bool = True
     decomposition: Decomposition | None = None
     quantiles: RecentQuantiles | None = None
-    _held_units: float = 0.0
-    _held_requests: float = 0.0
-    _held_seconds: float = 0.0
+    _carried_units: float = 0.0
+    _carried_requests: float = 0.0
+    _carried_seconds: float = 0.0
     _pending: list[Interval] = field(default_factory=list)
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
@@ -106,23 +106,23 @@ class Observations:
         else:
             insort(self._traces, trace)
 
-    def hold(self, requests: float, seconds: float, units: float = 0.0) -> None:
+    def carry_over(self, requests: float, seconds: float, units: float = 0.0) -> None:
         """Keep requests for the next interval that is counted."""
-        self._held_requests += requests
-        self._held_seconds += seconds
-        self._held_units += units
+        self._carried_requests += requests
+        self._carried_seconds += seconds
+        self._carried_units += units
 
     @property
-    def holds(self) -> bool:
-        """Whether requests are held."""
-        return self._held_requests > 0
+    def has_carried_over(self) -> bool:
+        """Whether requests wait for the next interval."""
+        return self._carried_requests > 0
 
     def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:
-        """Return all of it, with `torn` among what is held (requests, seconds, units)."""
+        """Return all of it, with `torn` among what is carried over (requests, seconds, units)."""
         waiting = chain(self._pending, self._waiting, self._group)
         counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
-        held = (self._held_requests, self._held_seconds, self._held_units)
-        requests, seconds, units = map(add, held, torn)
+        carried = (self._carried_requests, self._carried_seconds, self._carried_units)
+        requests, seconds, units = map(add, carried, torn)
         return StoredHistogram(
             self.histogram.bounds,
             tuple(counts),
@@ -140,7 +140,7 @@ class Observations:
 
     def restore(self, stored: StoredHistogram) -> None:
         """Go on from there; with other bucket bounds the histogram starts at zero."""
-        self.hold(*stored.held)
+        self.carry_over(*stored.held)
         self.guarantee.restore(stored.within)
         if stored.bounds == self.histogram.bounds:
             self.histogram.restore(stored.counts, stored.sum)
@@ -153,17 +153,17 @@ class Observations:
         Triton adds to its counters one after the other, so a body can hold a request's time without the
         request; that time waits for the next interval, and the sum stays exact.
         """
-        requests = interval.requests + self._held_requests
-        seconds = interval.seconds + self._held_seconds
+        requests = interval.requests + self._carried_requests
+        seconds = interval.seconds + self._carried_seconds
         if requests <= 0:
-            self._held_seconds = seconds
+            self._carried_seconds = seconds
             return
-        units = interval.units + self._held_units
-        self._held_requests = self._held_seconds = self._held_units = 0.0
+        units = interval.units + self._carried_units
+        self._carried_requests = self._carried_seconds = self._carried_units = 0.0
         if seconds / requests > LONGEST_REQUEST_SECONDS:
             self.discarded += requests
             return
-        part = requests / interval.requests if interval.requests else 0.0  # with what was held
+        part = requests / interval.requests if interval.requests else 0.0  # with what was carried over
         waited, worked = part * interval.waited, part * interval.worked
         whole = interval._replace(
             requests=requests, seconds=seconds, units=units, waited=waited, worked=worked

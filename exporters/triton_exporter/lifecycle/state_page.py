@@ -86,7 +86,7 @@ def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected:
 def _expected_by(lifecycle: Lifecycle, key: ModelVersion, record: Record) -> list[str]:
     return [
         *(["operator"] if key.model in lifecycle.expected else []),
-        *(["asked to load"] if record.asked else []),
+        *(["asked to load"] if record.load_requested else []),
     ]
 
 

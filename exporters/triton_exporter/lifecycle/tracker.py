@@ -42,7 +42,7 @@ class Record:
 
     claim: Claim
     since: float
-    asked: bool = False  # asked to load, and not unloaded on purpose since
+    load_requested: bool = False  # asked to load, and not unloaded on purpose since
     not_ready_since: float | None = None
     last_failure: str = ""  # Triton's text of the last load failure seen
     load: LoadTime = NEVER_SEEN
@@ -110,8 +110,8 @@ class Lifecycle:
 
     def expected_models(self) -> frozenset[str]:
         """Models that should serve: configured, or asked to load and not unloaded on purpose."""
-        asked = {key.model for key, record in self.records.items() if record.asked}
-        return frozenset(asked | self.expected.keys())
+        requested = {key.model for key, record in self.records.items() if record.load_requested}
+        return frozenset(requested | self.expected.keys())
 
     def counted_models(self) -> frozenset[str]:
         """Models whose load failures are counted: those that are there, and those that left of late."""
@@ -172,9 +172,9 @@ class Lifecycle:
 
     def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
-            return dict.fromkeys(_without_shadows(self.records.keys() | self._absent({})), _UNKNOWN)
+            return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)
-        current |= self._unheard(snapshot, current)
+        current |= self._unanswered(snapshot, current)
         for source, refuted in (("metrics", self.failing_backends), ("probe", self.failed_probes)):
             for key, text in refuted.items():
                 claim = current.get(key)
@@ -231,7 +231,7 @@ class Lifecycle:
             for key in [key for key in counter if key[0] in gone]:
                 del counter[key]
 
-    def _unheard(
+    def _unanswered(
         self, snapshot: Snapshot, current: Mapping[ModelVersion, Claim]
     ) -> dict[ModelVersion, Claim]:
         """Versions whose source did not answer this time: they may still be there."""
@@ -267,11 +267,11 @@ class Lifecycle:
         absent |= {
             key
             for key, record in self.records.items()
-            if record.asked
+            if record.load_requested
             and key.model not in replaced
             and (self._restarted or key.model in bare or record.claim.state == "missing")
         } - listed
-        absent = _without_shadows(listed | absent) - listed
+        absent = _without_superseded(listed | absent) - listed
         nowhere = (self.expected.keys() | self._failing) - {key.model for key in listed | absent}
         return absent | {ModelVersion(model, "") for model in nowhere}
 
@@ -291,17 +291,17 @@ class Lifecycle:
 
     def _moved(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
-        asked = _asked(before, claim) or key.model in self._failing
+        requested = _load_requested(before, claim) or key.model in self._failing
         if claim.state == "unavailable" and self._is_new_failure(before, claim):
             self._count_seen(key, claim.reason, at)
         since = before.since if before is not None and before.claim.state == claim.state else at
         episode = before.not_ready_since if before is not None else None
-        waiting = (asked or wanted) and not claim.ready
+        waiting = (requested or wanted) and not claim.ready
         last_failure = before.last_failure if before is not None else ""
         return Record(
             claim=claim,
             since=since,
-            asked=asked,
+            load_requested=requested,
             not_ready_since=(at if episode is None else episode) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
             fresh=_fresh(before, claim),
@@ -330,18 +330,18 @@ class Lifecycle:
         return before.last_failure != claim.reason
 
 
-def _without_shadows(keys: Set[ModelVersion]) -> set[ModelVersion]:
+def _without_superseded(keys: Set[ModelVersion]) -> set[ModelVersion]:
     """Leave out models without a version once a version of them is known: they were fixed."""
     known = {key.model for key in keys if key.version}
     return {key for key in keys if key.version or key.model not in known}
 
 
-def _asked(before: Record | None, claim: Claim) -> bool:
+def _load_requested(before: Record | None, claim: Claim) -> bool:
     if claim.state in ("ready", "loading", "unavailable"):
         return True
     if claim.state in ("unloading", "unloaded"):
         return False
-    return before is not None and before.asked
+    return before is not None and before.load_requested
 
 
 def _fresh(before: Record | None, claim: Claim) -> bool:
