@@ -18,12 +18,12 @@ from triton_slo.prometheus import Access, innermost, plain_session
 T = TypeVar("T")
 
 
-class PeerError(Exception):
-    """The peer did not do it; the message is one line and contains no secret."""
+class ServerError(Exception):
+    """The server did not do it; the message is one line and contains no secret."""
 
 
-class Peer:
-    """A server called `name`, such as Prometheus. Methods raise PeerError."""
+class Server:
+    """A server called `name`, such as Prometheus. Methods raise ServerError."""
 
     def __init__(self, name: str, access: Access) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Peer:
         try:
             return read(response.json())
         except (ValueError, KeyError, TypeError) as error:  # another service, or a proxy's page
-            raise PeerError(f"{self} does not answer {path} as {self.name} does") from error
+            raise ServerError(f"{self} does not answer {path} as {self.name} does") from error
 
     def request(self, method: str, path: str, body: Any = None) -> requests.Response:
         """Send one request; only status 200 is an answer."""
@@ -61,17 +61,17 @@ class Peer:
                     allow_redirects=False,
                 )
         except requests.exceptions.SSLError as error:
-            raise PeerError(f"{self} fails TLS ({innermost(error)}); see --ca-file") from error
+            raise ServerError(f"{self} fails TLS ({innermost(error)}); see --ca-file") from error
         except requests.RequestException as error:
-            raise PeerError(f"{self} is not reachable: {innermost(error)}") from error
+            raise ServerError(f"{self} is not reachable: {innermost(error)}") from error
         if response.status_code == 200:
             return response
         reason = " ".join(response.text.split())[:500]
         if response.status_code == 401:
-            raise PeerError(f"{self} refuses our credentials; see --user and --password-file")
+            raise ServerError(f"{self} refuses our credentials; see --user and --password-file")
         if response.status_code == 403 and "ifecycle" in reason:
-            raise PeerError(f"{self} cannot be reloaded; start it with --web.enable-lifecycle")
-        raise PeerError(
+            raise ServerError(f"{self} cannot be reloaded; start it with --web.enable-lifecycle")
+        raise ServerError(
             f"{self} answers HTTP {response.status_code} to {path}" + (f": {reason}" if reason else "")
         )
 
@@ -99,8 +99,8 @@ class ListedAlert:
         return self.labels.get("model", "")
 
 
-class Alertmanager(Peer):
-    """One Alertmanager. Methods raise PeerError."""
+class Alertmanager(Server):
+    """One Alertmanager. Methods raise ServerError."""
 
     def __init__(self, access: Access) -> None:
         super().__init__("Alertmanager", access)

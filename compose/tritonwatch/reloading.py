@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from triton_alerts.alertmanager_client import Alertmanager, Peer, PeerError
+from triton_alerts.alertmanager_client import Alertmanager, Server, ServerError
 from tritonwatch import output
 from tritonwatch.command_error import CommandError
 
@@ -65,15 +65,17 @@ def _judge(name: str, folder: Path) -> bool:
     return True
 
 
-def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: Alertmanager | None) -> None:
-    """Write the files and reload both peers; on an error restore the old files and raise ReloadError.
+def put(
+    folder: Path, files: Mapping[str, str], prometheus: Server, alertmanager: Alertmanager | None
+) -> None:
+    """Write the files and reload both servers; on an error restore the old files and raise ReloadError.
 
-    Nothing is written while a peer is unreachable, because the old files could not be loaded again either.
+    Nothing is written while a server is unreachable, because the old files could not be loaded again either.
     """
-    peers = [prometheus, *([alertmanager] if alertmanager else [])]
+    servers = [prometheus, *([alertmanager] if alertmanager else [])]
     try:
-        for peer in peers:
-            peer.check_ready()
+        for server in servers:
+            server.check_ready()
         loaded = prometheus.ask("GET", "/api/v1/rules", _loaded)
         before = output.existing(folder, files)
         output.write(folder, files)
@@ -81,26 +83,26 @@ def put(folder: Path, files: Mapping[str, str], prometheus: Peer, alertmanager: 
         raise ReloadError(
             f"{folder} contains a file that tritonwatch did not write (not UTF-8 text); move it away"
         ) from error
-    except (CommandError, PeerError) as error:
+    except (CommandError, ServerError) as error:
         raise ReloadError(error) from error
     try:
-        for peer in peers:
-            peer.reload()
+        for server in servers:
+            server.reload()
         _check_loaded(prometheus, before, files, loaded)
-    except PeerError as refusal:
-        raise ReloadError(refusal, _go_back(folder, before, peers)) from refusal
+    except ServerError as refusal:
+        raise ReloadError(refusal, _go_back(folder, before, servers)) from refusal
 
 
-def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
+def _go_back(folder: Path, before: Mapping[str, str], servers: list[Server]) -> str:
     try:
         output.write(folder, before)
     except CommandError as error:
         return f"the old files could NOT be restored in {folder}: {error}"
     left = []
-    for peer in peers:
+    for server in servers:
         try:
-            peer.reload()
-        except PeerError as error:
+            server.reload()
+        except ServerError as error:
             left.append(str(error))
     if left:
         return "the old files are restored, but reloading them failed too: " + "; ".join(left)
@@ -108,7 +110,7 @@ def _go_back(folder: Path, before: Mapping[str, str], peers: list[Peer]) -> str:
 
 
 def _check_loaded(
-    prometheus: Peer, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
+    prometheus: Server, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
 ) -> None:
     """Compare the loaded rules: a reload can succeed on other files than these.
 
@@ -127,7 +129,7 @@ def _check_loaded(
     if not wrong and changed and all(loaded[name] == loaded_before.get(name) for name in changed):
         wrong = changed
     if wrong:
-        raise PeerError(
+        raise ServerError(
             f"{prometheus} reloaded other files: its group {wrong[0]!r} "
             "is not the new one; add the folder given as --out to its rule_files"
         )

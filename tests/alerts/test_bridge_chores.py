@@ -22,7 +22,7 @@ from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
@@ -380,7 +380,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> 
     """No news from Alertmanager is news."""
     watch = HeartbeatWatch(bridge.store, 600, lambda: None)
     watch(bridge.clock())
-    bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
+    bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
     bridge.clock.now += 700
     watch(bridge.clock())
     bridge.send()
@@ -390,7 +390,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> 
         bridge.clock.now += 61
         reconcile(bridge.clock())
     still_open = bridge.incident().open
-    bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
+    bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
     watch(bridge.clock())
     bridge.send()
 

@@ -13,7 +13,7 @@ import pytest
 from support.bridge import BridgeUnderTest, Killed
 from support.slack import ALL_SCOPES, Workspace
 from triton_alerts.bridge.deliver.plan import DIGEST_FROM
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.operations.chores import HeartbeatWatch
 
 MOST_COMMITS = 60
@@ -124,7 +124,7 @@ def test_a_kill_between_commits_loses_no_page_about_a_silent_pipeline(tmp_path: 
     """That the watchdog is missing and the page about it are stored in one transaction."""
 
     def hear_the_watchdog(bridge: BridgeUnderTest) -> None:
-        bridge.store.values.set(HEARTBEAT_FACT, repr(bridge.clock()))
+        bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
 
     def watch(bridge: BridgeUnderTest) -> None:
         chore = HeartbeatWatch(bridge.store, 600, lambda: None)

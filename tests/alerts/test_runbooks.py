@@ -8,7 +8,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from triton_alerts import peers
+from triton_alerts import stack_series
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import promql
@@ -41,7 +41,7 @@ def queries(page: str) -> list[str]:
 def known_names() -> set[str]:
     """Every series that the stack exposes, with the suffixes of histograms and summaries."""
     names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | {
-        text for name, text in vars(peers).items() if name.isupper()
+        text for name, text in vars(stack_series).items() if name.isupper()
     }
     compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]
     return names | {f"{metric}{suffix}" for metric in compound for suffix in ("_sum", "_count", "_bucket")}

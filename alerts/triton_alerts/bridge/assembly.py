@@ -273,8 +273,8 @@ def evidence_sources(args: argparse.Namespace, clock: Callable[[], float]) -> di
     """Return what the given servers are asked for, by name of the source."""
     sources: dict[str, enrich.Source] = {}
     if args.exporter:
-        peers = [_access(args, url, enrich.BUDGET_SECONDS) for url in args.exporter]
-        sources["exporter"] = enrich.exporter(peers)
+        exporters = [_access(args, url, enrich.BUDGET_SECONDS) for url in args.exporter]
+        sources["exporter"] = enrich.exporter(exporters)
     if args.prometheus:
         prometheus = _prometheus(args)
         sources["prometheus"] = facts.from_prometheus(prometheus)

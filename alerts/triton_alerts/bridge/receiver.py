@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from triton_alerts.bridge.incidents.history import list_incidents, to_json
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT, Instruments
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE, Instruments
 from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.http.certificates import Renewed, ServerCertificates
@@ -72,7 +72,7 @@ class Webhook:
         try:
             notification = parse(body, source)
             if _is_heartbeat(notification):
-                self.store.values.set(HEARTBEAT_FACT, repr(self.clock()))
+                self.store.values.set(HEARTBEAT_VALUE, repr(self.clock()))
                 outcome = "heartbeat"
             else:
                 outcome = self.store.receive(notification, self.clock(), self.is_compared)

@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
-from triton_alerts.alertmanager_client import Alertmanager, Peer
+from triton_alerts.alertmanager_client import Alertmanager, Server
 from triton_exporter.options import adder
 from tritonwatch import access
 from tritonwatch.commands import generate
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, check, write, reload: 0 in force, 1 refused and the old rules stay."""
     reached = access.from_arguments(args, os.environ)
-    prometheus = Peer("Prometheus", reached)
+    prometheus = Server("Prometheus", reached)
     alertmanager = None
     if args.alertmanager:
         url = access.checked_url(args.alertmanager, "--alertmanager")
@@ -43,6 +43,6 @@ def run(args: argparse.Namespace) -> int:
     for name in CHECKERS:
         print(f"{name}: {'accepts the new files' if name in judges else 'not installed, check skipped'}")
     put(args.out, files, prometheus, alertmanager)
-    peers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
-    print(f"wrote {len(files)} files to {args.out}; {peers} loaded them")
+    servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
+    print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
     return 0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, PeerError
+from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, ServerError
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus, PrometheusError, Sample
@@ -107,7 +107,7 @@ class Viewer:
     def _alerts(self) -> list[ListedAlert]:
         try:
             alerts = self._alertmanager.alerts()
-        except PeerError:
+        except ServerError:
             return []
         return sorted(alerts, key=lambda alert: (_urgency(alert.severity), alert.name, alert.model))
 

@@ -92,13 +92,13 @@ def _attach(evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event
     return before.model_copy(update={"evidence": evidence}), ()
 
 
-def exporter(peers: Sequence[Access]) -> Source:
+def exporter(exporters: Sequence[Access]) -> Source:
     """Triton's own words for each model of the incident, from the exporters' `/state`."""
 
     def ask(incident: Incident) -> Findings:
         wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
         reasons: dict[str, str] = {}
-        for access in peers if wanted else ():
+        for access in exporters if wanted else ():
             reasons.update(reasons_in(_state(access), wanted))
         return Findings(reasons=reasons)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from triton_alerts.alertmanager_client import Alertmanager, PeerError
+from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.incidents.store import Store
@@ -37,17 +37,17 @@ class Alertmanagers:
     def at(self, url: str) -> Alertmanager:
         """Return the one with this URL; the first when it is not configured any more, or not recorded."""
         if not self.each:
-            raise PeerError("the bridge was started without --alertmanager")
+            raise ServerError("the bridge was started without --alertmanager")
         return next((alertmanager for alertmanager in self.each if alertmanager.url == url), self.each[0])
 
     def of(self, incident: Incident) -> Alertmanager:
-        """Return the one that knows the incident's alerts; raises PeerError."""
+        """Return the one that knows the incident's alerts; raises ServerError."""
         self.at("")
         senders = {member.source for member in incident.firing}
         for alertmanager in self.each:
             if senders & set(self.senders(alertmanager)):
                 return alertmanager
-        problem = PeerError("no Alertmanager given with --alertmanager lists its alerts")
+        problem = ServerError("no Alertmanager given with --alertmanager lists its alerts")
         for alertmanager in self.each:
             try:
                 listed = firing(alertmanager)
@@ -57,7 +57,7 @@ class Alertmanagers:
                     with suppress(sqlite3.Error):
                         self.learn(alertmanager, listed, [incident])
                     return alertmanager
-            except PeerError as error:
+            except ServerError as error:
                 problem = error
         raise problem
 
@@ -73,7 +73,7 @@ class Alertmanagers:
                 if now - alertmanager.up_since() < SETTLED_SECONDS:
                     return None
                 listed |= firing(alertmanager).keys()
-            except PeerError as error:
+            except ServerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None
         return listed if self.each else None

@@ -16,7 +16,7 @@ from triton_exporter.catalogue import bridge
 from triton_exporter.catalogue.metric import Metric
 from triton_slo.names import SEVERITIES
 
-HEARTBEAT_FACT = "heartbeat"
+HEARTBEAT_VALUE = "heartbeat"
 
 
 class Instruments:
@@ -83,7 +83,7 @@ class _StoreState(Collector):
         for severity in SEVERITIES[:-1]:
             family.add_metric([severity], count.get(severity, 0))
         yield family
-        if heartbeat := self._store.values.get(HEARTBEAT_FACT):
+        if heartbeat := self._store.values.get(HEARTBEAT_VALUE):
             yield _family(bridge.HEARTBEAT, float(heartbeat))
         yield _family(bridge.DATABASE_SIZE, self._size())
 

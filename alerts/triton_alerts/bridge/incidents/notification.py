@@ -83,7 +83,7 @@ class Notification(BaseModel, frozen=True):
     def omits(self, name: str, member: Member) -> bool:
         """Return whether nothing of this group is reported as firing any more, and the end of this alert is not.
 
-        A twin may never have had the alerts that another Alertmanager reported, and a late notification does not
+        An Alertmanager may never have had the alerts that its peer reported, and a late notification does not
         know those that started since.
         """
         listed_before = (member.source, member.group) == (self.source, self.key)

@@ -23,7 +23,7 @@ PRUNED_AT_ONCE = 200
 """Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
 
 EARLIER = 3
-"""Incidents of a subject whose alerts are compared with a new notification: a twin may be late."""
+"""Incidents of a subject whose alerts are compared with a new notification: an HA peer may be late."""
 
 _OUTCOMES: tuple[Outcome, ...] = ("opened", "changed", "held", "repeated", "stale")
 """The outcome of a notification about several incidents is the first of these that one of them had."""

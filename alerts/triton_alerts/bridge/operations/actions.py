@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from triton_alerts.alertmanager_client import PeerError
+from triton_alerts.alertmanager_client import ServerError
 from triton_alerts.bridge.deliver.incident_text import person
 from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
@@ -116,7 +116,7 @@ class Actions:
         else:
             try:
                 result, outcome = handler(incident, press, now), "done"
-            except PeerError as error:
+            except ServerError as error:
                 result, outcome = Result(f"Not done: {error}"), "failed"
         line = result.line
         try:
@@ -185,9 +185,9 @@ class Actions:
                 wire = [matcher.wire() for matcher in group]
                 number = alertmanager.silence(wire, now, until, press.user, comment, next(known, ""))
                 made.append(SilencePart(id=number, matchers=group))
-        except PeerError:
+        except ServerError:
             for part in made:
-                with suppress(PeerError):
+                with suppress(ServerError):
                     alertmanager.unsilence(part.id)
             raise
         silence = Silence(
@@ -208,7 +208,7 @@ class Actions:
         if silence is None:
             return
         for number in silence.ids:
-            with suppress(PeerError):
+            with suppress(ServerError):
                 self.alertmanagers.at(silence.alertmanager).unsilence(number)
 
     def _unsilence(self, incident: Incident, press: Press, now: float) -> Result:

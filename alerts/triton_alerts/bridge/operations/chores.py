@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from triton_alerts.alertmanager_client import Alertmanager, PeerError
+from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.deliver.worker import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers, firing
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
-from triton_alerts.bridge.incidents.instruments import HEARTBEAT_FACT
+from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.merging import record_severity
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import Store
@@ -99,7 +99,7 @@ class Reconciler:
         for alertmanager in self.alertmanagers.each:
             try:
                 answers[alertmanager.url] = self._ask(alertmanager, now)
-            except PeerError as error:
+            except ServerError as error:
                 self._complain(error)
                 continue
             self.alertmanagers.learn(
@@ -116,7 +116,7 @@ class Reconciler:
                 self._keep_silence(
                     number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
                 )
-            except PeerError as error:
+            except ServerError as error:
                 self._complain(error)
 
     def _has_new_sender(self) -> bool:
@@ -139,7 +139,7 @@ class Reconciler:
             firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= SETTLED_SECONDS
         )
 
-    def _complain(self, error: PeerError) -> None:
+    def _complain(self, error: ServerError) -> None:
         log.warning("could not compare with Alertmanager: %s", error)
         self.failed()
 
@@ -288,7 +288,7 @@ class HeartbeatWatch:
     def __call__(self, now: float) -> None:
         # The clock may be put back.
         self._started = now if self._started is None else min(self._started, now)
-        last = self.store.values.get(HEARTBEAT_FACT)
+        last = self.store.values.get(HEARTBEAT_VALUE)
         if last is None:
             return
         # Notifications that were missed while the bridge was stopped do not count against Alertmanager.
