@@ -31,7 +31,7 @@ def server() -> Iterator[SlackServer]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind", "in_doubt", "after"),
+    ("fault", "kind", "unconfirmed", "after"),
     [
         ("429", "rate_limited", False, 1.0),
         ("500", "server_error", True, None),
@@ -45,7 +45,7 @@ def server() -> Iterator[SlackServer]:
     ],
 )
 def test_each_fault_has_its_class(
-    server: SlackServer, fault: str, kind: str, in_doubt: bool, after: float | None
+    server: SlackServer, fault: str, kind: str, unconfirmed: bool, after: float | None
 ) -> None:
     """One attempt, no hidden retries; what may have been posted is in doubt."""
     server.fault = lambda _method: fault
@@ -54,16 +54,16 @@ def test_each_fault_has_its_class(
         api.post(CHANNEL, HELLO, "n1")
 
     found = refused.value
-    assert (kind, in_doubt, after) == (found.kind, found.in_doubt, found.retry_after)
+    assert (kind, unconfirmed, after) == (found.kind, found.unconfirmed, found.retry_after)
     assert len(server.workspace.messages) == (1 if fault.endswith("_done") or fault == "fatal_error" else 0)
 
 
-def test_a_refused_connection_is_in_no_doubt() -> None:
+def test_a_refused_connection_leaves_no_message_unconfirmed() -> None:
     """Nothing was sent, so nothing can have been posted."""
     with pytest.raises(DeliveryError) as refused:
         SlackApi(lambda: TOKEN, "http://127.0.0.1:9/api/").post(CHANNEL, HELLO, "n1")
 
-    assert ("connection", False) == (refused.value.kind, refused.value.in_doubt)
+    assert ("connection", False) == (refused.value.kind, refused.value.unconfirmed)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_missing_secret_is_for_a_person_to_fix(tmp_path: Path, content: str | 
         with pytest.raises(DeliveryError) as refused:
             transport.post("C0PAGES", Message("hello"), "name")
 
-        assert ("setup", False) == (refused.value.kind, refused.value.in_doubt)
+        assert ("setup", False) == (refused.value.kind, refused.value.unconfirmed)
 
 
 def test_a_webhook_that_is_no_address_is_never_quoted() -> None:

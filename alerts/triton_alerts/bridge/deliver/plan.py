@@ -141,11 +141,11 @@ def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[Op | N
 
 
 def _resume(ready: Sequence[Delivery]) -> Op | None:
-    doubtful = [delivery for delivery in ready if delivery.inflight]
-    if not doubtful:
+    unconfirmed = [delivery for delivery in ready if delivery.inflight]
+    if not unconfirmed:
         return None
-    first = doubtful[0]
-    together = tuple(delivery for delivery in doubtful if delivery.inflight == first.inflight)
+    first = unconfirmed[0]
+    together = tuple(delivery for delivery in unconfirmed if delivery.inflight == first.inflight)
     thread = {"reply": first.root_ts, "digest": first.digest}.get(first.inflight_kind, "")
     return Op(first.inflight_kind, first.inflight, together, thread, resumed=True, waiting=len(together))
 

@@ -56,7 +56,7 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
         after = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
         return DeliveryError("rate_limited", code or "429", float(after) if after.isdigit() else 30.0)
     if status >= 500 or code in _SERVER:
-        return DeliveryError("server_error", code or str(status), in_doubt=True)
+        return DeliveryError("server_error", code or str(status), unconfirmed=True)
     if code in _MESSAGE:
         return DeliveryError("refused_message", code)
     return DeliveryError("gone" if code in _GONE else "setup", code or str(status))
@@ -66,9 +66,9 @@ def broken(error: OSError | http.client.HTTPException) -> DeliveryError:
     """Classify a request that got no answer; it is in doubt unless the connection was never made."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError) or "timed out" in str(reason):
-        return DeliveryError("timeout", "no answer in time", in_doubt=True)
+        return DeliveryError("timeout", "no answer in time", unconfirmed=True)
     never_made = isinstance(error, urllib.error.URLError) and not isinstance(reason, ConnectionResetError)
-    return DeliveryError("connection", type(reason).__name__, in_doubt=not never_made)
+    return DeliveryError("connection", type(reason).__name__, unconfirmed=not never_made)
 
 
 @dataclass(frozen=True, slots=True)

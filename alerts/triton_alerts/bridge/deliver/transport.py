@@ -23,17 +23,17 @@ class DeliveryError(Exception):
     """The message was not accepted, or it is unknown whether it was.
 
     `kind` is one of triton_exporter.catalogue.bridge.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
-    seconds it asked to wait, `in_doubt` whether it may have been posted all the same.
+    seconds it asked to wait, `unconfirmed` whether it may have been posted all the same.
     """
 
     def __init__(
-        self, kind: str, detail: str, retry_after: float | None = None, *, in_doubt: bool = False
+        self, kind: str, detail: str, retry_after: float | None = None, *, unconfirmed: bool = False
     ) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
         self.detail = detail
         self.retry_after = retry_after
-        self.in_doubt = in_doubt
+        self.unconfirmed = unconfirmed
 
 
 LONGEST_WAIT_SECONDS = 60.0

@@ -191,9 +191,9 @@ class DeliveryWorker:
         try:
             sent = self.transport.find(self._channel(op), op.name, first.inflight_at, op.thread)
         except DeliveryError as refusal:
-            refusal.in_doubt = True  # a failed search settles nothing
+            refusal.unconfirmed = True  # a failed search settles nothing
             raise
-        self.attempts.count("in_doubt", "found" if sent is not None else "resent")
+        self.attempts.count("unconfirmed", "found" if sent is not None else "resent")
         return sent
 
     def _post(self, op: Op, now: float) -> None:
@@ -299,9 +299,9 @@ class DeliveryWorker:
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
         with self.store.transaction():
             # An earlier attempt that may have arrived stays in doubt whatever became of this one.
-            if not refusal.in_doubt and not op.resumed and op.kind not in EDITS:
+            if not refusal.unconfirmed and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
-            if refusal.in_doubt and op.kind in EDITS:
+            if refusal.unconfirmed and op.kind in EDITS:
                 self._record_unconfirmed(op, now)
             if refusal.kind == "gone":
                 self._gone(op)

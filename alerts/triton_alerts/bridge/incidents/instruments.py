@@ -29,7 +29,7 @@ class Instruments:
         self.store_failures = self._counter(bridge.STORE_FAILURES)
         self.delivered = self._counter(bridge.DELIVERED, bridge.MESSAGE_KINDS)
         self.failed = self._counter(bridge.SEND_FAILURES, bridge.ERROR_KINDS)
-        self.in_doubt = self._counter(bridge.IN_DOUBT, ("found", "resent"))
+        self.unconfirmed = self._counter(bridge.IN_DOUBT, ("found", "resent"))
         self.actions = self._counter(bridge.ACTIONS)
         self.enrichment_failures = self._counter(
             bridge.ENRICHMENT_FAILURES,
@@ -39,8 +39,8 @@ class Instruments:
         self.registry.register(_StoreState(store, clock))
 
     def count(self, what: str, kind: str) -> None:
-        """Count what a delivery worker did: delivered, failed or in_doubt."""
-        counters = {"delivered": self.delivered, "failed": self.failed, "in_doubt": self.in_doubt}
+        """Count what a delivery worker did: delivered, failed or unconfirmed."""
+        counters = {"delivered": self.delivered, "failed": self.failed, "unconfirmed": self.unconfirmed}
         counters[what].labels(kind).inc()
 
     def show_socket(self, connected: Callable[[], bool]) -> None:
