@@ -26,9 +26,9 @@ from triton_slo.names import (
     INDICATOR,
     MODELS_IN_STATE,
     OBJECTIVE_EVENTS,
-    OURS,
     OVERBURN,
     POWER_CAUSED,
+    RECORDED_HERE,
     SLO,
     TRAFFIC,
     UTILIZATION_CAUSED,
@@ -87,13 +87,13 @@ def _objectives() -> Iterator[Rule]:
     for window in BURN_WINDOWS:
         yield Rule(record=worst_burn(window), expr=f"max {by} ({_burn(window)})")
     yield Rule(record=OVERBURN, expr=f"{_burn('1h')} > 1")
-    events = f"{sli_events('5m')}{{{OURS}}}"
+    events = f"{sli_events('5m')}{{{RECORDED_HERE}}}"
     yield Rule(record=OBJECTIVE_EVENTS, expr=total(events, SLO, INDICATOR, EVENT))
     yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
 
 
 def _burn(window: str) -> str:
-    return f"{sli_error(window)}{{{OURS}}} / {ERROR_BUDGET_RATIO}{{{OURS}}}"
+    return f"{sli_error(window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
 
 
 def _labels(options: Options, level: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from triton_slo.names import (
     COMPONENT,
     FAILED_LOADS,
     OBJECTIVE_RATIO,
-    OURS,
+    RECORDED_HERE,
     SEVERITY,
 )
 
@@ -56,10 +56,10 @@ GPU_UUID = Variable("gpu_uuid", "GPU", _THERE(gpu.INFO))
 VERSION = Variable("version", "Version", _THERE(state.MODEL_READY, 'model="$model"'))
 
 
-OBJECTIVE = (Variable("slo", "Objective", f"{OBJECTIVE_RATIO}{{{OURS}}}"),)
-OBJECTIVE_MODEL = Variable("model", "Model", f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo"}}')
+OBJECTIVE = (Variable("slo", "Objective", f"{OBJECTIVE_RATIO}{{{RECORDED_HERE}}}"),)
+OBJECTIVE_MODEL = Variable("model", "Model", f'{OBJECTIVE_RATIO}{{{RECORDED_HERE}, slo=~"$slo"}}')
 OBJECTIVE_VERSION = Variable(
-    "version", "Version", f'{OBJECTIVE_RATIO}{{{OURS}, slo=~"$slo", model=~"$model"}}'
+    "version", "Version", f'{OBJECTIVE_RATIO}{{{RECORDED_HERE}, slo=~"$slo", model=~"$model"}}'
 )
 ON_CALL_VARIABLES = (
     Variable("component", "Component", f'ALERTS{{{COMPONENT}!=""}}'),

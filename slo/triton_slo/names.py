@@ -47,7 +47,7 @@ OWNER = "owner"
 GROUPING = ("model", "version")
 """Labels that make a group by default: one SLI, one budget for each model version over all servers."""
 
-OURS = f'{INDICATOR}!=""'
+RECORDED_HERE = f'{INDICATOR}!=""'
 """Matcher of the series that our rules record: Sloth records some of the same names, without an indicator."""
 
 RECORDED_PREFIX = "slo:"

@@ -18,7 +18,7 @@ from support.tools import promtools
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
-from triton_slo.correction.recorded_growth import Growth, Ruler
+from triton_slo.correction.recorded_growth import Growth, ScaledLengths
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
@@ -157,7 +157,7 @@ def test_one_writes_at_a_time(tmp_path: Path) -> None:
 
 def test_growth_never_falls() -> None:
     """A sum that prints a little less than before takes no event back."""
-    times = Ruler().edges((100.0, 1000.0))
+    times = ScaledLengths().edges((100.0, 1000.0))
     growth = Growth(times, times * 0, times.copy())
     growth.total[2] -= 500
 

@@ -18,10 +18,10 @@ from triton_slo.verdict.gate import (
     Firing,
     GateLimits,
     Judgement,
+    failure_evidence,
     in_part,
     judge,
     judge_current_state,
-    witnesses,
     worst,
 )
 from triton_slo.verdict.gate_queries import Ages
@@ -321,7 +321,7 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
     own = GroupStatus("own", "custom", group, burn_now=0.0, budget_left=1.0, sources=("custom",))
 
     def verdict(*others: GroupStatus, events: float = 1000.0) -> tuple[str, str]:
-        seen = witnesses(others, lambda *_: 1.0, [], GateLimits(), lambda _: events)
+        seen = failure_evidence(others, lambda *_: 1.0, [], GateLimits(), lambda _: events)
         [one] = judge([hidden], lambda *_: 1.0, [], GateLimits(), seen)
         return one.verdict, one.reason
 

@@ -141,7 +141,7 @@ class _Evidence:
     ages: gate_queries.Ages
     firing: tuple[Firing, ...]
     limits: gate.GateLimits
-    witnesses: gate.Witnesses
+    failures: gate.FailureEvidence
 
 
 def _judge(
@@ -152,17 +152,17 @@ def _judge(
     limits = gate.GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
     ages = gate_queries.ages(prometheus, args.at)
     doubted = {row.model for row in rows if HIDING.intersection(row.caveats)}
-    witnesses = gate.witnesses(
+    failures = gate.failure_evidence(
         [row for row in everything if row.model in doubted],
         ages.of,
         firing,
         limits,
         lambda row: _events(prometheus, row, args),
     )
-    known = _Evidence(rows, ages, firing, limits, witnesses)
+    known = _Evidence(rows, ages, firing, limits, failures)
     stopped = _stopped(prometheus, everything, args)
     if args.canary is None:
-        judgements = gate.judge(rows, ages.of, firing, limits, witnesses)
+        judgements = gate.judge(rows, ages.of, firing, limits, failures)
         return judgements + stopped + _never_seen(args.objective, rows, args)
     canaries = [row for row in rows if row.version == args.canary]
     compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
@@ -173,7 +173,7 @@ def _judge(
 
 def _events(prometheus: Prometheus, row: GroupStatus, args: argparse.Namespace) -> float:
     end = time.time() if args.at is None else args.at
-    seen = gate_queries.slices(prometheus, row.slo, row.group, end - gate.WITNESS_SECONDS, end)
+    seen = gate_queries.slices(prometheus, row.slo, row.group, end - gate.EVIDENCE_SECONDS, end)
     return sum(group.total for group in seen)
 
 
@@ -229,7 +229,7 @@ def _compare(
         baseline = {**canary.group, "version": args.baseline}
         theirs_now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
         return gate.judge_canary(
-            canary, comparison, both, known.firing, known.limits, known.witnesses, theirs_now
+            canary, comparison, both, known.firing, known.limits, known.failures, theirs_now
         )
 
     def current() -> Judgement:

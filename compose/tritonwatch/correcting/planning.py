@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.recorded_growth import Ruler, open_range
+from triton_slo.correction.recorded_growth import ScaledLengths, open_range
 from triton_slo.correction.replayed_history import replayed
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
@@ -65,7 +65,7 @@ def planned(
         if value:
             chosen = chosen.equal(label, value)
     with _whole(prometheus):
-        return excluding(prometheus, chosen, time.span, now, Ruler(time_scale))
+        return excluding(prometheus, chosen, time.span, now, ScaledLengths(time_scale))
 
 
 def history(

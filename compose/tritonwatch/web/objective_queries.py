@@ -17,7 +17,7 @@ SPARKLINE_DAYS = 30
 _LONGEST = 4000
 """Characters of names in a query; many proxies refuse addresses of twice that."""
 _BUDGET = names.PERIOD_BUDGET_REMAINING
-_INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.OURS}}}'
+_INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.RECORDED_HERE}}}'
 _ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
 
 Group = tuple[str, tuple[tuple[str, str], ...]]
@@ -121,6 +121,6 @@ def past_budgets(site: Site, rows: Sequence[GroupStatus], at: float | None) -> A
 def _budgets_of(rows: Sequence[GroupStatus]) -> str:
     slos = regex_of(sorted({row.slo for row in rows}))
     models = regex_of(sorted({row.model for row in rows}))
-    of_slos = Matchers((names.OURS, f"{names.SLO}=~{quote(slos)}"))
+    of_slos = Matchers((names.RECORDED_HERE, f"{names.SLO}=~{quote(slos)}"))
     of_models = of_slos.also(f"model=~{quote(models)}")
     return f"{_BUDGET}{of_models if len(models) < _LONGEST else of_slos}"

@@ -29,8 +29,8 @@ from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import (
     COMPONENT,
-    OURS,
     PERIOD_BUDGET_REMAINING,
+    RECORDED_HERE,
     SEVERITY,
     model_traffic,
     server_traffic,
@@ -104,7 +104,7 @@ def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
         Stat(
             "Worst budget",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
-            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})", instant=True)],
+            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})", instant=True)],
             replace(displays.BUDGET, links=to_objectives),
             sparkline=False,
         ),
@@ -168,7 +168,7 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
 
 
 def _models(fleet: _Fleet) -> Panel:
-    left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, OURS)})"
+    left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})"
     budget = or_last(left, fleet.model("requests", "model"))
     shown = (
         Column("Not ready", fleet.not_ready("model"), displays.calm(displays.FAULTS), colored=True),

@@ -33,7 +33,7 @@ from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
-from triton_slo.names import ESTIMATE_ERROR, OURS, PERIOD_BUDGET_REMAINING
+from triton_slo.names import ESTIMATE_ERROR, PERIOD_BUDGET_REMAINING, RECORDED_HERE
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -96,14 +96,14 @@ def summary(seen: View) -> tuple[Panel, ...]:
         Stat(
             "Budget left",
             "The smallest error budget left of this model's objectives.",
-            f"min({seen.objectives(PERIOD_BUDGET_REMAINING, OURS)})",
+            f"min({seen.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
             replace(displays.BUDGET, links=(_to_objectives(seen),)),
         ),
         Stat(
             "Estimate error",
             "How far the share of the last hour may be off, either way, of this model's objectives that are "
             "estimated: the largest.",
-            f"max({seen.objectives(ESTIMATE_ERROR, OURS)})",
+            f"max({seen.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
             Display("percentunit", 2, no_value="–"),
         ),
         Stat(

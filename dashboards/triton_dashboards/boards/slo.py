@@ -42,10 +42,10 @@ from triton_slo.names import (
     INFO,
     OBJECTIVE_EVENTS,
     OBJECTIVE_RATIO,
-    OURS,
     OVERBURN,
     PERIOD_BUDGET_REMAINING,
     PERIOD_DAYS,
+    RECORDED_HERE,
     SLI_SOURCE,
     SLO,
     SOURCE,
@@ -79,14 +79,14 @@ def exhaustion(within: Scope) -> str:
     keys = ", ".join(KEYS)
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
     # The period belongs to the objective: it is recorded without model and version.
-    days = Scope((within.matchers[0], OURS))(PERIOD_DAYS)
+    days = Scope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
 
 
 def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
-    within = scope(OURS, "slo", "model", "version")
+    within = scope(RECORDED_HERE, "slo", "model", "version")
     return Dashboard(
         uid=shared.SLO,
         title="Triton / Objectives",
@@ -304,7 +304,7 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
 
 def _explained(within: Scope) -> str:
     """Return a series of each indicator whose causes explain a chosen objective: causes know no objective."""
-    objectives = Scope((within.matchers[0], OURS))(PERIOD_DAYS)
+    objectives = Scope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     for kind, indicator in KINDS.items():
         split = indicator.cause_split
         if split not in ("", kind):

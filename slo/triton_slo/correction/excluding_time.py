@@ -12,7 +12,7 @@ from triton_slo.correction.recorded_growth import (
     CorrectableGroup,
     Floats,
     Growth,
-    Ruler,
+    ScaledLengths,
     growths,
     open_range,
     recorded_groups,
@@ -23,29 +23,30 @@ from triton_slo.promql import Matchers
 
 
 def excluding(
-    prometheus: Prometheus, chosen: Matchers, span: Span, now: float, ruler: Ruler
+    prometheus: Prometheus, chosen: Matchers, span: Span, now: float, lengths: ScaledLengths
 ) -> tuple[GroupCorrection, ...]:
     """Return what takes the events of a stretch out of the budgets of groups; only of groups that had any.
 
     `chosen` are matchers of the groups on their recorded labels. Raises PrometheusError, and CorrectionError where
     there are no such groups, where their period does not reach back so far, or where it is corrected already.
     """
-    groups = recorded_groups(prometheus, chosen, now, ruler)
+    groups = recorded_groups(prometheus, chosen, now, lengths)
     if not groups:
         raise CorrectionError("the rules of no such objective and model are loaded; see tritonwatch status")
     reached = [group for group in groups if group.reaches_to < span[1]]
     if not reached:
         raise CorrectionError("no period that is counted now reaches back so far: no budget would change")
     _refuse_second(prometheus, chosen, span)
-    grown = growths(prometheus, chosen, reached, span, now, ruler)
-    corrections = (_correction(group, grown[group.labels], span, ruler) for group in reached)
+    grown = growths(prometheus, chosen, reached, span, now, lengths)
+    corrections = (_correction(group, grown[group.labels], span, lengths) for group in reached)
     return tuple(correction for correction in corrections if correction is not None)
 
 
 def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
     """Raise CorrectionError where a correction took events of the stretch away that was not undone."""
     reach = f"[{open_range(span[1] - span[0])}]"
-    written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, names.TOTAL)}{reach}"
+    total = chosen.also(names.RECORDED_HERE).equal(names.EVENT, names.TOTAL)
+    written = f"{names.SLI_EVENTS_CORRECTION}{total}{reach}"
     net = f"sum without ({names.CORRECTION}) (sum_over_time({written})) < 0"
     of = f"count by ({names.CORRECTION}) (min_over_time({written}) < 0)"
     if prometheus.instant(net, span[1]):
@@ -55,13 +56,15 @@ def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None
         )
 
 
-def _correction(group: CorrectableGroup, growth: Growth, span: Span, ruler: Ruler) -> GroupCorrection | None:
+def _correction(
+    group: CorrectableGroup, growth: Growth, span: Span, lengths: ScaledLengths
+) -> GroupCorrection | None:
     start = max(span[0], group.reaches_to)
-    tiles = tuple(_tiles(growth, ruler.edges((start, span[1]))))
+    tiles = tuple(_tiles(growth, lengths.edges((start, span[1]))))
     if not tiles:
         return None
     counted_from = max(start, group.since)
-    if not group.calendar and span[1] <= group.since - ruler.hour:
+    if not group.calendar and span[1] <= group.since - lengths.hour:
         counted_from = ALWAYS  # the events are not in the sum, but in what a replay has added
     if group.calendar:
         counted_from = start

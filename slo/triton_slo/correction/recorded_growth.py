@@ -24,7 +24,7 @@ _REACH_TILES = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Ruler:
+class ScaledLengths:
     """Lengths of time as the rules have them: a time scale multiplies all but calendar periods."""
 
     scale: float = 1.0
@@ -81,10 +81,10 @@ def open_range(seconds: float) -> str:
 
 
 def recorded_groups(
-    prometheus: Prometheus, chosen: Matchers, now: float, ruler: Ruler
+    prometheus: Prometheus, chosen: Matchers, now: float, lengths: ScaledLengths
 ) -> tuple[CorrectableGroup, ...]:
     """Return the groups whose rules are loaded, in the order of their labels. Raises PrometheusError."""
-    of_objective = chosen.within([names.SLO, names.INDICATOR]).also(names.OURS)
+    of_objective = chosen.within([names.SLO, names.INDICATOR]).also(names.RECORDED_HERE)
     infos = {info.labels[names.SLO]: info for info in prometheus.instant(f"{names.INFO}{of_objective}", now)}
     starts, days = (
         {
@@ -93,13 +93,13 @@ def recorded_groups(
         }
         for name in (names.PERIOD_START, names.PERIOD_DAYS)
     )
-    chosen = chosen.also(names.OURS)
+    chosen = chosen.also(names.RECORDED_HERE)
     targets = {
         _key(sample.labels): sample.value
         for sample in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
     }
     events: dict[Labels, dict[str, float]] = defaultdict(dict)
-    for sample in _period_events(prometheus, chosen, infos.values(), now, ruler):
+    for sample in _period_events(prometheus, chosen, infos.values(), now, lengths):
         events[_key(sample.labels)][sample.labels[names.EVENT]] = sample.value
     groups = []
     for sample in prometheus.instant(f"{names.SLI_EVENTS_SINCE}{chosen}", now):
@@ -109,7 +109,7 @@ def recorded_groups(
         if slo not in infos or target is None or events[key].keys() != {names.ERROR, names.TOTAL}:
             continue
         start = starts.get(slo)
-        reaches_to, passed = now - _window_seconds(infos[slo], ruler), 1.0
+        reaches_to, passed = now - _window_seconds(infos[slo], lengths), 1.0
         if start is not None:
             reaches_to, passed = start, min(1.0, (now - start) / max(1.0, days[slo] * DAY))
         budget = PeriodBudget(events[key][names.ERROR], events[key][names.TOTAL], target, passed)
@@ -123,26 +123,26 @@ def growths(
     groups: Sequence[CorrectableGroup],
     span: Span,
     now: float,
-    ruler: Ruler,
+    lengths: ScaledLengths,
 ) -> dict[Labels, Growth]:
     """Return how the events of groups grew around a stretch of time, as their sums and their history have it.
 
     Raises PrometheusError; CorrectionError where the rules recorded nothing at one end of it.
     """
-    grid = _grid(span, now, ruler)
+    grid = _grid(span, now, lengths)
     points: dict[Labels, _Points] = defaultdict(_Points)
     for event in (names.ERROR, names.TOTAL):
-        sums = f"{names.SLI_EVENTS_SUM}{chosen.also(names.OURS).equal(names.EVENT, event)}"
-        for first, last in stretches(*grid, ruler.tile):
-            for series in prometheus.range(sums, first, last, ruler.tile):
+        sums = f"{names.SLI_EVENTS_SUM}{chosen.also(names.RECORDED_HERE).equal(names.EVENT, event)}"
+        for first, last in stretches(*grid, lengths.tile):
+            for series in prometheus.range(sums, first, last, lengths.tile):
                 points[_key(series.labels)].put(event, zip(series.times, series.values, strict=True))
         for edge in span:
             for sample in prometheus.instant(sums, edge):
                 points[_key(sample.labels)].put(event, [(edge, sample.value)])
-    earlier = [group.since - ruler.hour for group in groups]
+    earlier = [group.since - lengths.hour for group in groups]
     if earlier and span[0] < max(earlier):
-        _add_history(prometheus, chosen, points, span, max(earlier), ruler)
-    return {group.labels: _growth(group, points[group.labels], span, ruler) for group in groups}
+        _add_history(prometheus, chosen, points, span, max(earlier), lengths)
+    return {group.labels: _growth(group, points[group.labels], span, lengths) for group in groups}
 
 
 @dataclass(slots=True)
@@ -160,13 +160,13 @@ def _add_history(
     points: dict[Labels, _Points],
     span: Span,
     until: float,
-    ruler: Ruler,
+    lengths: ScaledLengths,
 ) -> None:
     """Read the events of before the sums began, which a replay has written."""
-    tile = ruler.tile
+    tile = lengths.tile
     first, last = np.floor(span[0] / tile) * tile, np.ceil(until / tile) * tile
     for event in (names.ERROR, names.TOTAL):
-        written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.OURS).equal(names.EVENT, event)}"
+        written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.RECORDED_HERE).equal(names.EVENT, event)}"
         query = f"sum without ({names.CORRECTION}) (sum_over_time({written}[{open_range(tile)}]))"
         for low, high in stretches(float(first), float(last), tile):
             for series in prometheus.range(query, low, high, tile):
@@ -174,15 +174,15 @@ def _add_history(
                 into.update(zip(series.times, series.values, strict=True))
 
 
-def _growth(group: CorrectableGroup, points: _Points, span: Span, ruler: Ruler) -> Growth:
+def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: ScaledLengths) -> Growth:
     """Join history and sum: the sum begins with the events of the hour before."""
-    began = group.since - ruler.hour
+    began = group.since - lengths.hour
     times = sorted(
         at for at in points.sums[names.TOTAL].keys() & points.sums[names.ERROR].keys() if at >= group.since
     )
     start, end = max(span[0], group.reaches_to), span[1]
     if end > began and not (
-        times and times[-1] >= end and (times[0] <= max(start, group.since + ruler.tile))
+        times and times[-1] >= end and (times[0] <= max(start, group.since + lengths.tile))
     ):
         raise CorrectionError(
             f"the rules of {_words(group)} recorded nothing around one end of the stretch; "
@@ -193,7 +193,7 @@ def _growth(group: CorrectableGroup, points: _Points, span: Span, ruler: Ruler) 
             [(at, value) for at, value in points.history[event].items() if at <= began],
             began,
             [(at, points.sums[event][at]) for at in times],
-            ruler.tile,
+            lengths.tile,
         )
         for event in (names.ERROR, names.TOTAL)
     }
@@ -217,14 +217,14 @@ def _cumulated(
     return np.array([*times, *(at for at, _ in sums)]), np.array([*values, *(value for _, value in sums)])
 
 
-def _grid(span: Span, now: float, ruler: Ruler) -> Span:
-    tile, reach = ruler.tile, _REACH_TILES * ruler.tile
+def _grid(span: Span, now: float, lengths: ScaledLengths) -> Span:
+    tile, reach = lengths.tile, _REACH_TILES * lengths.tile
     first = np.floor((span[0] - reach) / tile) * tile
     return float(first), float(min(np.ceil((span[1] + reach) / tile) * tile, np.floor(now / tile) * tile))
 
 
 def _period_events(
-    prometheus: Prometheus, chosen: Matchers, infos: Collection[Sample], now: float, ruler: Ruler
+    prometheus: Prometheus, chosen: Matchers, infos: Collection[Sample], now: float, lengths: ScaledLengths
 ) -> Iterator[Sample]:
     """Yield the events of each group's period."""
     yield from prometheus.instant(f"{names.PERIOD_EVENTS_COUNTED}{chosen}", now)
@@ -235,11 +235,11 @@ def _period_events(
         rates = prometheus.instant(f"{names.sli_events(window)}{chosen}", now)
         for sample in rates:
             if sample.labels[names.SLO] in slos:
-                yield Sample(sample.labels, sample.value * seconds * ruler.scale, sample.at)
+                yield Sample(sample.labels, sample.value * seconds * lengths.scale, sample.at)
 
 
-def _window_seconds(info: Sample, ruler: Ruler) -> float:
-    return (_rolling_seconds(info.labels.get("window", "")) or 0.0) * ruler.scale
+def _window_seconds(info: Sample, lengths: ScaledLengths) -> float:
+    return (_rolling_seconds(info.labels.get("window", "")) or 0.0) * lengths.scale
 
 
 def _rolling_seconds(window: str) -> float | None:

@@ -11,7 +11,7 @@ from triton_slo import names
 from triton_slo.backtest.excluded_time import excluded_spans
 from triton_slo.backtest.fetch import source_events, stretches
 from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Labels, Tile
-from triton_slo.correction.recorded_growth import CorrectableGroup, Ruler, recorded_groups
+from triton_slo.correction.recorded_growth import CorrectableGroup, ScaledLengths, recorded_groups
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Prometheus
 from triton_slo.rules.plan import Plan
@@ -28,9 +28,9 @@ def replayed(
     Nothing after Unix time `writable_to` can be written. Raises PrometheusError, and CorrectionError where the
     rules are not loaded, began too lately, or have that history already.
     """
-    ruler = Ruler(plan.options.time_scale)
+    lengths = ScaledLengths(plan.options.time_scale)
     slo = plan.objective.name
-    groups = recorded_groups(prometheus, plan.own, now, ruler)
+    groups = recorded_groups(prometheus, plan.own, now, lengths)
     if not groups:
         raise CorrectionError(
             f"the rules of objective {slo} are not loaded; load them first: history is added to what they record"
@@ -46,10 +46,10 @@ def replayed(
     if latest <= start:
         return ()
     _refuse_second(prometheus, plan, now)
-    events = _events(prometheus, plan, groups, start, latest, ruler.tile)
+    events = _events(prometheus, plan, groups, start, latest, lengths.tile)
     excluded = excluded_spans(plan.objective.exclusions, start, latest, prometheus)
     corrections = (
-        _history(group, began[group.labels], events[group.labels], excluded, ruler) for group in groups
+        _history(group, began[group.labels], events[group.labels], excluded, lengths) for group in groups
     )
     return tuple(correction for correction in corrections if correction is not None)
 
@@ -106,14 +106,14 @@ def _events(
 
 
 def _history(
-    group: CorrectableGroup, began: float, events: _Events, excluded: list[Span], ruler: Ruler
+    group: CorrectableGroup, began: float, events: _Events, excluded: list[Span], lengths: ScaledLengths
 ) -> GroupCorrection | None:
     tiles = tuple(
         Tile(at, error, total)
         for at, (error, total) in events.items()
-        if group.reaches_to <= at - ruler.tile
+        if group.reaches_to <= at - lengths.tile
         and at <= began
-        and not any(low < at and at - ruler.tile < high for low, high in excluded)
+        and not any(low < at and at - lengths.tile < high for low, high in excluded)
     )
     if not tiles:
         return None

@@ -32,7 +32,7 @@ class Caveat:
     settled_by: str
 
 
-_WITNESS = (
+_EVIDENCE_OF_FAILURES = (
     "an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
     "`errors` with the `source` of a gateway (docs/objectives.md#errors-from-a-gateway)"
 )
@@ -65,12 +65,12 @@ CAVEATS: Mapping[str, Caveat] = {
         "failures may be hidden",
         "Triton counts a request that the backend answers with an error, as Python models can, as a success, and "
         "a response cache answers repetitions of a failed request with success",
-        f"add {_WITNESS}",
+        f"add {_EVIDENCE_OF_FAILURES}",
     ),
     UNTRACED_QUEUE: Caveat(
         "rejections may be hidden",
         "Triton counts no request that it rejects because the queue is full, and only traces show them",
         "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives "
-        f"the --trace-config flags that Triton needs), or add {_WITNESS}",
+        f"the --trace-config flags that Triton needs), or add {_EVIDENCE_OF_FAILURES}",
     ),
 }

@@ -127,7 +127,7 @@ def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
     recorded: dict[tuple[str, Labels], set[int]] = defaultdict(set)
     for first in range(int(start), int(end) + 1, _POINTS * STEP_SECONDS):
         last = min(end, first + (_POINTS - 1) * STEP_SECONDS)
-        for series in prometheus.range(f"{names.INFO}{{{names.OURS}}}", first, last, STEP_SECONDS):
+        for series in prometheus.range(f"{names.INFO}{{{names.RECORDED_HERE}}}", first, last, STEP_SECONDS):
             key = (series.labels.get(names.SLO, ""), _Info(series.labels, frozenset()).fixed)
             recorded[key].update(map(round, series.times))
             versions[key].append((max(series.times, default=0.0), series.labels))
@@ -152,7 +152,7 @@ def _read(
     """Yield what was recorded of objectives that have the same period, asked for all of them at once."""
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
-    matchers = Matchers((names.OURS,)).choosing(names.SLO, Choice(names=tuple(slos)))
+    matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=tuple(slos)))
     edges = _edges(period, (pause for spans in pauses.values() for pause in spans))
     sums = _Sums.queried(prometheus, period, edges, matchers)
     records = _Records.queried(prometheus, period, matchers)

@@ -69,11 +69,11 @@ class GateLimits:
     trusted: frozenset[str] = frozenset()
 
 
-WITNESS_SECONDS = 3.0 * DAY
+EVIDENCE_SECONDS = 3.0 * DAY
 """How far back the events of an objective that sees failures are counted."""
 _SURE = 0.95
 
-Witnesses = Mapping[tuple[str, str], "Judgement"]
+FailureEvidence = Mapping[tuple[str, str], "Judgement"]
 """By model and version: the worst judgement on the objectives that see failures which Triton does not count."""
 
 
@@ -98,7 +98,7 @@ def judge(
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
     limits: GateLimits,
-    witnesses: Witnesses = MappingProxyType({}),
+    evidence: FailureEvidence = MappingProxyType({}),
 ) -> tuple[Judgement, ...]:
     """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
@@ -106,13 +106,13 @@ def judge(
             _judgement(row, _age(row, age_of(row.model, row.version)), _about(row, firing), limits),
             row,
             limits,
-            witnesses,
+            evidence,
         )
         for row in rows
     )
 
 
-def witnesses(
+def failure_evidence(
     rows: Iterable[GroupStatus],
     age_of: Callable[[str, str], float | None],
     firing: Sequence[Firing],
@@ -121,7 +121,7 @@ def witnesses(
 ) -> dict[tuple[str, str], Judgement]:
     """Judge the objectives that see failed requests whatever a backend reports; the worst of each group.
 
-    `events_of` counts the events that one has seen in the last WITNESS_SECONDS.
+    `events_of` counts the events that one has seen in the last EVIDENCE_SECONDS.
     """
     judged: dict[tuple[str, str], Judgement] = {}
     seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
@@ -156,7 +156,7 @@ def proven(
     judgement: Judgement,
     row: GroupStatus,
     limits: GateLimits,
-    witnesses: Witnesses,
+    evidence: FailureEvidence,
     baseline: GroupStatus | None = None,
 ) -> Judgement:
     """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it.
@@ -165,27 +165,27 @@ def proven(
     """
     if judgement.verdict != "promote":
         return judgement
-    bearable = ""
+    note = ""
     for source in row.caveats:
         caveat = CAVEATS[source]
         settled_by = caveat.settled_by
         if source in limits.trusted:
             continue
         if source in HIDING:
-            witness = witnesses.get((row.model, row.version)) or witnesses.get((row.model, ""))
-            if witness is not None and witness.verdict == "promote":
+            judged = evidence.get((row.model, row.version)) or evidence.get((row.model, ""))
+            if judged is not None and judged.verdict == "promote":
                 continue
-            if witness is not None:
-                settled_by = f"see objective {witness.slo}, {witness.verdict}: {witness.reason}"
+            if judged is not None:
+                settled_by = f"see objective {judged.slo}, {judged.verdict}: {judged.reason}"
         elif (worst := _worst(judgement, row, limits, baseline)) is not None:
             if worst.enough:
-                bearable = worst.if_enough if worst.error else ""
+                note = worst.if_enough if worst.error else ""
                 continue
             reason = f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, "
             return _held(judgement, source, reason + estimate.settled_by(row, source))
         reason = f"{caveat.word} ({source}): {caveat.meaning}; to resolve it, {settled_by}"
         return _held(judgement, source, reason)
-    return replace(judgement, reason=judgement.reason + bearable)
+    return replace(judgement, reason=judgement.reason + note)
 
 
 def _worst(
@@ -207,7 +207,7 @@ def judge_canary(
     ages: Sequence[float | None],
     firing: Sequence[Firing],
     limits: GateLimits,
-    witnesses: Witnesses = MappingProxyType({}),
+    evidence: FailureEvidence = MappingProxyType({}),
     baseline: GroupStatus | None = None,
 ) -> Judgement:
     """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
@@ -220,7 +220,7 @@ def judge_canary(
     judgement = Judgement(
         verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
     )
-    return proven(judgement, canary, limits, witnesses, baseline)
+    return proven(judgement, canary, limits, evidence, baseline)
 
 
 def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:

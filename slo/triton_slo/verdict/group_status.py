@@ -30,7 +30,7 @@ _FRESH_SECONDS = 300.0
 """Prometheus' own lookback: what was last seen longer ago is not there any more."""
 _ERROR_PREFIX = names.sli_error("")
 _LEAST_ERROR = 0.0001
-_DUST = 1e-9
+_SMALLEST_ERROR = 1e-9
 """Below this the bounds of a share are one number: counts and sums leave nothing to estimate."""
 _PLAIN = (
     names.OBJECTIVE_RATIO,
@@ -56,7 +56,7 @@ _PLAIN = (
 _OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
 """Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
-SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.OURS}, {_NO_ERRORS}}}'
+SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.RECORDED_HERE}, {_NO_ERRORS}}}'
 """PromQL for all recorded series that `group_statuses` reads, in one question."""
 
 
@@ -138,7 +138,9 @@ class GroupStatus:
         error = self.estimate_error
         if error is None:
             return self._qualified("")
-        return self._qualified(f", {either_way(error) if error > _DUST else 'exact in the last hour'}")
+        return self._qualified(
+            f", {either_way(error) if error > _SMALLEST_ERROR else 'exact in the last hour'}"
+        )
 
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):

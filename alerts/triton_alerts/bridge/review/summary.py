@@ -113,7 +113,7 @@ def budgets(prometheus: Prometheus, end: float) -> list[str]:
 
     Raises PrometheusError.
     """
-    query = f"{names.PERIOD_BUDGET_REMAINING}{{{names.OURS}}}"
+    query = f"{names.PERIOD_BUDGET_REMAINING}{{{names.RECORDED_HERE}}}"
     now, before = (
         {
             tuple(sorted(sample.labels.items())): 1 - sample.value
