@@ -48,7 +48,7 @@ PACKAGES = ("exporters", "slo", "alerts", "dashboards", "compose", "tests/suppor
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 PRIVATE_PART = re.compile(
     r"room|kept|scene|look(s|ed)?|says|said|tells|told|hears|heard|door|strangers?|homes|rungs|specimen|"
-    r"courier|mend(s|ed)?|elder|story|cast|house|floor|glance|seam|keeper",
+    r"courier|mend(s|ed)?|elder|story|cast|house|floor|glance|seam|keeper|unheard|witness(es)?|bearable|dust",
     re.IGNORECASE,
 )
 """Private words as parts of names: `_has_room`, `NEVER_LOOKED`, `ParsedStory`. `rung` is a label of rules."""

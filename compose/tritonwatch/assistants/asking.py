@@ -17,7 +17,7 @@ from triton_exporter.duration import in_words
 from triton_exporter.printable import printable
 from triton_slo.verdict import gate_queries
 from tritonwatch import access
-from tritonwatch.assistants import doubts
+from tritonwatch.assistants import limitations
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser
 from tritonwatch.tables.answer import JsonAnswer
@@ -57,18 +57,20 @@ class Asking:
     def status(self, words: Sequence[str]) -> dict[str, Any]:
         """Ask for the status of the objectives."""
         args, answer = self._ask("status", [*words, *self._objectives()])
-        return _limited("status", answer, self._polled(args), doubts.of_status(answer.document), now=True)
+        return _limited(
+            "status", answer, self._polled(args), limitations.of_status(answer.document), now=True
+        )
 
     def gate(self, words: Sequence[str]) -> dict[str, Any]:
         """Ask whether a release may be promoted."""
         args, answer = self._ask("gate", [*words, *self._objectives()])
-        return _limited("gate", answer, self._polled(args), doubts.of_gate(answer.document), now=True)
+        return _limited("gate", answer, self._polled(args), limitations.of_gate(answer.document), now=True)
 
     def backtest(self, words: Sequence[str]) -> dict[str, Any]:
         """Ask which alerts a history would have raised."""
         _, answer = self._ask("backtest", [*words, *self._objectives()])
         age = time.time() - answer.document["end"]
-        return _limited("backtest", answer, age, doubts.of_backtest(answer.document))
+        return _limited("backtest", answer, age, limitations.of_backtest(answer.document))
 
     def incidents(self, words: Sequence[str]) -> dict[str, Any]:
         """Ask for the incidents that the bridge recorded."""
@@ -84,8 +86,8 @@ class Asking:
         """Ask which objectives were met in a month or quarter."""
         data = [f"--bridge-data={self.given.bridge_data}"] if self.given.bridge_data else []
         _, answer = self._ask("report", [*words, *data, *self._objectives()])
-        age = answer.document["at"] - doubts.newest_record(answer.document)
-        return _limited("report", answer, age, doubts.of_report(answer.document))
+        age = answer.document["at"] - limitations.newest_record(answer.document)
+        return _limited("report", answer, age, limitations.of_report(answer.document))
 
     def _objectives(self) -> list[str]:
         return [f"--objectives={self.given.objectives}"] if self.given.objectives else []
@@ -131,17 +133,17 @@ def _access_options() -> list[str]:
 def _limited(
     verb: str, answer: JsonAnswer, age: float | None, more: Sequence[str], *, now: bool = False
 ) -> dict[str, Any]:
-    """Return an answer with its age and its doubts; `now`: it is about now, so old data are a doubt."""
-    all_doubts = [*answer.messages, *more]
+    """Return an answer with its age and its limitations; `now`: it is about now, so old data are a limitation."""
+    all_limitations = [*answer.messages, *more]
     if age is None:
-        all_doubts.append("the age of the data is not known")
+        all_limitations.append("the age of the data is not known")
     elif now and age > STALE_SECONDS:
-        all_doubts.append(f"the data are {in_words(age)} old")
+        all_limitations.append(f"the data are {in_words(age)} old")
     return {
         "verb": verb,
         "asked_at": time.time(),
         "data_age_seconds": age,
-        "sure": not all_doubts,
-        "doubts": all_doubts,
+        "sure": not all_limitations,
+        "doubts": all_limitations,
         "answer": answer.document,
     }

@@ -15,44 +15,44 @@ def of_status(document: Document) -> list[str]:
     rows = document["group_statuses"]
     unknown = sum(row["state"] == "unknown" for row in rows)
     limited = sum(bool(row["caveats"]) for row in rows)
-    doubts = (
+    limitations = (
         [f"{unknown} of {count(len(rows), 'group')} unknown: nothing is known of its state"]
         if unknown
         else []
     )
     if limited:
-        doubts.append(
+        limitations.append(
             f"{limited} of {count(len(rows), 'group')} with a source that misses something, see caveats"
         )
-    return doubts
+    return limitations
 
 
 def of_gate(document: Document) -> list[str]:
     """Judgements without data, or on data of unknown age."""
     judgements = document["judgements"]
-    doubts = ["nothing was judged"] if not judgements else []
+    limitations = ["nothing was judged"] if not judgements else []
     if document["verdict"] == "cannot tell":
-        doubts.append("the verdict is: cannot tell")
+        limitations.append("the verdict is: cannot tell")
     unknown = sum(judgement["reason"].startswith("unknown") for judgement in judgements)
     ageless = sum(judgement["data_age_seconds"] is None for judgement in judgements)
     if unknown:
-        doubts.append(f"{unknown} of {count(len(judgements), 'judgement')} without data")
+        limitations.append(f"{unknown} of {count(len(judgements), 'judgement')} without data")
     if ageless:
-        doubts.append(f"{ageless} of {count(len(judgements), 'judgement')} on data of unknown age")
-    return doubts
+        limitations.append(f"{ageless} of {count(len(judgements), 'judgement')} on data of unknown age")
+    return limitations
 
 
 def of_backtest(document: Document) -> list[str]:
     """Steps of the history without data."""
     if not document["series"]:
         return ["the history has no data"]
-    doubts = [f"{document['unknown']:.2%} of the history has no data"] if document["unknown"] else []
+    limitations = [f"{document['unknown']:.2%} of the history has no data"] if document["unknown"] else []
     late = sum(at > document["start"] for at in document["data_from"].values())
     if late:
-        doubts.append(
+        limitations.append(
             f"the data of {count(late, 'objective')} begin later than the history that was asked for"
         )
-    return doubts
+    return limitations
 
 
 def of_report(document: Document) -> list[str]:
@@ -60,16 +60,16 @@ def of_report(document: Document) -> list[str]:
     objectives = [objective for owner in document["owners"] for objective in owner["objectives"]]
     unknown = sum(objective["result"].startswith("unknown") for objective in objectives)
     limited = sum(any(group["caveats"] for group in objective["groups"]) for objective in objectives)
-    doubts = ["the period has not ended"] if document["period"]["in_progress"] else []
+    limitations = ["the period has not ended"] if document["period"]["in_progress"] else []
     if unknown:
-        doubts.append(f"{unknown} of {count(len(objectives), 'objective')}: not known whether met")
+        limitations.append(f"{unknown} of {count(len(objectives), 'objective')}: not known whether met")
     if limited:
-        doubts.append(
+        limitations.append(
             f"{limited} of {count(len(objectives), 'objective')} with a source that misses something"
         )
     if document["incidents"] is None:
-        doubts.append("incidents are not known: the server has no folder of a bridge")
-    return doubts
+        limitations.append("incidents are not known: the server has no folder of a bridge")
+    return limitations
 
 
 def newest_record(document: Document) -> float:
