@@ -12,8 +12,18 @@ import pytest
 from playwright.sync_api import Browser
 
 from support import history, web_fleet
+from support.bridge import CHANNEL, body_of
 from support.browser import DEVICES, browsing, page_on
 from support.tools import ROOT
+from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.notification import parse
+from triton_alerts.bridge.incidents.store import Store
+from triton_slo import names
+from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.correcting.trail import Entry, locked
+from tritonwatch.objective_files import load
+from tritonwatch.web.reading import Reader
+from tritonwatch.web.sources import CorrectionSource, Sources
 
 pytestmark = pytest.mark.real
 INCIDENT = "/objective?slo=latency&model=ranker&version=2"
@@ -107,6 +117,83 @@ def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
         page.wait_for_url("**/?sort=burn")
 
         assert "ascending" == page.locator("th[aria-sort]").get_attribute("aria-sort")
+
+
+LONG = "m" * 500
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The pages of a model whose name has 500 characters, with its incident and a correction of it."""
+    end = time.time() // 300 * 300
+    folder = tmp_path_factory.mktemp("long")
+    store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)
+    store.receive(parse(body_of(LONG, {LONG: end - 600}, {}, "critical", group=LONG)), end - 570)
+    store.close()
+    with locked(folder / "trail") as trail:
+        entry = Entry("1", "exclude", "2026-01-01T00:00:00Z", LONG, LONG, 0.0, 0.0, {}, "", 0, ())
+        trail.begin(entry, "")
+    own = {names.SLO: LONG, names.INDICATOR: "latency"}
+    series = [
+        *web_fleet.group(end, LONG, LONG, spent=1.2, now=20.0),
+        *web_fleet.objective(end, LONG, LONG),
+        (names.INFO, {**own, "owner": LONG}, [(end - 60, 1.0), (end, 1.0)]),
+        (
+            names.SLI_EVENTS_SINCE,
+            {**own, "model": LONG, "version": "1"},
+            [(end - 60, end - 600), (end, end - 600)],
+        ),
+        *(
+            (
+                names.SLI_EVENTS_SUM,
+                {**own, "model": LONG, "version": "1", "event": event},
+                [(end - 60, 0.0), (end, count)],
+            )
+            for event, count in ((names.ERROR, 500.0), (names.TOTAL, 900.0))
+        ),
+    ]
+    with (
+        history.serve(history.openmetrics(series), folder, flags=web_fleet.LOOKBACK) as prometheus,
+        Prometheus(Access(prometheus)) as client,
+        web_fleet.served(
+            Sources(
+                Reader(client, 600),
+                load(ROOT / "slo" / "objectives"),
+                bridge_data=folder,
+                corrections=CorrectionSource(folder / "trail"),
+            )
+        ) as url,
+    ):
+        yield url
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        f"/objective?slo={LONG}&model={LONG}&version=1",
+        f"/model?model={LONG}",
+        "/incidents",
+        "/incident",
+        "/report?period=this-month",
+        "/corrections",
+        f"/what-if?models={LONG}",
+    ],
+    ids=lambda path: path.partition("?")[0],
+)
+@pytest.mark.parametrize("device", ["light", "phone"])
+def test_a_name_of_500_characters_is_broken_and_no_page_is_wider(
+    browser: Browser, long_names: str, path: str, device: str
+) -> None:
+    """On a phone and on a desk, nothing is scrolled sideways."""
+    with page_on(browser, device) as shown:
+        page = shown.open(long_names + (path if path != "/incident" else "/incidents"))
+        if path == "/incident":
+            page.get_by_role("link", name=LONG).first.click()
+            page.wait_for_load_state("networkidle")
+
+        assert LONG in page.locator("main").inner_text().replace("\n", "") or path.startswith("/what-if")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_hostile_model_name_does_nothing_in_a_browser(browser: Browser, site: str) -> None:

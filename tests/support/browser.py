@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 DEVICES: dict[str, dict[str, Any]] = {
     "light": {"viewport": {"width": 1280, "height": 900}},
     "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True},
+    "phone": {"viewport": {"width": 375, "height": 812}, "device_scale_factor": 2, "has_touch": True},
 }
 """Window and color scheme of what a page is shown on."""
 
