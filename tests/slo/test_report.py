@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +20,15 @@ from playwright.sync_api import Browser
 from support import history, web_fleet
 from support.bridge import body_of
 from support.browser import DEVICES, browsing, page_on
+from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
 from support.tools import ROOT
 from triton_alerts import hours
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
+from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.receiver import Webhook, listen
 from triton_alerts.bridge.review.period_summary import periodic
 from triton_slo import names
 from triton_slo.prometheus import Access, Prometheus
@@ -446,6 +450,35 @@ def test_incidents_of_the_period_are_listed(
     assert "| still open | critical | no | search |" in line
     assert ["critical"] == [one["severity"] for one in only["incidents"]]
     assert only["incidents_known_from"] > END
+
+
+@pytest.mark.real
+def test_incidents_of_a_bridge_on_another_machine_are_listed(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At its address and with its token, as the web page reads them; without the token nothing is asked."""
+    recorded_by_a_bridge(tmp_path)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    store = Store(tmp_path / DATABASE_FILE, lambda _severity: "#alerts")
+    webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None, lambda: "secret")
+    with served(listen(("127.0.0.1", 0), webhook)) as receiver:
+        address = f"http://127.0.0.1:{receiver.server_address[1]}"
+        words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--bridge-data"]
+        assert 0 == main([*words, str(tmp_path)])
+        local = capsys.readouterr().out
+        assert 0 == main([*words, address, "--bridge-token-file", str(token)])
+        remote = capsys.readouterr().out
+        assert 2 == main([*words, address])
+    store.close()
+
+    assert "2 incidents, 2 pages among them." in remote
+    without_times = [
+        [line for line in text.splitlines() if "made " not in line and "no longer" not in line]
+        for text in (local, remote)
+    ]
+    assert without_times[0] == without_times[1]
+    assert "--bridge-data URL needs --bridge-token-file" in capsys.readouterr().err
 
 
 @pytest.mark.real

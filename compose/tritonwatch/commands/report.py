@@ -17,6 +17,7 @@ from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import parsed, path
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting.trail import Trail
+from tritonwatch.review.bridge_options import add_bridge, bridge_of
 from tritonwatch.review.reporting import begun_period, period_report, written
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--owner NAME...", "only the objectives and incidents of this owner (repeatable)")
     add("--format", "markdown, html or json (default: markdown)", choices=FORMATS, default=FORMATS[0])
     add("--out FILE", "file to write instead of standard output; an existing one is replaced", path)
-    add("--bridge-data DIR", "folder of a bridge, for the incidents of the period", path)
+    add_bridge(add)
     add("--trail DIR", "audit trail of corrections, for their reasons and authors", path)
     add(
         "--objectives DIR",
@@ -76,6 +77,7 @@ def _made(args: argparse.Namespace) -> PeriodReport:
     except ValueError as error:
         raise UsageError(f"--period: {error}") from error
     objectives = objective_files.load(args.objectives)
+    bridge = bridge_of(args)
     signatures = {} if args.trail is None else Trail(args.trail).signatures
     with access.connect(args) as prometheus:
         report = period_report(
@@ -85,6 +87,6 @@ def _made(args: argparse.Namespace) -> PeriodReport:
             timezone=args.timezone,
             objectives=objectives,
             owners=args.owner,
-            bridge_data=args.bridge_data,
+            bridge=bridge,
         )
     return replace(report, signatures=signatures)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from triton_exporter.app.gathering import gather
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
-from triton_exporter.options import adder, host_and_port, is_web_address
+from triton_exporter.options import adder, host_and_port
 from triton_slo.artifact import Options
 from triton_slo.prometheus import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
@@ -30,7 +30,7 @@ from tritonwatch.arguments import (
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting import making
 from tritonwatch.exporter_options import DOCTOR_OPTIONS, OptionsError, chosen_some, declare_some
-from tritonwatch.review.bridge_client import BridgeAddress
+from tritonwatch.review.bridge_options import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.doctor_reading import DoctorReader
 from tritonwatch.web.reading import Reader
@@ -58,9 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "objectives, to show the conditions of their alerts and which of their rules are not loaded",
         Path,
     )
-    add("--bridge-data DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
-    add("--bridge-token-file FILE", "file with the bearer token of the bridge at that address", default="")
-    add("--bridge-ca-file FILE", "CA certificates to trust at that address (PEM)", default="")
+    add_bridge(add)
     add("--trail DIR", "audit trail of tritonwatch correct, to show corrections", path)
     add(
         "--corrections-token-file FILE",
@@ -128,7 +126,7 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         ),
         not_loaded,
         Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
-        _bridge(args),
+        bridge_of(args),
         _corrections(args),
         _doctor(args),
     )
@@ -145,23 +143,6 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
     except OptionsError as error:
         raise UsageError(*error.problems) from error
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
-
-
-def _bridge(args: argparse.Namespace) -> Path | BridgeAddress | None:
-    if not args.bridge_data:
-        return None
-    if not is_web_address(args.bridge_data):
-        return Path(args.bridge_data)
-    if not args.bridge_token_file:
-        raise UsageError(
-            "--bridge-data URL needs --bridge-token-file: the bearer token that the bridge was given"
-        )
-
-    def token() -> str:
-        return access.read_secret(args.bridge_token_file, "--bridge-token-file")
-
-    token()  # a mistake is reported now
-    return BridgeAddress(args.bridge_data, token, args.bridge_ca_file)
 
 
 def _corrections(args: argparse.Namespace) -> CorrectionSource | None:

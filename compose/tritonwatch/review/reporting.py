@@ -18,7 +18,8 @@ from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
-from tritonwatch.review.bridge_data import recorded_incidents
+from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
+from tritonwatch.review.bridge_options import DATA_OPTION
 
 
 def period_report(
@@ -29,17 +30,15 @@ def period_report(
     timezone: str = "UTC",
     objectives: Sequence[Objective] = (),
     owners: Sequence[str] = (),
-    bridge_data: Path | None = None,
+    bridge: Path | BridgeAddress | None = None,
 ) -> PeriodReport:
     """Return the report of a period, of all owners or of some.
 
-    Raises PrometheusError, and CommandError where nothing was recorded or the bridge's folder cannot be read.
+    Raises PrometheusError, and CommandError where nothing was recorded or the bridge cannot be read.
     """
     whole = recorded_report(prometheus, reported, now, timezone, objectives)
     report = of_owners(whole, owners)
-    if bridge_data is None:
-        return report
-    return with_incidents(report, recorded_incidents(bridge_data, "--bridge-data"), owners)
+    return report if bridge is None else with_incidents(report, incidents_of(bridge, DATA_OPTION), owners)
 
 
 def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:

@@ -16,11 +16,10 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
+from tritonwatch.review.bridge_options import DATA_OPTION
 from tritonwatch.web.bridge_reading import BridgeReader
 from tritonwatch.web.doctor_reading import DoctorReader
 from tritonwatch.web.reading import Answer, Reader
-
-BRIDGE_OPTION = "--bridge-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Sources:
     @cached_property
     def _bridge(self) -> BridgeReader | None:
         bridge = self.bridge_data
-        return None if bridge is None else BridgeReader(lambda: incidents_of(bridge, BRIDGE_OPTION))
+        return None if bridge is None else BridgeReader(lambda: incidents_of(bridge, DATA_OPTION))
 
     @cached_property
     def plans(self) -> dict[str, Plan]:

@@ -18,12 +18,12 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import safe_url
 from triton_exporter.duration import in_words, parse_seconds
+from tritonwatch.review.bridge_options import DATA_OPTION
 from tritonwatch.web import urls
 from tritonwatch.web.detail.drawing import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.site import Site
-from tritonwatch.web.sources import BRIDGE_OPTION
 
 MENU = ("Incidents", "/incidents")
 LENGTHS = ("1d", "7d", "30d")
@@ -136,7 +136,7 @@ def _list(site: Site, request: Request) -> Response:
         "during": len(during),
         "firing": sum(record.incident.open for record in during),
         "without_bridge": site.sources.bridge_data is None,
-        "option": BRIDGE_OPTION,
+        "option": DATA_OPTION,
         "lane": 14,
     }
     return site.page(request, "incidents.html", context, *_shown(answer))

@@ -1,0 +1,40 @@
+"""Options that name a bridge, by its folder or its address, the same in every verb that reads its incidents."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from triton_exporter.options import is_web_address
+from tritonwatch import access
+from tritonwatch.command_error import UsageError
+from tritonwatch.review.bridge_client import BridgeAddress
+
+DATA_OPTION = "--bridge-data"
+TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
+
+
+def add_bridge(add: Callable[..., None]) -> None:
+    """Declare the options; `add` is from `adder`."""
+    add(f"{DATA_OPTION} DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
+    add(f"{TOKEN_OPTION} FILE", "file with the bearer token of the bridge at that address", default="")
+    add("--bridge-ca-file FILE", "CA certificates to trust at that address (PEM)", default="")
+
+
+def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
+    """Return the bridge that the options name, if they do. Raises UsageError."""
+    if not args.bridge_data:
+        return None
+    if not is_web_address(args.bridge_data):
+        return Path(args.bridge_data)
+    if not args.bridge_token_file:
+        raise UsageError(
+            f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bearer token that the bridge was given"
+        )
+
+    def token() -> str:
+        return access.read_secret(args.bridge_token_file, TOKEN_OPTION)
+
+    token()  # a mistake is reported now
+    return BridgeAddress(args.bridge_data, token, args.bridge_ca_file)
