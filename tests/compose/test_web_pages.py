@@ -249,6 +249,23 @@ def test_every_page_over_time_reads_the_same_parameter(
 
 
 @pytest.mark.real
+@pytest.mark.parametrize(
+    ("path", "chosen"),
+    [("/model", {"model": "ranker", "last": "1d"}), ("/incidents", {"kind": "page"}), ("/", {"q": "ranker"})],
+)
+def test_the_past_is_named_and_the_link_to_now_keeps_the_rest(
+    site: str, path: str, chosen: dict[str, str]
+) -> None:
+    """The moment in words, whatever form the address has; the link leads to the same page without it."""
+    page = _shown(site, path, **chosen)
+    [link] = re.findall(r'<a href="([^"]*)">Show now', page)
+
+    assert "This is the state at 2025-10-09 09:00:00 UTC, not now." in text_of(page)
+    assert f"{path}?{urlencode(chosen)}" == html.unescape(link)
+    assert "This is the state" not in _answered(site, path, **chosen | {"at": "x"}).text
+
+
+@pytest.mark.real
 def test_incidents_are_those_of_the_bridge(
     site: str, bridge: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

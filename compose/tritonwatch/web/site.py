@@ -20,6 +20,7 @@ from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls
+from tritonwatch.web.parameters import ParameterError, asked_time
 from tritonwatch.web.reading import Answer
 from tritonwatch.web.sources import Sources
 
@@ -60,7 +61,7 @@ class Site:
             "read_at": max(
                 (answer.read_at for answer in answers if answer.read_at is not None), default=None
             ),
-            "at": request.query_params.get(urls.TIME, ""),
+            **_moment_of(request),
         }
         return HTMLResponse(templates.get_template(template).render(shared_context | dict(context)))
 
@@ -78,6 +79,20 @@ class Site:
             return read_status(prometheus, at)
 
         return self.sources.reader.ask(("status", at), read, ())
+
+
+def _moment_of(request: Request) -> Mapping[str, str]:
+    """Return the time in the address, in words too, and the same page without it; no time that cannot be read."""
+    try:
+        at = asked_time(request)
+    except ParameterError:
+        at = None
+    other = {name: value for name, value in request.query_params.items() if name != urls.TIME}
+    return {
+        "at": "" if at is None else request.query_params[urls.TIME],
+        "moment": "" if at is None else moment_text(at),
+        "now_url": urls.address(request.url.path, other),
+    }
 
 
 def remarks_on(answers: Iterable[Answer[Any]]) -> Remarks:
