@@ -70,7 +70,7 @@ def test_the_compose_stack_keeps_the_policy(stack: dict[str, Any]) -> None:
         ("bridge", {"secrets": []}, "is not given the secret slack_bot_token"),
         ("grafana", {"secrets": []}, "is not given the secret stack_password"),
         ("alertmanager", {"depends_on": {}}, "does not wait for it"),
-        ("grafana", {"depends_on": {"generator": {"condition": "service_started"}}}, "says nothing"),
+        ("grafana", {"depends_on": {"generator": {"condition": "service_started"}}}, "to be started only"),
         ("grafana", {"ports": [{"published": "9090", "host_ip": "127.0.0.1"}]}, "used 2 times"),
         ("grafana", {"volumes": [{"type": "bind", "source": "/nowhere", "target": "/"}]}, "does not exist"),
         ("grafana", {"environment": {"GF_SECURITY_ADMIN_PASSWORD": "admin"}}, "literal secret"),
@@ -150,7 +150,8 @@ def test_a_path_that_does_not_exist_is_refused(variable: str, target: str) -> No
 
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:
     """No secret has a default: all are files under SECRETS_DIR, and make-secrets.sh makes all; Slack's is empty."""
-    secrets = resolved(SECRETS_DIR=str(tmp_path))["secrets"]
+    token = str(tmp_path / "corrections_token")
+    secrets = resolved(SECRETS_DIR=str(tmp_path), CORRECTIONS_TOKEN_FILE=token)["secrets"]
     script = ROOT / "compose" / "make-secrets.sh"
 
     for _ in range(2):  # the second run must keep what the first made
@@ -164,7 +165,7 @@ def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Pat
         wanted = {Path(secret["file"]).name for secret in secrets.values()}
         assert wanted <= set(made)
         assert ["slack_bot_token"] == [name for name, text in made.items() if not text]
-        assert all(len(made[name]) == 32 for name in ("stack_password", "bridge_token"))
+        assert all(len(made[name]) == 32 for name in ("stack_password", "bridge_token", "corrections_token"))
     assert all(Path(secret["file"]).parent == tmp_path for secret in secrets.values())
     assert 0o700 == tmp_path.stat().st_mode & 0o777
     promtool = promtools()[0]
@@ -173,13 +174,47 @@ def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Pat
     )
 
 
+def test_the_page_writes_corrections_only_where_a_token_is_set() -> None:
+    """By default both volumes are read-only and the user is the image's; one variable changes all of it."""
+    off, on = resolved(), resolved(CORRECTIONS_TOKEN_FILE="./mine")
+    mounts = [
+        {mount["target"]: mount.get("read_only", False) for mount in _web(stack)["volumes"]}
+        for stack in (off, on)
+    ]
+
+    assert {"/objectives": True, "/corrections": True, "/prometheus": True} == mounts[0]
+    assert {"/objectives": True, "/corrections": False, "/prometheus": False} == mounts[1]
+    assert [None, "65534:65534"] == [_web(stack).get("user") for stack in (off, on)]
+    assert ["--corrections-token-file=", "--blocks="] == _web(off)["command"][-2:]
+    assert "--blocks=/prometheus" == _web(on)["command"][-1]
+    assert ["/dev/null", str(ROOT / "compose" / "mine")] == [
+        stack["secrets"]["corrections_token"]["file"] for stack in (off, on)
+    ]
+    assert [] == problems_of(on)
+
+
+def _web(stack: dict[str, Any]) -> dict[str, Any]:
+    web: dict[str, Any] = stack["services"]["web"]
+    return web
+
+
+def test_the_report_is_posted_where_a_channel_is_set() -> None:
+    """The bridge gets the channel, and the working hours with their time zone."""
+    own = {"REPORT_CHANNEL": "C0REPORTS", "WORKING_HOURS": "monday:friday 08:00-18:00 Europe/Berlin"}
+    off, on = (resolved(**given)["services"]["bridge"]["command"] for given in ({}, own))
+
+    assert "--report=" in off
+    assert ["--report=C0REPORTS", f"--hours={own['WORKING_HOURS']}"] == on[-2:]
+
+
 def test_user_settings_reach_the_services() -> None:
     """One variable points the stack at the user's Triton; others move ports and addresses."""
     services = resolved(TRITON_URL="http://gpu1:8000", BIND_ADDRESS="10.1.2.3", GRAFANA_PORT="3333")[
         "services"
     ]
 
-    assert "--triton=http://gpu1:8000" in services["exporter"]["command"]
+    for service in ("exporter", "web"):
+        assert "--triton=http://gpu1:8000" in services[service]["command"]
     assert ["10.1.2.3", "3333"] == [services["grafana"]["ports"][0][key] for key in ("host_ip", "published")]
 
 

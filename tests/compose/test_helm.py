@@ -111,6 +111,7 @@ def test_the_schema_accepts_the_default_values_and_names_each() -> None:
         {"bridge": {"existingSecret": "My_Secret"}},
         {"bridge": {"persistence": {"size": "0Gi"}}},
         {"web": {"namespaces": ["Ingress"]}},
+        {"web": {"corrections": {"importUrl": "victoria:8428"}}},
         {"objectives": {"..yaml": "name: latency"}},
         {"rules": {"files": {"SLO": {"groups": []}}}},
     ],
@@ -174,6 +175,63 @@ def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
     assert {"--web-config=/secrets/web.yml", "--objectives=/objectives"} <= set(arguments)
     assert "--grafana=https://g.example" == arguments[-1]
     assert main([*arguments, "--help"]) == 0
+
+
+_WRITES = {"trailClaim": "trail", "existingSecret": "token", "importUrl": "http://victoria:8428"}
+
+
+def test_the_page_writes_corrections_where_a_secret_is_named() -> None:
+    """With the trail alone it shows them; both read nothing that is not mounted."""
+    found = []
+    for values in ({"trailClaim": "trail"}, _WRITES):
+        given = ",".join(f"web.corrections.{name}={value}" for name, value in values.items())
+        found.append(objects(template(f"--set=web.enabled=true,{given}"))["Deployment", "tritonwatch-web"])
+    shows, writes = (_container(deployment, "web") for deployment in found)
+
+    assert "--trail=/corrections" == shows["args"][-1]
+    assert [
+        "--trail=/corrections",
+        "--corrections-token-file=/corrections-token/token",
+        "--import=http://victoria:8428",
+    ] == writes["args"][-3:]
+    assert [True, False] == [
+        next(mount["readOnly"] for mount in web["volumeMounts"] if mount["name"] == "corrections")
+        for web in (shows, writes)
+    ]
+    volumes = {one["name"]: one for one in found[1]["spec"]["template"]["spec"]["volumes"]}
+    assert {"claimName": "trail"} == volumes["corrections"]["persistentVolumeClaim"]
+    assert "token" == volumes["corrections-token"]["secret"]["secretName"]
+    for deployment in found:
+        validate(deployment)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ("trailClaim", "web.corrections.existingSecret needs web.corrections.trailClaim"),
+        ("importUrl", "web.corrections.existingSecret needs web.corrections.importUrl"),
+        ("existingSecret", "web.corrections.importUrl needs web.corrections.existingSecret"),
+    ],
+)
+def test_half_of_the_values_for_corrections_are_refused(missing: str, words: str) -> None:
+    """`helm install` names the value that is missing, and nothing is applied."""
+    values = ",".join(f"web.corrections.{name}={value}" for name, value in _WRITES.items() if name != missing)
+    done = helm("template", "tritonwatch", CHART, f"--set=web.enabled=true,{values}")
+
+    assert 0 != done.returncode
+    assert words in done.stderr
+
+
+def test_a_triton_and_a_channel_of_reports_reach_the_programs() -> None:
+    """The page examines the Triton that is named; the bridge posts reports where a channel is."""
+    found = objects(
+        template("--set=web.enabled=true,web.triton=http://triton-0:8000,bridge.reportChannel=C0REPORTS")
+    )
+
+    assert ["--triton=http://triton-0:8000", "--gpu=none"] == _container(
+        found["Deployment", "tritonwatch-web"], "web"
+    )["args"][-2:]
+    assert "--report=C0REPORTS" == _container(found["Deployment", "tritonwatch-bridge"], "bridge")["args"][-1]
 
 
 def test_what_is_disabled_is_not_rendered() -> None:

@@ -34,7 +34,16 @@ def test_every_role_is_built_on_the_bare_runtime() -> None:
 def test_the_base_is_pinned_by_digest() -> None:
     """The same tag may be another image tomorrow."""
     assert re.search(r"^ARG PYTHON=3\.12\.\d+-slim-bookworm@sha256:[0-9a-f]{64}$", TEXT, re.MULTILINE)
-    assert {"python:${PYTHON}", "build", "runtime"} == set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE))
+    bases = {"python:${PYTHON}", "prom/prometheus:${PROMETHEUS}"}
+    assert {*bases, "build", "runtime"} == set(re.findall(r"^FROM (\S+)", TEXT, re.MULTILINE))
+
+
+def test_promtool_is_of_the_prometheus_that_the_stack_runs() -> None:
+    """The blocks of corrections are written by the version that reads them."""
+    made = re.search(r"^ARG PROMETHEUS=(\S+)$", TEXT, re.MULTILINE)
+
+    assert made is not None
+    assert f"prom/prometheus:{made[1]}" == resolved()["services"]["prometheus"]["image"]
 
 
 def test_every_role_gets_extras_that_exist() -> None:

@@ -14,14 +14,18 @@ from pathlib import Path
 import pytest
 import requests
 
+from support.history import openmetrics
 from support.loopback import served
 from support.mounted_stack import MountedStack
+from support.recorded_fleet import RecordedFleet
 from support.slack import SlackServer, Workspace
-from support.tools import alertmanagers, prometheuses
+from support.tools import alertmanagers, prometheuses, promtools
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
 from tritonwatch.exporter_options import chosen
+from tritonwatch.tables.correction_table import moment_text
 
+NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
 
 
@@ -33,7 +37,7 @@ def _workspace() -> Workspace:
 def stack(tmp_path: Path) -> Iterator[MountedStack]:
     """Prometheus and Alertmanager, as mounted, with rules at work."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
-    with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as running:
+    with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False) as running:
         assert 0 == running.generate()
         running.start("prometheus")
         running.start("alertmanager")
@@ -63,7 +67,7 @@ def _until(promise: Callable[[], bool], seconds: float) -> bool:
 def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: str, secret: str) -> None:
     """No service runs with its door open because a file is not there, even where Docker would let it start."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
-    with MountedStack(tmp_path, binaries, slack_url="http://127.0.0.1:9/", faster=False) as stack:
+    with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False) as stack:
         assert service != "alertmanager" or 0 == stack.generate()  # it reads its configuration first
         (tmp_path / "secrets" / secret).unlink()
         done = subprocess.run(stack.command(service), capture_output=True, text=True, timeout=30)
@@ -103,6 +107,63 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert 'data-label="Models"' in stack.get("web", "/incidents").text, (
             "the bridge's incident is on the page"
         )
+
+
+@pytest.mark.real
+def test_a_correction_is_written_on_the_page_of_the_stack(tmp_path: Path) -> None:
+    """With the one setting, its token and the volumes of the compose file: a block in the data of Prometheus."""
+    binaries = {"prometheus": prometheuses()[-1]}
+    settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "made" / "corrections_token")}
+    fleet = RecordedFleet(recorded=True)
+    start, end = map(moment_text, fleet.stretch)
+    form = {"from": start, "to": end, "model": "tested", "reason": "load test", "author": "anna"}
+    with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False, settings=settings) as stack:
+        (tmp_path / "history.om").write_text(openmetrics(fleet.series()))
+        words = ["tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
+        files = [tmp_path / "history.om", tmp_path / "prometheus"]
+        subprocess.run([promtools()[-1], *words, *files], check=True, capture_output=True)
+        blocks = set((tmp_path / "prometheus").iterdir())
+        assert 0 == stack.generate()
+        for service in ("prometheus", "web"):
+            stack.start(service)
+        token = (tmp_path / "secrets" / "corrections_token").read_text()
+        refused, written = (
+            stack.post("web", "/corrections", {**form, "token": given}) for given in ("a-guess", token)
+        )
+        shown = stack.get("web", written.headers.get("Location", "/corrections")).text
+        new = [path for path in (tmp_path / "prometheus").glob("01*") if path not in blocks]
+
+    assert [403, 303] == [refused.status_code, written.status_code], written.text
+    assert "load test" in shown
+    assert "anna" in shown
+    assert [1, True] == [len(list((tmp_path / "corrections").glob("*.om"))), bool(new)]
+
+
+@pytest.mark.parametrize(
+    ("token", "words"), [("", "is empty"), ("short", "write at least 16 characters")], ids=repr
+)
+def test_a_token_that_is_none_stops_the_page(tmp_path: Path, token: str, words: str) -> None:
+    """The page does not serve forms that anybody could send."""
+    (tmp_path / "mine").write_text(token)
+    settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "mine")}
+    with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False, settings=settings) as stack:
+        done = subprocess.run(stack.command("web"), capture_output=True, text=True, timeout=30)
+
+    assert 2 == done.returncode
+    assert words in done.stderr
+
+
+@pytest.mark.real
+def test_the_page_of_the_stack_only_shows_corrections_by_default(tmp_path: Path) -> None:
+    """It reads the trail in its volume, and has no form that writes."""
+    with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
+        stack.start("web")
+        page = stack.get("web", "/corrections").text
+        refused = stack.post("web", "/corrections", {"token": "x"})
+
+    assert 'method="post"' not in page
+    assert "No audit trail is known here." not in page
+    assert 403 == refused.status_code
 
 
 def _posted(slack: SlackServer) -> str:
@@ -148,7 +209,7 @@ def test_an_edited_objective_is_in_force_after_one_command(
 
 def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
     """The exporter reads the objectives that are mounted into it; without a bucket an objective is unknown."""
-    with MountedStack(tmp_path, {}, slack_url="http://127.0.0.1:9/", faster=False) as stack:
+    with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         _edit(stack, "threshold: 1s", "threshold: 333ms")
         parser = argparse.ArgumentParser()
         exporter.configure(parser)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.tools import ROOT, alertmanagers, prometheuses
+from support.tools import ROOT, alertmanagers, prometheuses, promtools
 from support.waiting import eventually
 
 _PYTHON = next(
@@ -24,7 +24,7 @@ _PYTHON = next(
 _STAND_IN = """\
 FROM python:local
 RUN ln -sf /bin/busybox /usr/bin/wget && install -d -o 65534 -g 65534 {data}
-COPY {binary} /bin/{binary}
+COPY bin /bin
 COPY share /usr/share/prometheus
 USER 65534
 WORKDIR {data}
@@ -93,14 +93,15 @@ def _with_images(found: Engine, folder: Path) -> Engine:
         pytest.skip("no image can be pulled, and debootstrap is not here to make a base image")
     if found.docker("image", "inspect", "python:local", fails=True).returncode:
         _python_local(found, folder / "base")
-    for image, binary, data in (
-        ("prom/prometheus", prometheuses()[-1], "/prometheus"),
-        ("prom/alertmanager", alertmanagers()[-1], "/alertmanager"),
+    for image, binary, data, more in (
+        ("prom/prometheus", prometheuses()[-1], "/prometheus", {"promtool": promtools()[-1]}),
+        ("prom/alertmanager", alertmanagers()[-1], "/alertmanager", {}),
     ):
         context = folder / image.replace("/", "-")
-        context.mkdir()
+        (context / "bin").mkdir(parents=True)
         name = image.rpartition("/")[2]
-        shutil.copy(binary, context / name)
+        for program, path in {name: binary, **more}.items():
+            shutil.copy(path, context / "bin" / program)
         # Debian's Alertmanager reads its default templates from a folder.
         shutil.copytree(
             binary.parents[1] / "share" / "prometheus" / "alertmanager", context / "share" / "alertmanager"

@@ -109,7 +109,9 @@ def _override(stack: Stack) -> None:
         *services["bridge"]["command"],
         f"--slack-url=http://host.docker.internal:{stack.slack.server_address[1]}/api/",
     ]
-    arguments = {} if stack.engine.real_images else {"build": {"args": {"PYTHON": "local"}}}
+    arguments = (
+        {} if stack.engine.real_images else {"build": {"args": {"PYTHON": "local", "PROMETHEUS": "local"}}}
+    )
     override = {name: arguments for name in ("generator", "exporter", "triton-demo") if arguments}
     override["bridge"] = {"command": command, "extra_hosts": ["host.docker.internal:host-gateway"]}
     (stack.folder / "override.yml").write_text(yaml.safe_dump({"services": override}))

@@ -37,11 +37,13 @@ MOVES = {
     "/alerts.yaml": "alerts.yaml",
     "/prometheus": "prometheus",
     "/alertmanager": "alertmanager",
+    "/corrections": "corrections",
     "/data": "bridge",
 }
 """A container's folder or file -> ours."""
 PASSWORD = "p a$s/w@rd:%\"'#é"
 """As a user may choose it: characters that a shell, an address or YAML would read as something else."""
+_LOGIN = requests.auth.HTTPBasicAuth("tritonwatch", PASSWORD.encode())
 # Not within an address or a longer path.
 _PATHS = re.compile(rf"(?<![\w.:/}}-])(?:{'|'.join(MOVES)})(?![\w-])")
 
@@ -50,14 +52,23 @@ class MountedStack:
     """The services over one folder, each on a free port of 127.0.0.1; a context manager that ends them.
 
     `faster` scales the rules' windows and scrapes every second. Otherwise only paths, host names and ports of
-    the mounted files differ from the containers'.
+    the mounted files differ from the containers'. `settings` are variables of docker compose, as in a file `.env`.
     """
 
-    def __init__(self, folder: Path, binaries: Mapping[str, Path], *, slack_url: str, faster: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        binaries: Mapping[str, Path],
+        *,
+        slack_url: str,
+        faster: bool,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self._binaries = binaries
         self._slack_url = slack_url
         self._faster = faster
+        self._settings = settings or {}
         self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         # Triton's usual metrics port may be a real one's, of somebody else on this machine.
         self.triton_metrics = f"http://127.0.0.1:{free_ports(1)[0]}/metrics"
@@ -78,8 +89,13 @@ class MountedStack:
 
     def get(self, service: str, path: str, *, login: bool = True) -> requests.Response:
         """Ask a service, as the stack's user or as nobody."""
-        auth = requests.auth.HTTPBasicAuth("tritonwatch", PASSWORD.encode()) if login else None
-        return requests.get(self.url(service) + path, auth=auth, timeout=5)
+        return requests.get(self.url(service) + path, auth=_LOGIN if login else None, timeout=5)
+
+    def post(self, service: str, path: str, form: Mapping[str, str]) -> requests.Response:
+        """Send a form as a page of the service does, as the stack's user."""
+        own = {"Sec-Fetch-Site": "same-origin"}
+        url = self.url(service) + path
+        return requests.post(url, data=form, headers=own, auth=_LOGIN, timeout=60, allow_redirects=False)
 
     def own_command(self, service: str) -> list[str]:
         """The arguments of one of our own services, moved here."""
@@ -97,7 +113,7 @@ class MountedStack:
             return [str(self._binaries[service]), *words, listen]
         words = [sys.executable, "-m", "tritonwatch", *words]
         words += [f"--slack-url={self._slack_url}"] if service == "bridge" else []
-        words += [f"--triton-metrics={self.triton_metrics}"] if service == "exporter" else []
+        words += [f"--triton-metrics={self.triton_metrics}"] if service in ("exporter", "web") else []
         return words
 
     def generate(self) -> int:
@@ -149,7 +165,7 @@ class MountedStack:
             env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
         )
         (made / "slack_bot_token").write_text(TOKEN)
-        config = resolved(SECRETS_DIR=str(made))
+        config = resolved(SECRETS_DIR=str(made), **self._settings)
         for name, secret in config["secrets"].items():
             shutil.copy(secret["file"], self.folder / "secrets" / name)
         text = self.moved((ROOT / "compose" / "prometheus" / "prometheus.yml").read_text())

@@ -23,6 +23,7 @@ from tritonwatch.arguments import (
     interval,
     parsed,
     path,
+    path_or_none,
     scale,
     selector,
     web_address,
@@ -64,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--corrections-token-file FILE",
         "file with a token of at least 16 characters, with which forms write corrections; needs --trail, "
         "and --blocks or --import",
-        path,
+        path_or_none,
     )
     making.add_place(parser, required=False)
     add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)

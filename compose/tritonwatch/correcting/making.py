@@ -15,6 +15,7 @@ from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus import Access
+from tritonwatch.arguments import path, path_or_none
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting.trail import Entry, Kind, Trail, locked, new_id, now_text
 from tritonwatch.correcting.writers import Blocks, VictoriaMetrics, Writer
@@ -41,7 +42,8 @@ def add_signature(parser: argparse.ArgumentParser) -> None:
 def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Declare where samples are written."""
     add = adder(parser.add_mutually_exclusive_group(required=required).add_argument)
-    add("--blocks DIR", "write blocks into this folder: the data directory of Prometheus", Path)
+    blocks = path if required else path_or_none
+    add("--blocks DIR", "write blocks into this folder: the data directory of Prometheus", blocks)
     add("--import URL", "import into this VictoriaMetrics", dest="import_url")
 
 
