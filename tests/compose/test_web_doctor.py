@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.bridge_simulation import Clock
 
 from support import history, web_fleet
+from support.bridge import Clock
 from support.repository import Repository
 from support.triton import live_triton
 from support.waiting import eventually
