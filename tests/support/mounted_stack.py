@@ -12,7 +12,7 @@ from typing import Any
 
 import requests
 
-from support.compose_policy import resolved
+from support.compose_policy import COMPOSE, resolved
 from support.slack import TOKEN
 from support.tools import ROOT
 from support.waiting import eventually
@@ -165,7 +165,7 @@ class MountedStack:
             env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
         )
         (made / "slack_bot_token").write_text(TOKEN)
-        config = resolved(SECRETS_DIR=str(made), **self._settings)
+        config = resolved(COMPOSE, SECRETS_DIR=str(made), **self._settings)
         for name, secret in config["secrets"].items():
             shutil.copy(secret["file"], self.folder / "secrets" / name)
         text = self.moved((ROOT / "compose" / "prometheus" / "prometheus.yml").read_text())
