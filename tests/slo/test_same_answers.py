@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +14,18 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slo.calendars import objective, unix
 from support import history, web_fleet
+from support.promtool import evaluated, grouped
 from support.recorded_period import END, START, MadeGroup, MadeObjective, Span
 from support.thorough import examples
-from triton_exporter.catalogue import own, state
+from support.tools import promtools
+from triton_exporter.catalogue import own, state, triton
 from triton_slo import names
+from triton_slo.artifact import Options
+from triton_slo.burn.amounts import budget_left
+from triton_slo.rules.plan import Plan
+from triton_slo.rules.recording import recording_rules
 from tritonwatch.cli import main
 
 MODELS = ("a", "b<i>", '"c')
@@ -109,3 +118,91 @@ def test_all_have_the_same_answers_on_random_histories(
             continue
         assert pytest.approx(1 - row["budget_left"]) == reported[key]["budget_spent"], row
         assert (row["budget_left"] <= 0) == (reported[key]["result"] == "missed"), row
+
+
+MARCH = unix("2026-03-01T00:00:00+01:00")
+BEFORE = 3600
+"""Seconds of February that the rules record."""
+FAILING, FAILING_BEFORE = 0.005, 0.02
+"""Shares of failed requests in March and in February, which overspends the budget of 1 %."""
+MOMENTS = (30, 60, 600, 5400)
+"""Seconds of March at which the answers are compared."""
+
+
+def month_begins(folder: Path) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+    """What the rules of a calendar objective record around the start of March, and what the exporter exposes."""
+    plan = Plan(objective("month", "month", "Europe/Berlin"), Options(scrape_interval_seconds=60))
+    shift = f"(time() + {MARCH - BEFORE})"
+    rules = [
+        {"record": rule.record, "expr": rule.expr.replace("time()", shift), "labels": dict(rule.labels)}
+        for rule in recording_rules(plan)
+    ]
+    labels = 'model="m", version="1", instance="a:9401"'
+    shares = (FAILING_BEFORE, FAILING)
+    counters = {
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": _grown(*(1000 * (1 - share) for share in shares)),
+        f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}': _grown(
+            *(1000 * share for share in shares)
+        ),
+    }
+    times = sorted({*range(0, BEFORE + 5401, 300), *(BEFORE + moment for moment in MOMENTS)})
+    asked = [('{__name__=~"slo:.+"}', float(at)) for at in times]
+    answers = evaluated(
+        promtools()[-1], folder, grouped({"slo": rules}), counters, asked, interval=60, evaluation=30
+    )
+    points: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = defaultdict(list)
+    for at, answer in zip(times, answers, strict=True):
+        for own_labels, value in answer:
+            points[tuple(sorted(own_labels.items()))].append((MARCH - BEFORE + at, value))
+    for key, samples in points.items():
+        own_labels = dict(key)
+        yield own_labels.pop("__name__"), own_labels, samples
+    polled = [(MARCH - BEFORE + at, MARCH - BEFORE + at) for at in times]
+    yield str(own.LAST_SUCCESS), EXPORTER, polled
+    ready = {**EXPORTER, "model": "m", "version": "1"}
+    yield str(state.MODEL_READY), ready, [(at, 1.0) for at, _ in polled]
+
+
+def _grown(before: float, after: float) -> str:
+    """A counter that grows by so much a minute in February and in March, as promtool reads it."""
+    minutes = BEFORE // 60
+    return f"0+{before:g}x{minutes} {before * minutes + after:g}+{after:g}x100"
+
+
+@pytest.mark.real
+def test_all_have_the_same_answers_when_a_month_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From its first half minute on: status, gate, pages and report; February is in no answer."""
+    series = history.openmetrics(month_begins(tmp_path))
+    with history.serve(series, tmp_path) as prometheus, web_fleet.pages(prometheus) as (url, _):
+        for moment in MOMENTS:
+            at = str(MARCH + moment)
+            asked = ["--prometheus", prometheus, "--at", at]
+            status = printed(capsys, "status", *asked, "--json")
+            [judgement] = printed(capsys, "gate", *asked, "--json", "--trust", "backend_counters")[
+                "judgements"
+            ]
+            [row] = status["group_statuses"]
+            page = requests.get(f"{url}/?at={at}", timeout=10).text
+            api = requests.get(f"{url}/api/status?at={at}", timeout=10).json()
+            one = requests.get(f"{url}/objective?slo=month&model=m&version=1&at={at}", timeout=10)
+
+            assert status == api
+            assert [row["state"]] == web_fleet.states(page)
+            assert 200 == one.status_code
+            assert f"budget left: {budget_left(row['budget_left'])}" in judgement["reason"]
+            # Until the first whole minutes are over, failures of the minutes before midnight are spread over them.
+            if moment >= 600:
+                assert pytest.approx(1 - FAILING, abs=1e-4) == row["sli"]
+                assert pytest.approx(1 - FAILING / 0.01, abs=0.01) == row["budget_left"]
+        report = printed(
+            capsys, "report", "--prometheus", prometheus, "--period", "2026-03", "--format", "json"
+        )
+    [objective_reported] = report["owners"][0]["objectives"]
+    [group] = objective_reported["groups"]
+    assert pytest.approx(90_000, rel=0.01) == group["events"]
+    # The report counts from the last record before midnight, which has all but one scrape of February.
+    apart = 1000 * FAILING_BEFORE / 90_000
+    assert pytest.approx(row["sli"], abs=apart) == group["sli"]
+    assert pytest.approx(1 - row["budget_left"], abs=apart / 0.01) == group["budget_spent"]
