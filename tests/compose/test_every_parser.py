@@ -72,6 +72,15 @@ def printed(*words: str) -> tuple[int, str]:
     return code, written.getvalue()
 
 
+def test_whoever_reads_prometheus_can_name_a_tenant() -> None:
+    """A Mimir with tenants answers nobody without a header that names one."""
+    options = {words: parser._option_string_actions.keys() for words, parser in PARSERS.items()}
+    reading = {words for words, names in options.items() if "--prometheus" in names}
+
+    assert {"status", "gate", "web", "report", "backtest", "correct plan", "mcp", "bridge"} <= reading
+    assert set() == {words for words in reading if "--header" not in options[words]}
+
+
 @pytest.mark.parametrize("words", PARSERS)
 def test_no_parser_takes_an_abbreviation(words: str) -> None:
     """A wrong `--token xoxb-...` would be taken for `--token-file`, and the secret for a file's name."""
