@@ -97,6 +97,11 @@ MADE = (
     ),
     MadeObjective("corrected", "batch", (MadeGroup("good", 0.0005, 15, more=CORRECTED),)),
     MadeObjective(
+        "changed",
+        "batch",
+        (MadeGroup("good", 0.005, 18, target=0.99, changed=(unix("2025-09-20"), 0.999)),),
+    ),
+    MadeObjective(
         "guessed",
         "",
         (
@@ -183,6 +188,15 @@ def test_corrections_of_the_period_are_listed_with_what_the_trail_has(
 
 
 @pytest.mark.real
+def test_the_target_of_the_end_of_the_period_is_judged(objectives: Mapping[str, Any]) -> None:
+    """A record of another objective begins between the days on which all are read."""
+    changed = objectives["changed"]
+
+    assert [("met", 0.99, 0.999)] == [
+        (one["result"], one["target"], one["target_before"]) for one in changed["groups"]
+    ]
+
+
 def test_the_sli_weighs_events_and_not_models(objectives: Mapping[str, Any]) -> None:
     """An objective's SLI is the share of good events of all of its models together."""
     error, total = map(sum, zip(*(group.truth((START, END)) for group in MADE[0].groups), strict=True))
@@ -580,7 +594,7 @@ def test_the_page_and_its_files_are_the_report(
         assert heading in page
     assert "maintained ✓ met 99.9" in page
     assert bool(owner) == ('href="/?slo=calendar"' not in markup)
-    for text in ("3 ✓ met", "1 ✖ missed") if not owner else ("1 ✓ met", "0 ✖ missed"):
+    for text in ("4 ✓ met", "1 ✖ missed") if not owner else ("1 ✓ met", "0 ✖ missed"):
         assert text in page
 
 

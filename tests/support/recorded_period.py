@@ -40,6 +40,8 @@ class MadeGroup:
     alive: Span = (FIRST, LAST + 1)
     recorded: Span = (FIRST, LAST + 1)
     target: float = 0.999
+    changed: tuple[float, float] | None = None
+    """When the target changed, and what it was before."""
     more: Sequence[tuple[str, Mapping[str, str], Span, float]] = ()
     """Other recorded series: name, labels besides those of the group, when, value."""
 
@@ -50,6 +52,9 @@ class MadeGroup:
         total = rng.poisson(self.pace * (1.5 + np.sin(TIMES / 9_000)))
         total[(self.alive[0] >= TIMES) | (self.alive[1] < TIMES)] = 0
         return rng.binomial(total, self.failing), total
+
+    def target_at(self, at: float) -> float:
+        return self.changed[1] if self.changed is not None and at < self.changed[0] else self.target
 
     def truth(self, span: Span) -> tuple[int, int]:
         """Failed and all events in a span of time."""
@@ -83,7 +88,7 @@ class MadeObjective:
             yield (
                 names.OBJECTIVE_RATIO,
                 labels,
-                [(at - AGE, group.target) for at in moments if at % 3600 <= STEP],
+                [(at - AGE, group.target_at(at)) for at in moments if at % 3600 <= STEP],
             )
             for name, besides, span, value in group.more:
                 yield (

@@ -352,7 +352,7 @@ def _counted(
             grown = later.get(event, 0.0) - (earlier.get(event, 0.0) if same else 0.0)
             counted[event] += max(0.0, grown)
         restarted |= not same and not any(before <= pause.start and pause.end <= after for pause in pauses)
-    targets = [sums[names.OBJECTIVE_RATIO] for sums in read.values() if names.OBJECTIVE_RATIO in sums]
+    targets = [read[at][names.OBJECTIVE_RATIO] for at in moments if names.OBJECTIVE_RATIO in read[at]]
     target = targets[-1] if targets else None
     return RecordedGroup(
         group=dict(group),
