@@ -70,7 +70,7 @@ seconds = parsed(parse_seconds)
 """A duration such as 5m, in seconds."""
 
 interval = parsed(duration_between(0.001, 86_400))
-"""The same of at most a day, also as a bare number of seconds."""
+"""A duration of at most a day, in seconds, also written as a bare number of them."""
 
 
 selector = checked(parse_selector)

@@ -42,7 +42,7 @@ BUDGET = Display(
 )
 """Share of the period's error budget that is left; below zero it is overspent."""
 BUDGET_CELL = replace(BUDGET, words={NO_SHARE: ("–", "text")})
-"""The same in a table that is sorted by it."""
+"""Share of the budget that is left, in a table that is sorted by it."""
 BURN = Display(
     "short",
     minimum=0,
@@ -51,7 +51,7 @@ BURN = Display(
 )
 """1 spends exactly the budget in its period."""
 FAILED_BY = replace(FAILED, shade="red")
-"""The same for a graph of several: Grafana's own palette begins with green."""
+"""Share of failed requests in a graph of several series: Grafana's own palette begins with green."""
 FAILURES = replace(COUNT, shade="red")
 """Failures over time: bars in shades of red, whatever they are called."""
 FIRING = Display(
@@ -60,7 +60,7 @@ FIRING = Display(
 """What a firing alert asks of people."""
 YES = Display(words=NO_YES)
 YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
-"""The same as bands over time: dark against light, for people who cannot distinguish red and green."""
+"""Yes or no as bands over time: dark against light, for people who cannot distinguish red and green."""
 BYTES = Display("bytes", minimum=0)
 
 

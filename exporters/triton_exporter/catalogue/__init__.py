@@ -35,7 +35,7 @@ METRICS: tuple[Metric, ...] = tuple(
     for value in vars(module).values()
     if isinstance(value, Metric)
 )
-"""What the exporter's page has; series of DCGM, of gateways and of the bridge are not on it."""
+"""Families on the exporter's page; those of DCGM, of gateways and of the bridge are not on it."""
 
 
 def by_name(name: str) -> Metric | None:

@@ -12,7 +12,7 @@ _NAMES = frozenset(
 ) | {"up", "ALERTS", "ALERTS_FOR_STATE"}
 
 _PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_")
-"""Of the series that Prometheus adds to each scrape, and of those that the rules record."""
+"""Prefixes of the series that Prometheus adds to each scrape and of those that the rules record."""
 
 
 def is_reserved(name: str) -> bool:

@@ -11,7 +11,7 @@ from triton_exporter.duration import parse_seconds
 from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_all
 
 Signal = Literal["request", "queue"]
-"""What is measured: a request from end to end inside Triton, or its time in the queue."""
+"""A measured time: of a request from end to end inside Triton, or of its wait in the queue."""
 
 SIGNALS: tuple[Signal, ...] = ("request", "queue")
 

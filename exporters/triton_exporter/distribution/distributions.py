@@ -58,7 +58,7 @@ _MICRO, _MILLI = 1e-6, 1e-3
 
 @dataclass(slots=True)
 class _Model:
-    """What is kept about one model version; `seen` is when Triton last showed it (Unix seconds)."""
+    """State of one model version; `seen` is when Triton last showed it (Unix seconds)."""
 
     observations: dict[Signal, Observations]
     discarded: dict[Signal, str]
@@ -229,7 +229,7 @@ class Distributions:
         self._taken = now
 
     def families(self, now: float) -> Iterable[Family]:
-        """Both histograms, where they come from, and what they leave out."""
+        """Return both histograms, their quantiles and sources, and the requests that they leave out."""
         models = self._models.values()
         for signal in SIGNALS:
             yield Family(

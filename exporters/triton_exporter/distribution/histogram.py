@@ -114,7 +114,7 @@ class Histogram:
 
 
 class _Written(Protocol):
-    """What has samples, and writes them faster than one by one."""
+    """A part of a family that writes all its samples at once, which is faster than one by one."""
 
     @property
     def has_exemplars(self) -> bool: ...

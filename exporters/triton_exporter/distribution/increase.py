@@ -92,7 +92,7 @@ class Increases(Generic[K]):
 
 @dataclass(slots=True)
 class Gain:
-    """What one model version's counters gained: requests, executions, and seconds by signal."""
+    """Gain of one model version's counters: requests, executions, and seconds by signal."""
 
     requests: float = 0.0
     executions: float = 0.0
@@ -166,7 +166,7 @@ _NOTHING = ParsedFamily("", "untyped", "", (), (), "", b"")
 
 
 def owner(series: Series) -> ModelVersion | None:
-    """Whose series it is; series of one model version on several GPUs (`gpu_uuid`) or with tags are one."""
+    """Return the model version of a series; its series on several GPUs (`gpu_uuid`) or with tags are added up."""
     model = series.labels.get("model", "")
     return ModelVersion(model, series.labels.get("version", "")) if model else None
 

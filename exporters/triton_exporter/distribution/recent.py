@@ -10,14 +10,14 @@ from triton_exporter.distribution.guarantee import within
 from triton_exporter.distribution.shape import Estimated
 
 RECENT_SECONDS = 120.0
-"""What is kept is the gain of one to two times as long."""
+"""The gain that is kept is that of the last one to two times this long."""
 
 ALIKE = 1.5
 """Requests whose mean is further than this factor from that of the last minutes are not like them."""
 
 
 class Recent:
-    """What a histogram gained lately: counts by bucket, and their seconds. Begins with a gain known from before."""
+    """Recent gain of a histogram: counts by bucket, and their seconds. It begins with a gain known from before."""
 
     def __init__(self, counts: Sequence[int], seconds: float, gained: Sequence[int], gain: float) -> None:
         self._turned = float("-inf")

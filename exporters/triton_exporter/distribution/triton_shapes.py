@@ -17,7 +17,7 @@ SUMMARY_WINDOW_SECONDS = 60.0
 
 
 class NativeHistograms:
-    """What Triton's own histogram gained between two bodies, by model version; `unit` in seconds."""
+    """Gain of Triton's own histogram between two bodies, by model version; `unit` in seconds."""
 
     def __init__(self, metric: Metric, unit: float) -> None:
         self._metric = metric
@@ -47,7 +47,7 @@ class NativeHistograms:
         return (model, inf) in self._grown.totals
 
     def _key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
-        """Whose bucket, ending where (seconds); None for the sum."""
+        """Return the model version of a bucket and its end in seconds, which is None for the sum."""
         model = owner(series)
         if model is None:
             return None

@@ -20,7 +20,7 @@ _NUMBER = re.compile(
 _ESCAPED = re.compile(r"\\([\\n\"])")
 _BACKSLASH = re.compile(r"\\(.?)")
 LABEL_ESCAPES, HELP_ESCAPES = '\\n"', "\\n"
-"""What may follow a backslash in a label value and in a HELP."""
+"""Characters that may follow a backslash in a label value and in a HELP."""
 
 
 class Series:
@@ -46,7 +46,7 @@ class Series:
 
     @property
     def identity(self) -> tuple[str, frozenset[tuple[str, str]]]:
-        """What makes it the same series however its labels are ordered and written."""
+        """Name and labels, which are equal however the labels of a series are ordered and written."""
         return self.name, frozenset(self.labels.items())
 
 

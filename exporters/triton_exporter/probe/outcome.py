@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _DEAD = re.compile(r"Stub process .*is not healthy")
-"""What Triton's python backend answers for a model whose process has died, whatever the input.
+"""Answer of Triton's python backend for a model whose process has died, whatever the input.
 
 https://github.com/triton-inference-server/python_backend/blob/main/src/python_be.cc
 """

@@ -82,7 +82,7 @@ class Agreement:
         return difference * difference <= 2 * _CHANCE_EXPONENT * spread
 
     def _second_moment(self) -> float:
-        """Of the time of a counted request (seconds squared), from how the intervals' totals vary."""
+        """Return that of the time of a counted request (seconds squared), from how the intervals' totals vary."""
         requests = sum(slot.requests for slot in self._slots)
         mean = sum(slot.seconds for slot in self._slots) / requests
         unlike = sum(

@@ -36,7 +36,7 @@ class UnsupportedError(OtlpError):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is used of one span; `events` are nanoseconds since 1970 by name."""
+    """The part of one span that is read; `events` are nanoseconds since 1970 by name."""
 
     trace_id: str
     span_id: str

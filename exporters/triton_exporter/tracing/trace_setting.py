@@ -16,7 +16,7 @@ GLOBAL_PATH = "/v2/trace/setting"
 
 @dataclass(frozen=True, slots=True)
 class TraceSetting:
-    """Whether Triton traces, one request in how many, how many more (-1: no end), and its mode."""
+    """Triton's setting: whether it traces, one request in how many, how many more (-1: no end), and its mode."""
 
     on: bool
     rate: int

@@ -249,7 +249,7 @@ class Measure:
     estimate_error: Callable[[str], str] | None = None
     """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
     stated_error: Callable[[str], str] | None = None
-    """The same as the exporter states it, of groups for which it stated an error in the window."""
+    """PromQL for the error of a window's share as the exporter states it, of groups for which it stated one."""
 
     @property
     def possible_sources(self) -> frozenset[str]:

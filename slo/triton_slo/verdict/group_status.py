@@ -134,7 +134,7 @@ class GroupStatus:
 
     @property
     def shown_state(self) -> str:
-        """The same with the error of an estimate: `ok (estimated, +-1.2 points)`."""
+        """The state with the caveats and the error of an estimate: `ok (estimated, +-1.2 points)`."""
         error = self.estimate_error
         if error is None:
             return self._qualified("")

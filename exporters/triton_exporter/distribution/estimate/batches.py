@@ -18,13 +18,13 @@ import numpy as np
 from triton_exporter.distribution.estimate.density import Floats
 
 LEAST_KNOWN = 10
-"""So many intervals are needed in which each execution answered one request."""
+"""Least intervals in which each execution answered one request, to know the delay or the sizes."""
 
 LEAST_OF_A_SIZE = 3
-"""So many executions of one size tell its time."""
+"""Least executions of one size to know its time."""
 
 MOST_REQUESTS = 16
-"""In one interval: more can be divided over executions in too many ways."""
+"""Requests of one interval that are divided over executions: more can be divided in too many ways."""
 
 EXACT = 1e-9
 """A reach (seconds) of nearly nothing."""
@@ -33,7 +33,7 @@ _NEAR = 1.15
 """First waits up to this factor apart are the same delay."""
 
 _LEAST_PART = 0.6
-"""Of the batches, to wait for the delay alone: where instances are busy, it says little about the waits."""
+"""Least part of the batches that wait for the delay alone: it says little where instances are busy."""
 
 _FIRSTS = (1 / 6, 1 / 2, 5 / 6)
 """Quantiles of known first waits that stand for all of them."""
@@ -42,7 +42,7 @@ _SCATTER = 0.2
 """Executions of one size whose times differ by a larger part show no size."""
 
 _SLOPE = 1.5
-"""One request more must take so many times the scatter."""
+"""Least time of one request more in an execution, as a multiple of the scatter."""
 
 _ROUNDS = 8
 
@@ -72,7 +72,7 @@ class Delay:
         return float(self.firsts[len(self.firsts) // 2])
 
     def _likely(self, executions: Floats, requests: Floats, waits: Floats) -> Floats:
-        """How likely it is, for each interval, that all its batches waited for the delay alone."""
+        """Return for each interval how likely it is that all its batches waited for the delay alone."""
         delay, others, waited = self.seconds, requests - executions, waits * requests
         variance = delay**2 / 12 * others + (0.05 * delay * executions) ** 2
         off = waited - delay * (executions + others / 2)
@@ -141,9 +141,9 @@ def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What an execution takes (seconds) by how many requests it answers, from 1 on, and how common each size is.
+    """Seconds of an execution by the number of requests it answers, from 1 on, and how common each size is.
 
-    `scatter` is how far executions of one size are from that, as a part of it.
+    `scatter` is how far executions of one size are from those seconds, as a part of them.
     """
 
     seconds: Floats
@@ -151,7 +151,7 @@ class Sizes:
     scatter: float
 
     def counts(self, executions: Floats, requests: Floats, work: Floats) -> Floats:
-        """How many executions of each size each interval is likely to have had; 0 for all if that is not known."""
+        """Return how many executions of each size each interval is likely to have had; 0 for all if unknown."""
         counts = np.zeros((len(requests), len(self.seconds)))
         for several, count in {*zip(requests.tolist(), executions.tolist(), strict=True)}:
             if several > MOST_REQUESTS:

@@ -31,15 +31,16 @@ STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
 
 _NEIGHBOURS = 200
-"""Intervals before some that are looked at to judge these."""
+"""Intervals before the last ones that are read with them, to know the level around each."""
 
 
 @dataclass(slots=True)
 class Decomposition:
-    """What the requests of an interval take is a wait in the queue that they share, and work of their own.
+    """Estimates how the requests of each interval spread, from the sums of many intervals.
 
-    The work is decomposed. The waits are around their mean; those of one batch differ by when its requests
-    arrived. Not safe for threads, but for `fit`, which another thread may run beside the rest.
+    The time of a request is a wait in the queue, which the requests of an interval share, and work of its own. The
+    work is decomposed. The waits are around their mean; those of one batch differ by when its requests arrived.
+    Only one thread may use it, but another one may call `fit` and `judge` meanwhile.
     """
 
     _rows: array[float] = field(default_factory=lambda: array("d"))

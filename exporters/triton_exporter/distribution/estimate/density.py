@@ -33,7 +33,7 @@ _FINEST_SECONDS = 0.00025
 _EXACT_COUNTS = 12.0
 _COUNT_SPACING = 0.08
 _CACHED_POINTS = 8192
-"""Of convolution powers, so that what is kept for 100 histograms stays small."""
+"""Most points of convolution powers that are cached, so that 100 histograms stay small."""
 
 _NOISE = 1e-13
 """Fourier transforms of doubles are exact to about this part of their largest value."""

@@ -32,7 +32,7 @@ REFRESH_SECONDS = 30.0
 
 
 class _Place(NamedTuple):
-    """Whose histogram."""
+    """Names one histogram: its model version and its signal."""
 
     version: ModelVersion
     signal: Signal

@@ -29,10 +29,10 @@ LEAST_SINCE_CHANGE = 60
 """So many intervals since a change of the traffic show whether their requests are independent."""
 
 MOSTLY_ALIKE = 0.6
-"""From this weight of the mean on, the requests of an interval lie evenly around it."""
+"""From this weight of the mean on, the requests of an interval are spread evenly around their mean."""
 
 GROUPS = 6
-"""Into how many groups of a similar level intervals are divided where neighbours are alike."""
+"""Groups of a similar level that intervals are divided into where neighbours are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,10 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
 
 
 def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats:
-    """How far the share within each limit may be off: three parts, and a rest.
+    """Return how far the share within each limit may be off: three errors, and a constant.
 
-    What intervals do not show; the difference between estimate and mean, where they may be mixed wrongly; and the
-    requests whose side depends on how waits are spread, all of which may be on the other one.
+    The errors are: what the intervals do not show; the difference between estimate and mean, where these may be
+    mixed wrongly; and the requests whose side depends on how waits spread, all of which may be on the other side.
     """
     sums = intervals.sums
     total = float(sums.weight.sum())
@@ -163,7 +163,7 @@ def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats
 
 
 def _unseen(fitted: Fit, known: Intervals, between: float, limits: Floats) -> tuple[Floats, Floats]:
-    """How far the share within each limit may be off by what sums do not show, and that share as estimated."""
+    """Return how far the share within each limit may be off by what sums do not show, and the estimated share."""
     places = bin_edges(limits)
     some = known.at(np.isin(np.arange(len(known.ends)), sample(len(known.ends))))
     given_sums, expected = np.empty((2, len(some.ends), len(places)))
@@ -198,7 +198,7 @@ def _queue(intervals: Intervals) -> QueueModel | None:
 
 
 def _judged(intervals: Intervals) -> tuple[Likeness, float]:
-    """How alike the work of an interval's requests is, and the variance of their waits inside it."""
+    """Return how alike the work of an interval's requests is, and the variance of their waits inside it."""
     # Where fast and slow readings take turns, the fast ones show how alike neighbours are.
     interval = float(np.quantile(intervals.lasted, 0.2))
     usual = intervals.at(intervals.lasted <= 1.5 * interval)

@@ -19,13 +19,13 @@ from triton_exporter.distribution.estimate.density import Floats, Places, Sums
 Grouping = Literal["none", "neighbours", "trend"]
 
 TREND_SECONDS = 5.0
-"""Requests this near, before and after an interval, tell the level around it."""
+"""Requests this near, before and after an interval, give the level around it."""
 
 QUANTILES = (0.95, 0.98, 0.99)
 """Slow intervals are those beyond one of these."""
 
 CHANCE = 2e-6
-"""Of so many slow intervals in a row among independent ones: a longer run shares a queue."""
+"""A run of slow intervals that independent requests make less often than this shares a queue."""
 
 _LEAST = 0.1
 """Times below this part of the mean are the same: near zero the logarithms of waits differ without end."""
@@ -36,7 +36,7 @@ _ALIKE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What surrounds an interval says about it, and the variance of requests inside it (seconds squared)."""
+    """How intervals are like those around them, and the variance of requests inside one (seconds squared)."""
 
     grouping: Grouping
     variance_inside: float

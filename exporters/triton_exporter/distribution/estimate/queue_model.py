@@ -19,7 +19,7 @@ SIMULATED = 6000
 """Requests simulated."""
 
 SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
-"""So many requests at once are tried; with more, waits are near their mean or there are none."""
+"""Numbers of servers of the simulated queue; with more, waits are near their mean or there are none."""
 
 SIMILAR = 12
 """Simulated intervals that stand for an observed one: the most similar ones."""
@@ -114,7 +114,7 @@ class _Intervals:
     first: Places
 
     def apart(self, observed: Floats, below: Floats) -> float:
-        """How far the distributions of mean waits are apart: the statistic of Kolmogorov and Smirnov."""
+        """Return how far the distributions of mean waits are apart: the statistic of Kolmogorov and Smirnov."""
         order = np.argsort(self.waits)
         here = np.cumsum(self.requests[order]) / self.requests.sum()
         waiting = observed > _SHORTEST

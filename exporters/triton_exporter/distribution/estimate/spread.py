@@ -12,7 +12,7 @@ from triton_exporter.distribution.estimate.batches import Delay, Sizes, Waits
 from triton_exporter.distribution.estimate.density import Density, Floats, Sums
 
 SCATTER = 0.8
-"""By which part of their standard deviation inside an interval: simulations and recordings are nearest with it."""
+"""Part of their standard deviation inside an interval by which requests of several executions are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Intervals:
 
     @property
     def means(self) -> Floats:
-        """Of whole requests."""
+        """Mean seconds of a whole request in each interval: its wait and its work."""
         return self.sums.means + self.waits
 
 
 def _reach(variance: float, means: Floats, units: Floats) -> Floats:
-    """How far from the mean of several the single ones lie, if evenly: none below zero."""
+    """Return how far single times are from the mean of `units` if they are spread evenly, none below zero."""
     if not np.isfinite(variance):
         return np.full_like(means, 1e-9)
     inside = variance * np.maximum(1.0 - 1.0 / units, 0.0)
@@ -59,7 +59,7 @@ def _reach(variance: float, means: Floats, units: Floats) -> Floats:
 def _waits(
     intervals: Intervals, between: float, variance: float, delay: Delay | None, whole: bool
 ) -> Iterator[Waits]:
-    """Of the requests of one execution, the first to arrive waits longest, and the others arrived evenly after it.
+    """Yield waits of the first requests of executions, which wait longest, and of those that arrived evenly after.
 
     Where batches wait for a `delay` to pass, the first ones wait just that. Elsewhere the longest waits are evenly
     around their mean as far as `variance` says, and the others arrived `between` seconds apart on average.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from triton_exporter.distribution.estimate.density import Floats
 
 DISTANCES = 0.02 * 2.0 ** np.arange(9)
-"""Of the bins' edges from the threshold, as parts of it."""
+"""Distances of the bins' edges from the threshold, as parts of it."""
 
 UNKNOWN = 1.4
 """Standard deviation of the logarithm of a bin's requests, as far as the intervals do not show it: a factor of four
@@ -62,13 +62,13 @@ def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats,
 
 
 def _variance(information: Floats, toward: Floats) -> float:
-    """Of a share that changes with the bins as `toward` says, where the bins are as uncertain as UNKNOWN says."""
+    """Return the variance of a share with the gradient `toward` over the bins, which vary by UNKNOWN at most."""
     values, vectors = np.linalg.eigh(information)
     return float(((toward @ vectors) ** 2 / (np.maximum(values, 0.0) + UNKNOWN**-2)).sum())
 
 
 def _farthest(share: float, error: float) -> float:
-    """How far a share can be off whose logarithm of the odds is as uncertain as `error` is at this share."""
+    """Return how far a share can be off either way; `error` is turned into one of the logarithm of its odds."""
     other = 1 - share
     if min(share, other) <= 0:
         return 0.0

@@ -30,7 +30,7 @@ SOURCE = "dcgm"
 
 MAX_GPUS = 256
 MAX_INSTANCES = 8 * MAX_GPUS
-"""What one machine can have; a source that invents more cannot fill the memory."""
+"""Most GPUs and instances that one machine can have; a source that invents more cannot fill the memory."""
 
 _FAULTS = {"duplicate": "duplicate"}
 """Kinds of bad lines the parser counts -> reason of dropped rows; all others are malformed."""

@@ -27,7 +27,7 @@ LABELLED = (triton.REQUEST_SUCCESS.name, triton.INFERENCE_COUNT.name)
 """Per-model families that carry gpu_uuid if any does."""
 
 FAMILIES = frozenset({*_CANONICAL, *LABELLED})
-"""What has to be parsed of Triton's text."""
+"""Families of Triton's page that have to be parsed."""
 
 
 def read(exposition: Exposition, at: float) -> GpuReading:
