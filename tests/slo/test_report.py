@@ -679,7 +679,7 @@ def test_everybody_can_read_the_report(browser: Browser, site: str, device: str)
     with page_on(browser, device) as seen:
         page = seen.open(f"{site}/report?period=2025-09")
         if PICTURES:
-            page.screenshot(path=Path(PICTURES) / f"web-report-{device}.png")
+            page.screenshot(path=Path(PICTURES) / f"web-report-{device}.png".replace("-light", ""))
 
         assert [] == seen.complaints
         assert [] == seen.barriers()
