@@ -105,6 +105,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank[_file(item)])
 
 
+def pytest_collection_finish() -> None:
+    """Exempt what the modules made from garbage collection: it lives as long as the tests do."""
+    gc.freeze()
+
+
 def _file(item: pytest.Item) -> str:
     """Folder and name, which the lists give."""
     return "/".join(item.path.parts[-2:])
