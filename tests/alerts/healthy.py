@@ -102,8 +102,8 @@ def noise(
     memory = np.exp(-1 / minutes)
     drawn = rng.normal(0, deviation * np.sqrt(1 - memory**2), MINUTES + 1)
     level = 0.0
-    for minute, one in enumerate(drawn):
-        level = memory * level + one
+    for minute, value in enumerate(drawn):
+        level = memory * level + value
         drawn[minute] = level
     return np.maximum(mean + drawn, least)
 
@@ -165,8 +165,8 @@ class Fleet:
         self._add(probe.SUCCESS, labels, (rng.random(MINUTES + 1) > 0.001).astype(float))
         for metric in (state.MODEL_READY, state.MODEL_EXPECTED):
             self._add(metric, labels, 1)
-        for one in ("ready", "loading", "unavailable", "missing", "unloaded"):
-            self._add(state.MODEL_STATE, labels, float(one == "ready"), state=one)
+        for name in ("ready", "loading", "unavailable", "missing", "unloaded"):
+            self._add(state.MODEL_STATE, labels, float(name == "ready"), state=name)
         if shape.name == "steady":
             self._canary(labels, good, took)
         if restart is not None:

@@ -45,7 +45,9 @@ SERVING = ("bursty", "long-bursts", "nightly", "hourly", "few-an-hour", "one-an-
 def rules(step: int = STEP) -> list[Mapping[str, object]]:
     """The rules of the catalogue, without texts: those are written again at each evaluation, which takes time."""
     options = Options(scrape_interval_seconds=step)
-    return _without_texts(one for one in artifacts((), options) if one.name.startswith("triton-"))
+    return _without_texts(
+        artifact for artifact in artifacts((), options) if artifact.name.startswith("triton-")
+    )
 
 
 def objective_rules() -> list[Mapping[str, object]]:
@@ -54,9 +56,11 @@ def objective_rules() -> list[Mapping[str, object]]:
 
 
 def _without_texts(made: Iterable[Artifact]) -> list[Mapping[str, object]]:
-    files = [one for one in made if one.part == "rules"]
-    found = [rule for one in files for group in yaml.safe_load(one.text)["groups"] for rule in group["rules"]]
-    return [{key: value for key, value in rule.items() if key != "annotations"} for rule in found]
+    files = [artifact for artifact in made if artifact.part == "rules"]
+    every = [
+        rule for file in files for group in yaml.safe_load(file.text)["groups"] for rule in group["rules"]
+    ]
+    return [{key: value for key, value in rule.items() if key != "annotations"} for rule in every]
 
 
 def changes(
@@ -74,13 +78,13 @@ def changes(
         {"record": f"test:alert_{change}", "expr": expr}
         for change, expr in (("begins", f"{FIRING} unless {before}"), ("ends", f"{before} unless {FIRING}"))
     ]
-    asked = [(f"count_over_time({one['record']}[{seconds + 60}s])", float(seconds)) for one in recorded]
+    asked = [(f"count_over_time({rule['record']}[{seconds + 60}s])", float(seconds)) for rule in recorded]
     groups = grouped({"alerts": [*played, *recorded]})
     answers = evaluated(promtools()[0], folder, groups, series, asked, interval=step, evaluation=evaluation)
-    found: Counter[tuple[str, ...]] = Counter()
-    for labels, count in (one for answer in answers for one in answer):
-        found[tuple(labels[name] for name in IDENTITY if name in labels)] += int(count)
-    return found
+    counts: Counter[tuple[str, ...]] = Counter()
+    for labels, count in (sample for answer in answers for sample in answer):
+        counts[tuple(labels[name] for name in IDENTITY if name in labels)] += int(count)
+    return counts
 
 
 @pytest.mark.real
@@ -89,12 +93,12 @@ def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -
     """Traffic of many shapes, queues near saturation, noisy GPUs, restarts: no alert changes over twice."""
     seconds, evaluation = (DAY, STEP) if THOROUGH else (DAY // 2, 2 * STEP)
 
-    found = changes(
+    actual = changes(
         tmp_path, rules(), Fleet(seed).series(), seconds=seconds, step=STEP, evaluation=evaluation
     )
 
-    assert 1 == found["Watchdog",]
-    assert {} == {alert: count for alert, count in found.items() if count > 2}
+    assert 1 == actual["Watchdog",]
+    assert {} == {alert: count for alert, count in actual.items() if count > 2}
 
 
 @pytest.mark.real
@@ -104,16 +108,16 @@ def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: 
     fleet = {
         name: text
         for name, text in Fleet(seed).series().items()
-        if any(f'"{one}"' in name for one in SERVING)
+        if any(f'"{metric}"' in name for metric in SERVING)
     }
     seconds = DAY // 2 if THOROUGH else DAY // 3
     counted = {"alert": "Counted", "expr": f"count({names.sli_error('1d')}) == {len(SERVING)}"}
 
-    found = changes(
+    actual = changes(
         tmp_path, [*objective_rules(), counted], fleet, seconds=seconds, step=STEP, evaluation=2 * STEP
     )
 
-    assert {("Counted",): 1} == found
+    assert {("Counted",): 1} == actual
 
 
 @pytest.mark.real
@@ -124,12 +128,12 @@ def test_the_end_of_a_nightly_job_is_not_the_end_of_traffic(tmp_path: Path) -> N
     service = np.minimum(np.arange(days * DAY / step + 1), (days - 0.3) * DAY / step) * step * 5
     played = {
         series(triton.REQUEST_SUCCESS, SERVER, model=name, version="1"): " ".join(
-            f"{one:.0f}" for one in values
+            f"{value:.0f}" for value in values
         )
         for name, values in {**jobs, "service": service}.items()
     }
     vanished = [rule for rule in rules(step) if rule["alert"] == "TritonTrafficVanished"]
 
-    found = changes(tmp_path, vanished, played, seconds=days * DAY, step=step, evaluation=step)
+    actual = changes(tmp_path, vanished, played, seconds=days * DAY, step=step, evaluation=step)
 
-    assert dict.fromkeys(jobs, 2) | {"service": 1} == {model: count for (_, model), count in found.items()}
+    assert dict.fromkeys(jobs, 2) | {"service": 1} == {model: count for (_, model), count in actual.items()}

@@ -75,7 +75,7 @@ def test_every_proof_holds(family: str, options: Options, tmp_path: Path) -> Non
 
     Rules that are split by models run on the newest: they are the same expressions with a selector more.
     """
-    if options is SPLIT and not any(one.name in SPLIT.tuning.alerts for one in FAMILIES[family]):
+    if options is SPLIT and not any(member.name in SPLIT.tuning.alerts for member in FAMILIES[family]):
         pytest.skip("no alert of this family is about a model")
     write(artifacts((), options), tmp_path)
     document = yaml.safe_load((tmp_path / "rules" / f"triton-{family}.yml").read_text())
@@ -131,7 +131,7 @@ def test_first_steps_are_for_causes_that_exist() -> None:
 @pytest.mark.parametrize("options", [Options(), DEMO], ids=["real time", "demo"])
 def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options) -> None:
     """Prometheus starts to scrape 5 to 10 s after its rules run: what is absent then is no alert at any scale."""
-    fors = {one.name: rules.rule(one, options).for_ for one in ALERTS if "absent(" in one.expr}
+    fors = {alert.name: rules.rule(alert, options).for_ for alert in ALERTS if "absent(" in alert.expr}
 
     assert "TritonExporterAbsent" in fors
     assert [] == [name for name, lasting in fors.items() if parse_seconds(lasting) < 12]

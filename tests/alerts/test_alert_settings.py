@@ -42,9 +42,9 @@ def settings(**alerts: object) -> AlertsFile:
 
 def tuned(**alerts: object) -> Options:
     """Options with these settings, which have no mistake."""
-    found = settings(**alerts)
-    assert () == found.problems
-    return Options(tuning=found.tuning)
+    loaded = settings(**alerts)
+    assert () == loaded.problems
+    return Options(tuning=loaded.tuning)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def tuned(**alerts: object) -> Options:
 )
 def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: str) -> None:
     """Each has the line, the path of the field, what is wrong and how to fix it."""
-    found = [str(one) for one in settings(**{alert: given}).problems]
+    problems = [str(problem) for problem in settings(**{alert: given}).problems]
 
-    assert any(reason in one for one in found), found
-    assert [] == [one for one in found if not re.match(rf"alerts\.yaml:\d+: {alert}", one)]
+    assert any(reason in problem for problem in problems), problems
+    assert [] == [problem for problem in problems if not re.match(rf"alerts\.yaml:\d+: {alert}", problem)]
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,19 @@ def test_a_mistake_is_refused_with_its_line(alert: str, given: object, reason: s
 )
 def test_a_file_in_another_form_is_refused(text: str, reason: str) -> None:
     """The message shows the form that is expected."""
-    [found] = read("alerts.yaml", text).problems
+    [problem] = read("alerts.yaml", text).problems
 
-    assert reason in str(found)
+    assert reason in str(problem)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "alerts: {}\n", "alerts:\n  # nothing yet\n"])
 def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None:
     """A file whose settings are all commented out is not a mistake, and no change."""
-    found = read("alerts.yaml", text)
+    actual = read("alerts.yaml", text)
 
-    assert () == found.problems
-    assert artifacts((), Options()) == artifacts((), Options(tuning=found.tuning))
-    assert list(dashboards(Options())) == list(dashboards(Options(tuning=found.tuning)))
+    assert () == actual.problems
+    assert artifacts((), Options()) == artifacts((), Options(tuning=actual.tuning))
+    assert list(dashboards(Options())) == list(dashboards(Options(tuning=actual.tuning)))
 
 
 def rules(options: Options, name: str) -> list[dict[str, Any]]:
@@ -199,13 +199,13 @@ def test_a_tuned_alert_fires_at_its_new_threshold(binary: Path, tmp_path: Path) 
     options = tuned(TritonInstancesSaturated={"threshold": "95%", "for": "30m", "severity": "info"})
     series = busy("a", 0.92) | busy("b", 0.97)
 
-    def found(options: Options, at: float) -> Any:
+    def severities(options: Options, at: float) -> Any:
         return firing(binary, tmp_path, options, "TritonInstancesSaturated", series, at)
 
-    assert {"a": "warning", "b": "warning"} == found(Options(), 20 * 60)
-    assert {} == found(tuned(TritonInstancesSaturated={"enabled": False}), 20 * 60)
-    assert {} == found(options, 29 * 60)
-    assert {"b": "info"} == found(options, 35 * 60)
+    assert {"a": "warning", "b": "warning"} == severities(Options(), 20 * 60)
+    assert {} == severities(tuned(TritonInstancesSaturated={"enabled": False}), 20 * 60)
+    assert {} == severities(options, 29 * 60)
+    assert {"b": "info"} == severities(options, 35 * 60)
 
 
 @pytest.mark.real
@@ -234,11 +234,11 @@ def test_models_have_thresholds_of_their_own(binary: Path, tmp_path: Path) -> No
         for name, values in busy(model, share).items()
     }
 
-    found = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
-    assert {"ranker-2": "warning", "other": "warning"} == found
+    actual = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
+    assert {"ranker-2": "warning", "other": "warning"} == actual
     series |= busy("ranker", 0.995)
-    found = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
-    assert {"ranker": "critical", "ranker-2": "warning", "other": "warning"} == found
+    actual = firing(binary, tmp_path, options, "TritonInstancesSaturated", series, 30 * 60)
+    assert {"ranker": "critical", "ranker-2": "warning", "other": "warning"} == actual
 
 
 @pytest.mark.real
@@ -250,15 +250,15 @@ def test_every_tuned_rule_loads(binary: Path, tmp_path: Path) -> None:
     for alert in ALERTS:
         if alert.name == "Watchdog":
             continue
-        one: dict[str, Any] = {"for": "7m", "severity": "info"}
+        setting: dict[str, Any] = {"for": "7m", "severity": "info"}
         if alert.threshold:
-            one["threshold"] = numbers[alert.threshold.unit]
+            setting["threshold"] = numbers[alert.threshold.unit]
         if "model" in alert.labels:
-            one["overrides"] = [
-                {"models": {"regex": 'a"{2}\\.b'}, **one},
+            setting["overrides"] = [
+                {"models": {"regex": 'a"{2}\\.b'}, **setting},
                 {"models": ["x"], "enabled": False},
             ]
-        given[alert.name] = one
+        given[alert.name] = setting
     write(artifacts((), tuned(**given)), tmp_path)
 
     checked = promtool(binary, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
@@ -316,7 +316,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
         )
     ]
 
-    [default] = [f"{one.keep_firing_for}" for one in ALERTS if one.name == name]
+    [default] = [f"{alert.keep_firing_for}" for alert in ALERTS if alert.name == name]
     assert [[default], [None, "1h"], [None]] == kept
 
 
@@ -369,8 +369,8 @@ def test_an_unknown_status_has_the_severity_of_its_objective_or_that_of_the_sett
 def test_the_proofs_of_an_objective_follow_the_settings(setting: object, tmp_path: Path) -> None:
     """A disabled alert is not proven, so that the generated tests pass."""
     objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
-    found = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
-    write(found, tmp_path)
+    written = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
+    write(written, tmp_path)
     proofs = tmp_path / "promtool" / "slo-x.test.yml"
     each_minute(proofs)
 
@@ -385,12 +385,12 @@ def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str,
     def matches(matchers: list[str], labels: Mapping[str, str]) -> bool:
         for matcher in matchers:
             name, operator, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
-            found = (
+            match = (
                 re.fullmatch(value, labels.get(name, ""))
                 if "~" in operator
                 else labels.get(name, "") == value
             )
-            if bool(found) == operator.startswith("!"):
+            if bool(match) == operator.startswith("!"):
                 return False
         return True
 
@@ -436,7 +436,9 @@ def test_severities_that_change_no_order_leave_the_configuration_as_it_is() -> N
 def test_every_amtool_accepts_the_tuned_configuration(binary: Path, tmp_path: Path) -> None:
     """Pages as tickets and tickets as pages, all at once."""
     changed = {"critical": "info", "warning": "critical", "info": "warning"}
-    alerts = {one.name: {"severity": changed[one.severity]} for one in ALERTS if one.severity in changed}
+    alerts = {
+        alert.name: {"severity": changed[alert.severity]} for alert in ALERTS if alert.severity in changed
+    }
     write(artifacts((), tuned(**alerts)), tmp_path)
 
     checked = subprocess.run(
@@ -467,23 +469,24 @@ def test_every_amtool_accepts_the_tuned_configuration(binary: Path, tmp_path: Pa
 )
 def test_overrides_that_match_nothing_are_named(given: list[object], warned: str) -> None:
     """By what Prometheus knows where it is asked, and by the overrides before in any case."""
-    found = [
-        str(one) for one in settings(TritonQueueDominates={"overrides": given}).findings({"ranker", "other"})
+    findings = [
+        str(finding)
+        for finding in settings(TritonQueueDominates={"overrides": given}).findings({"ranker", "other"})
     ]
 
-    assert bool(warned) == bool(found)
-    assert all(warned in one for one in found)
+    assert bool(warned) == bool(findings)
+    assert all(warned in message for message in findings)
     assert [] == [
-        one
-        for one in settings(TritonQueueDominates={"overrides": given}).findings(None)
-        if "knows" in str(one)
+        finding
+        for finding in settings(TritonQueueDominates={"overrides": given}).findings(None)
+        if "knows" in str(finding)
     ]
 
 
 def test_the_page_quotes_messages_as_they_are() -> None:
     """Each message in the page's table is what its mistake gives."""
     page = (ROOT / "docs" / "alert-settings.md").read_text().partition("## What is refused")[2]
-    quoted = [found[1].strip() for found in re.findall(r"^\| .* \| (``?)(.+?)\1 \|$", page, re.MULTILINE)]
+    quoted = [cell[1].strip() for cell in re.findall(r"^\| .* \| (``?)(.+?)\1 \|$", page, re.MULTILINE)]
     mistakes = [
         settings(TritonInstanceSaturated={}),
         settings(TritonInstancesSaturated={"threshold": "90 percent"}),
@@ -494,7 +497,7 @@ def test_the_page_quotes_messages_as_they_are() -> None:
         settings(TritonLatencyBudgetBurn={"enabled": False}),
         settings(TritonSLOUnknown={"for": "5m"}),
     ]
-    messages = [str(one.problems[0]) for one in mistakes]
+    messages = [str(mistake.problems[0]) for mistake in mistakes]
 
     assert len(messages) == len(quoted)
     assert [] == [quote for quote, message in zip(quoted, messages, strict=True) if quote not in message]
@@ -520,8 +523,8 @@ def drawn(options: Options, alert: str) -> list[tuple[str, list[float | None]]]:
             panel["description"],
             [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]],
         )
-        for one in dashboards(options)
-        for panel in panels(dashboard_model(one))
+        for dashboard in dashboards(options)
+        for panel in panels(dashboard_model(dashboard))
         if f"`{alert}`" in panel.get("description", "")
     ]
 

@@ -103,11 +103,11 @@ def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [labels[name] for name in alertnames[1].split("|")]  # a misspelt alert is a KeyError
 
 
-@pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
-def test_both_sides_of_an_inhibition_carry_the_equal_labels(one: Inhibition) -> None:
+@pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
+def test_both_sides_of_an_inhibition_carry_the_equal_labels(rule: Inhibition) -> None:
     """A label that both sides lack counts as equal, and would inhibit every alert."""
-    for labels in (*named(one.source), *named(one.target)):
-        assert set() == set(one.equal) - set(labels)
+    for labels in (*named(rule.source), *named(rule.target)):
+        assert set() == set(rule.equal) - set(labels)
 
 
 def test_no_alert_is_silenced_by_what_it_silences() -> None:
@@ -118,10 +118,10 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
         for index, source in enumerate(everything)
         for other, target in enumerate(everything)
         if any(
-            meets(one.source, source)
-            and meets(one.target, target)
-            and all(source.get(label) == target.get(label) for label in one.equal)
-            for one in INHIBITIONS
+            meets(inhibition.source, source)
+            and meets(inhibition.target, target)
+            and all(source.get(label) == target.get(label) for label in inhibition.equal)
+            for inhibition in INHIBITIONS
         )
     }
     order = TopologicalSorter[int]()
@@ -134,13 +134,19 @@ def test_no_alert_is_silenced_by_what_it_silences() -> None:
 
 def test_a_burn_page_silences_the_tickets_about_its_budget() -> None:
     """A burn ticket does not: a budget that is nearly spent is news to who has had a ticket for days."""
-    for budget in (one for one in burn_alerts() if one["alertname"] in names.BUDGET_ALERTS):
-        tiers = [one for one in burn_alerts() if "tier" in one and one["slo"] == budget["slo"]]
+    for budget in (
+        burn_alert for burn_alert in burn_alerts() if burn_alert["alertname"] in names.BUDGET_ALERTS
+    ):
+        tiers = [
+            burn_alert
+            for burn_alert in burn_alerts()
+            if "tier" in burn_alert and burn_alert["slo"] == budget["slo"]
+        ]
         silencing = {
-            one["severity"]
-            for one in tiers
+            tier["severity"]
+            for tier in tiers
             for rule in INHIBITIONS
-            if meets(rule.source, one) and meets(rule.target, budget)
+            if meets(rule.source, tier) and meets(rule.target, budget)
         }
 
         assert {"critical"} == silencing
@@ -149,19 +155,21 @@ def test_a_burn_page_silences_the_tickets_about_its_budget() -> None:
 def test_a_burn_alert_with_a_name_of_its_own_is_silent_while_all_servers_are_down() -> None:
     """Inhibition goes by the labels that every burn alert has, not by the names of those that come with us."""
     (down,) = (labels_of(alert) for alert in ALERTS if alert.name == "TritonAllServersDown")
-    burning = [one | {"alertname": "CheckoutFails"} for one in burn_alerts() if "tier" in one]
+    burning = [
+        burn_alert | {"alertname": "CheckoutFails"} for burn_alert in burn_alerts() if "tier" in burn_alert
+    ]
 
     assert [True] * len(burning) == [
-        any(meets(rule.source, down) and meets(rule.target, one) for rule in INHIBITIONS) for one in burning
+        any(meets(rule.source, down) and meets(rule.target, burn) for rule in INHIBITIONS) for burn in burning
     ]
 
 
-@pytest.mark.parametrize("one", INHIBITIONS, ids=lambda one: one.why)
-def test_no_ticket_silences_a_page(one: Inhibition) -> None:
+@pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
+def test_no_ticket_silences_a_page(rule: Inhibition) -> None:
     """A ticket may be read tomorrow: a page that it silenced would reach nobody tonight."""
     everything = [*map(labels_of, ALERTS), *burn_alerts()]
-    tickets = [alert for alert in everything if alert["severity"] != "critical" and meets(one.source, alert)]
-    pages = [alert for alert in everything if alert["severity"] == "critical" and meets(one.target, alert)]
+    tickets = [alert for alert in everything if alert["severity"] != "critical" and meets(rule.source, alert)]
+    pages = [alert for alert in everything if alert["severity"] == "critical" and meets(rule.target, alert)]
 
     assert [] == [(ticket, page) for ticket in tickets for page in pages]
 
@@ -192,7 +200,9 @@ def burn_alerts() -> Iterator[dict[str, str]]:
 
 def meets(matchers: tuple[str, ...], labels: dict[str, str]) -> bool:
     """Whether labels meet all matchers, as Alertmanager reads them."""
-    return all(_meets(*re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', one).groups(), labels) for one in matchers)
+    return all(
+        _meets(*re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups(), labels) for matcher in matchers
+    )
 
 
 def _meets(name: str, operator: str, value: str, labels: dict[str, str]) -> bool:
@@ -222,8 +232,12 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
 
     # The rules of the burn alerts are in triton_slo: these files do not define them.
     burns = (*BURN_ALERTS.values(), names.UNKNOWN_ALERT, *names.BUDGET_ALERTS)
-    found = [one for one in json.loads(linted.stdout) if not any(name in one["message"] for name in burns)]
-    assert set() == {one["code"] for one in found} - meant, linted.stdout
+    loads = [
+        finding
+        for finding in json.loads(linted.stdout)
+        if not any(name in finding["message"] for name in burns)
+    ]
+    assert set() == {finding["code"] for finding in loads} - meant, linted.stdout
 
 
 @pytest.mark.parametrize(

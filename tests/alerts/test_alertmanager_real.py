@@ -52,9 +52,9 @@ class Inbox:
         """The alerts of each notification to a receiver that fired (or resolved) in it."""
         return [
             names
-            for one in self.notifications
-            if one["receiver"] == receiver
-            and (names := {a["labels"]["alertname"] for a in one["alerts"] if a["status"] == status})  # type: ignore[attr-defined]
+            for notification in self.notifications
+            if notification["receiver"] == receiver
+            and (names := {a["labels"]["alertname"] for a in notification["alerts"] if a["status"] == status})  # type: ignore[attr-defined]
         ]
 
     def wait(self, promise: Callable[[], object], timeout_seconds: float = 20.0) -> None:
@@ -103,7 +103,7 @@ class Running:
     def silenced_by_another(self) -> set[str]:
         """The alerts that an inhibition silences now."""
         answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
-        return {one["labels"]["alertname"] for one in answer if one["status"]["inhibitedBy"]}
+        return {listed["labels"]["alertname"] for listed in answer if listed["status"]["inhibitedBy"]}
 
 
 @pytest.fixture
@@ -158,22 +158,22 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
     elsewhere = alert("TritonModelNotReadyProlonged", instance="gpu-2:9095", model="ranker", version="1")
     down = alert("TritonServerDown", **SERVER)
 
-    for one in everyone:
-        one.send([down, *consequences, elsewhere])
-    for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
+    for member in everyone:
+        member.send([down, *consequences, elsewhere])
+    for member in everyone:
+        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
-    for one in everyone:
-        notified = sorted(one.inbox.notified("bridge"), key=str)
+    for member in everyone:
+        notified = sorted(member.inbox.notified("bridge"), key=str)
         assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == notified
-        assert {alert["alertname"] for alert in consequences} == one.silenced_by_another()
-        one.send([down, *consequences], ended=True)
-    for one in everyone:
-        one.inbox.wait(
-            lambda one=one: any(
-                "TritonServerDown" in notified for notified in one.inbox.notified("bridge", "resolved")
+        assert {alert["alertname"] for alert in consequences} == member.silenced_by_another()
+        member.send([down, *consequences], ended=True)
+    for member in everyone:
+        member.inbox.wait(
+            lambda member=member: any(
+                "TritonServerDown" in notified for notified in member.inbox.notified("bridge", "resolved")
             )
         )
 
@@ -186,14 +186,14 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
         alert("TritonModelStalled", **SERVER, model="ranker", version="1"),
     ]
 
-    for one in everyone:
-        one.send([*tickets, *pages])
-    for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
+    for member in everyone:
+        member.send([*tickets, *pages])
+    for member in everyone:
+        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
 
-        notified = sorted(map(sorted, one.inbox.notified("bridge")))
+        notified = sorted(map(sorted, member.inbox.notified("bridge")))
         assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == notified
-        assert {"TritonServerDown"} == one.silenced_by_another()
+        assert {"TritonServerDown"} == member.silenced_by_another()
 
 
 def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running]) -> None:
@@ -206,15 +206,15 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
         *map(burn, TIERS),
     ]
 
-    for one in everyone:
-        one.send(incident)
-    for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
+    for member in everyone:
+        member.send(incident)
+    for member in everyone:
+        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
     time.sleep(3.0)
 
-    for one in everyone:
-        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == one.inbox.notified("bridge")
-        assert 2 == len(one.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
+    for member in everyone:
+        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == member.inbox.notified("bridge")
+        assert 2 == len(member.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
 
 
 CUSTOM_TIERS = """\
@@ -236,7 +236,9 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
     """Whatever tiers are called, one incident of an objective is one alert, and a ticket silences no page."""
     reading = read([("errors.yaml", CUSTOM_TIERS)])
     (rule_file,) = (
-        one for one in slo_artifacts(reading.objectives, Options()) if one.name == "slo-errors.yml"
+        artifact
+        for artifact in slo_artifacts(reading.objectives, Options())
+        if artifact.name == "slo-errors.yml"
     )
     burning = [
         {"alertname": rule["alert"], **rule["labels"], "model": "ranker", "version": "1"}
@@ -244,16 +246,16 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
         for rule in group["rules"]
         if rule.get("alert") == "TritonErrorsBudgetBurn"
     ]
-    assert {"later", "soon", "now", "page_early"} == {one["tier"] for one in burning}
+    assert {"later", "soon", "now", "page_early"} == {labels["tier"] for labels in burning}
 
-    for one in everyone:
-        one.send(burning)
-    for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
+    for member in everyone:
+        member.send(burning)
+    for member in everyone:
+        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
     time.sleep(3.0)
 
-    for one in everyone:
-        sent = [alert for notified in one.inbox.notifications for alert in notified["alerts"]]  # type: ignore[attr-defined]
+    for member in everyone:
+        sent = [alert for notified in member.inbox.notifications for alert in notified["alerts"]]  # type: ignore[attr-defined]
         assert {"now"} == {alert["labels"]["tier"] for alert in sent}
 
 
@@ -262,44 +264,44 @@ def test_a_load_failure_that_becomes_a_page_stays_in_its_group(everyone: list[Ru
     failed = alert("TritonModelLoadFailed", **SERVER, model="ranker")
     down = alert("TritonModelDownEverywhere", model="ranker")
 
-    for one in everyone:
-        one.send([failed])
-    for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
-        one.send([failed, down])
-    for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.notified("bridge")) == 2)
-        one.send([failed, down], ended=True)
-    for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.notified("bridge", "resolved"))
+    for member in everyone:
+        member.send([failed])
+    for member in everyone:
+        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
+        member.send([failed, down])
+    for member in everyone:
+        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
+        member.send([failed, down], ended=True)
+    for member in everyone:
+        member.inbox.wait(lambda member=member: member.inbox.notified("bridge", "resolved"))
 
-        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == one.inbox.notified("bridge")[1]
-        assert 1 == len({notified["groupKey"] for notified in one.inbox.notifications})
+        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == member.inbox.notified("bridge")[1]
+        assert 1 == len({notified["groupKey"] for notified in member.inbox.notifications})
 
 
 def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running]) -> None:
     """With strict readiness one failed model makes the whole server not ready: that is no second cause."""
-    for one in everyone:
-        one.send(
+    for member in everyone:
+        member.send(
             [
                 alert("TritonModelLoadFailed", **SERVER, model="ranker"),
                 alert("TritonServerNotReady", **SERVER),
             ]
         )
-    for one in everyone:
-        one.inbox.wait(lambda one=one: one.inbox.notified("bridge"))
+    for member in everyone:
+        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
     time.sleep(1.0)
 
-    for one in everyone:
-        assert [{"TritonModelLoadFailed"}] == one.inbox.notified("bridge")
-        assert {"TritonServerNotReady"} == one.silenced_by_another()
+    for member in everyone:
+        assert [{"TritonModelLoadFailed"}] == member.inbox.notified("bridge")
+        assert {"TritonServerNotReady"} == member.silenced_by_another()
 
 
 def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running]) -> None:
     """One heartbeat in every interval, and nobody is notified of what is only for looking at."""
-    for one in everyone:
-        one.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
-    for one in everyone:
-        one.inbox.wait(lambda one=one: len(one.inbox.notified("watchdog")) >= 3)
+    for member in everyone:
+        member.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
+    for member in everyone:
+        member.inbox.wait(lambda member=member: len(member.inbox.notified("watchdog")) >= 3)
 
-        assert {"watchdog"} == {notified["receiver"] for notified in one.inbox.notifications}
+        assert {"watchdog"} == {notified["receiver"] for notified in member.inbox.notifications}

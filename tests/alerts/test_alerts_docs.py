@@ -33,17 +33,17 @@ def test_the_references_links_lead_somewhere() -> None:
 
 @cache
 def _boards() -> dict[str, str]:
-    return {one.name.removesuffix(".json"): one.text for one in dashboards((), Options())}
+    return {dashboard.name.removesuffix(".json"): dashboard.text for dashboard in dashboards((), Options())}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alerts_dashboard_exists_and_takes_its_variables(alert: Alert) -> None:
     """The link of an alert opens a dashboard that we make, with variables that it has."""
     url = links.dashboard_url(alert, Options(dashboard_url="https://grafana.example.com/"))
-    found = re.fullmatch(r"https://grafana\.example\.com/d/([\w-]+)(?:\?(.*))?", url)
-    assert found is not None
+    match = re.fullmatch(r"https://grafana\.example\.com/d/([\w-]+)(?:\?(.*))?", url)
+    assert match is not None
     boards = _boards()
 
-    assert found[1] in boards
-    for variable in re.findall(r"var-(\w+)=", found[2] or ""):
-        assert re.search(rf'"name": "{variable}"', boards[found[1]])
+    assert match[1] in boards
+    for variable in re.findall(r"var-(\w+)=", match[2] or ""):
+        assert re.search(rf'"name": "{variable}"', boards[match[1]])

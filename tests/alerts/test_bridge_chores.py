@@ -217,7 +217,7 @@ def test_a_silence_matches_the_incident_and_names_its_maker(bridge: Bridge) -> N
     made = bridge.alertmanager.silences[0]
 
     assert [("alertname", "g0"), ("severity", "critical"), ("model", "g0"), ("version", "a")] == [
-        (one["name"], one["value"]) for one in made["matchers"]
+        (matcher["name"], matcher["value"]) for matcher in made["matchers"]
     ]
     assert "U0ANA" == made["createdBy"]
     silence = bridge.incident().silence

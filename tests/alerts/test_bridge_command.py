@@ -41,8 +41,8 @@ def test_every_option_of_the_page_exists() -> None:
     generate.configure(generator)  # the page names what it writes for Alertmanager, too
     reader = argparse.ArgumentParser()
     incidents.configure(reader)
-    summary = next(one for one in reader._actions if one.choices).choices["summary"]
-    options = "".join(one.format_help() for one in (parser, generator, reader, summary))
+    summary = next(action for action in reader._actions if action.choices).choices["summary"]
+    options = "".join(command_parser.format_help() for command_parser in (parser, generator, reader, summary))
     known = set(re.findall(r"--[a-z-]+", options)) | {"--json"}
     named = set(re.findall(r"--[a-z][a-z-]+", PAGE.read_text(encoding="utf-8")))
 
@@ -300,9 +300,9 @@ def test_every_channel_and_the_escalation_are_tried(
     shown = capsys.readouterr().out
 
     assert 0 == code
-    assert {"C0PAGES", "C0TICKETS", "C0BOSSES"} == {one.channel for one in workspace.roots()}
-    assert ["Nobody has acknowledged" in one.shown for one in workspace.roots("C0BOSSES")] == [True]
-    assert "<!" not in "".join(one.shown.replace("<!date", "") for one in workspace.messages)
+    assert {"C0PAGES", "C0TICKETS", "C0BOSSES"} == {root.channel for root in workspace.roots()}
+    assert ["Nobody has acknowledged" in root.shown for root in workspace.roots("C0BOSSES")] == [True]
+    assert "<!" not in "".join(message.shown.replace("<!date", "") for message in workspace.messages)
     assert "Slack: tritonwatch in workspace Stand-in" in shown
     assert "Slack: scopes channels:history, chat:write, files:write" in shown
 
@@ -347,7 +347,7 @@ def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:
             [*order, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
         ) as bridge:
             assert bridge.stderr is not None
-            line = next(one for one in bridge.stderr if "auth.test" in one)
+            line = next(printed for printed in bridge.stderr if "auth.test" in printed)
             ready = requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=10).status_code
             bridge.terminate()
 

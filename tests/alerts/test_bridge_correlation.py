@@ -57,8 +57,8 @@ class Bridge(BridgeUnderTest):
     ) -> str:
         """Receive one notification; `start` is seconds from now, and alerts of a group start together."""
         began = self.clock() + start
-        alerts = [_alert(one, began, None) for one in firing]
-        alerts += [_alert(one, began, self.clock()) for one in ended]
+        alerts = [_alert(labels, began, None) for labels in firing]
+        alerts += [_alert(labels, began, self.clock()) for labels in ended]
         group = group or "|".join(
             (*firing, *ended)[0].get(name, "") for name in ("severity", "model", "instance")
         )
@@ -73,8 +73,8 @@ class Bridge(BridgeUnderTest):
 
     def incidents(self) -> list[Incident]:
         rows = self.store.database.rows("SELECT id FROM incidents ORDER BY id")
-        found = [self.store.incidents.get(number) for (number,) in rows]
-        return [one for one in found if one is not None]
+        incidents = [self.store.incidents.get(number) for (number,) in rows]
+        return [incident for incident in incidents if incident is not None]
 
     def kinds(self, number: int) -> list[str]:
         return [event.kind for event in self.store.incidents.events(number, 0, 1000)]
@@ -227,7 +227,7 @@ def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
     bridge.fire(DOWN)
     number = bridge.store.incidents.open()[0][0]
     taken = {"acknowledged": Mark(by="U0ANA", at=bridge.clock())}
-    bridge.store.change(number, lambda one: (one.model_copy(update=taken), ()))
+    bridge.store.change(number, lambda before: (before.model_copy(update=taken), ()))
     for calm in (600, 7200):
         bridge.clock.now += 60
         bridge.fire(ended=(DOWN,), start=-60)
@@ -259,9 +259,12 @@ def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str],
 def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
     members = {
         str(number): Member(
-            labels=one, annotations={"summary": f"about {one['alertname']}"}, starts_at=100.0, ends_at=ended
+            labels=alert,
+            annotations={"summary": f"about {alert['alertname']}"},
+            starts_at=100.0,
+            ends_at=ended,
         )
-        for number, one in enumerate(labels)
+        for number, alert in enumerate(labels)
         for ended in (changes.get("closed_at"),)
     }
     return Incident(name="n", key="k", receiver="r", opened_at=100.0, members=members, **changes)
@@ -316,14 +319,16 @@ def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) ->
     """Evidence from the time of the ticket says nothing about the objective that burns now."""
     bridge.fire(LOAD)
     (before,) = bridge.incidents()
-    bridge.store.change(1, lambda one: (one.model_copy(update={"evidence": Evidence(at=bridge.clock())}), ()))
+    bridge.store.change(
+        1, lambda incident: (incident.model_copy(update={"evidence": Evidence(at=bridge.clock())}), ())
+    )
     (known,) = bridge.incidents()
     bridge.clock.now += 60
     bridge.fire(BURN)
     (raised,) = bridge.incidents()
     (page,) = bridge.store.outbox.pending(CHANNEL)
 
-    assert [True, False, True] == [one.evidence_is_due for one in (before, known, raised)]
+    assert [True, False, True] == [incident.evidence_is_due for incident in (before, known, raised)]
     assert bridge.clock() == page.raised_at
 
 

@@ -134,9 +134,9 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
             "kills": simulated.kills,
             "messages": len(simulated.workspace.messages),
             "tickets that became pages": sum(
-                "*Now a page*" in one.text for one in simulated.workspace.messages
+                "*Now a page*" in message.text for message in simulated.workspace.messages
             ),
-            "digests": sum("📋" in one.text for one in simulated.workspace.roots()),
+            "digests": sum("📋" in root.text for root in simulated.workspace.roots()),
             "duplicates": simulated.duplicates(),
             "answers lost after they took effect": simulated.slack.doubtful,
         }
@@ -162,7 +162,7 @@ def test_what_a_later_edit_leaves_out_is_not_shown_any_more(tmp_path: Path) -> N
 def check(simulated: SimulatedBridge) -> None:
     incidents = simulated.incidents()
     expected = [(key, len(group.episodes)) for key, group in simulated.truth.items()]
-    actual = [(key, sum(1 for _, found, _ in incidents if found == key)) for key, _ in expected]
+    actual = [(key, sum(1 for _, group_key, _ in incidents if group_key == key)) for key, _ in expected]
     assert expected == actual
 
     for name, key, closed_at in incidents:
@@ -189,7 +189,9 @@ def check(simulated: SimulatedBridge) -> None:
             seen.add(reply.name)
         assert sorted(times) == times, "a thread tells changes out of order"
 
-        for name in {found for found in re.findall(r"incident `(\w+)`", root.shown) if "📋" not in root.text}:
+        for name in {
+            incident for incident in re.findall(r"incident `(\w+)`", root.shown) if "📋" not in root.text
+        }:
             shown = "".join(
                 reply.text for roots in simulated.posted(name) for reply in simulated.workspace.thread(roots)
             )

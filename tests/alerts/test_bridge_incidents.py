@@ -78,7 +78,7 @@ def a_week(store: Store) -> list[str]:
     fire(store, "resnet", monday, "warning")
     fire(store, "resnet", monday + HOUR, alert="resnet2")
     fire(store, "bert", monday, "warning")
-    return [one.incident.name for one in list_incidents(store.database.path.parent)]
+    return [recorded.incident.name for recorded in list_incidents(store.database.path.parent)]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -105,7 +105,7 @@ def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
         "00:40:30  👀 @U0ALICE acknowledged it",
         "00:52:10  🟢 Recovered after",
     ] == [
-        re.sub(r": .*| after .*", lambda found: " after" if "after" in found[0] else "", line.strip())
+        re.sub(r": .*| after .*", lambda match: " after" if "after" in match[0] else "", line.strip())
         for line in page.splitlines()
         if re.match(r"  \d\d:", line)
     ]
@@ -156,13 +156,13 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     body["alerts"][0]["annotations"]["description"] = description
     body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
     store.receive(parse(json.dumps(body).encode()), SATURDAY + OPENED_LATER)
-    [one] = list_incidents(tmp_path)
-    number = store.incidents.find(one.incident.name)
+    [recorded] = list_incidents(tmp_path)
+    number = store.incidents.find(recorded.incident.name)
     assert number is not None
-    found = Evidence(at=SATURDAY, largest_cause=largest)
-    store.change(number, lambda before: (before.model_copy(update={"evidence": found}), ()))
+    actual = Evidence(at=SATURDAY, largest_cause=largest)
+    store.change(number, lambda before: (before.model_copy(update={"evidence": actual}), ()))
 
-    page = printed(capsys, "show", one.incident.name, "--data", str(tmp_path))
+    page = printed(capsys, "show", recorded.incident.name, "--data", str(tmp_path))
     week = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(SATURDAY + HOUR))
 
     assert f"cause           {words}\n" in page
@@ -347,7 +347,7 @@ def test_a_report_is_posted_once_when_prometheus_answers(faults: tuple[str, ...]
     months.clock.now = JANUARY_4 - 60
     months.until(JANUARY_4 + 600)
     months.store.close()
-    [message] = [json.dumps(one.blocks, ensure_ascii=False) for one in months.workspace.messages]
+    [message] = [json.dumps(message.blocks, ensure_ascii=False) for message in months.workspace.messages]
 
     assert [] == before
     assert [1] == [int((at - FRIDAY) // HOUR) for at in months.posted()]
@@ -385,7 +385,7 @@ def test_a_report_that_comes_late_says_so_and_names_those_that_were_missed(tmp_p
     months.clock.now = datetime(2027, 3, 1, 8, 59, tzinfo=UTC).timestamp()
     months.until(months.clock.now + 600)
     months.store.close()
-    late, in_time = (json.dumps([one.text, one.blocks]) for one in months.workspace.messages)
+    late, in_time = (json.dumps([message.text, message.blocks]) for message in months.workspace.messages)
 
     for shown in ("Late: due on 2027-02-01 09:00 UTC", "`tritonwatch report --period 2026-12`"):
         assert 2 == late.count(shown), late

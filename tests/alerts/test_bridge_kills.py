@@ -117,7 +117,7 @@ def test_a_kill_between_commits_leaves_no_incident_without_a_message(tmp_path: P
         bridge.notify({"a": start, "b": start, "c": start}, name="g")
         bridge.send()
 
-        assert 1 == sum("version `c`" in one.shown for one in bridge.workspace.roots())
+        assert 1 == sum("version `c`" in root.shown for root in bridge.workspace.roots())
 
 
 def test_a_kill_between_commits_loses_no_page_about_a_silent_pipeline(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def notified(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notif
     notification = Notification(
         key="page|{}",
         receiver="page",
-        all_resolved=not any(one.firing for one in alerts),
-        alerts={one.labels["model"]: one.model_copy(update={"source": source}) for one in alerts},
+        all_resolved=not any(member.firing for member in alerts),
+        alerts={member.labels["model"]: member.model_copy(update={"source": source}) for member in alerts},
         truncated=truncated,
         source=source,
     )
@@ -78,7 +78,9 @@ def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() ->
 
     assert () == grown.events
     assert [("closed", ("a",))] == [(event.kind, event.subjects) for event in closed.events]
-    assert ["b", "c"] == [member.labels["model"] for one in (grown, closed) for member, _ in one.unreported]
+    assert ["b", "c"] == [
+        member.labels["model"] for result in (grown, closed) for member, _ in result.unreported
+    ]
     assert closed.incident is not None
     assert {"a"} == closed.incident.members.keys()
 
@@ -122,7 +124,7 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
     assert ["opened", "changed", "held"] == outcomes
     assert incident is not None
     assert settled is not None
-    assert [False, True] == [one.members["a"].firing for one in (incident, settled)]
+    assert [False, True] == [state.members["a"].firing for state in (incident, settled)]
 
 
 def test_a_firing_whose_end_arrived_first_is_held() -> None:
@@ -248,8 +250,8 @@ def test_an_incident_is_open_exactly_while_something_fires(story: list[tuple[str
     """Whatever is said in whatever order, open means that at least one member fires."""
     current = None
     for now, (name, start, ended, source) in enumerate(story):
-        one = alert(name, float(start), float(start + 1) if ended else None)
-        result = merge_notification(current, notified(one, source=source), float(now))
+        sent = alert(name, float(start), float(start + 1) if ended else None)
+        result = merge_notification(current, notified(sent, source=source), float(now))
         current = result.incident or current
         if current is not None:
             assert current.open == bool(current.firing)

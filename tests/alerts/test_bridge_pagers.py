@@ -223,7 +223,7 @@ def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
     bridge.close()
 
     assert 3 <= len(server.refused) <= 5
-    assert ["firing"] == [one["status"] for one in server.documents]
+    assert ["firing"] == [document["status"] for document in server.documents]
 
 
 def test_the_address_of_a_webhook_is_never_logged(
@@ -239,7 +239,7 @@ def test_the_address_of_a_webhook_is_never_logged(
         bridge.clock.now += 100
     bridge.close()
 
-    assert 3 == len([one for one in caplog.records if "pager webhook refused" in one.message])
+    assert 3 == len([record for record in caplog.records if "pager webhook refused" in record.message])
     assert "s3cret" not in caplog.text
 
 
@@ -254,7 +254,7 @@ def test_the_webhook_s_document_has_the_fields_of_the_page(bridge: Bridge, serve
     section = PAGE.read_text(encoding="utf-8").split("## The JSON of an incident")[1].split("\n## ")[0]
     documented = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
     assert documented == list(server.documents[0])
-    assert ["firing", "resolved"] == [one["status"] for one in server.documents]
+    assert ["firing", "resolved"] == [document["status"] for document in server.documents]
     assert {"model": "m"}.items() <= server.documents[0]["lead"]["labels"].items()
 
 

@@ -118,14 +118,14 @@ class Stack:
         return json.loads(row[0]) if row else {}
 
     def thread(self, root: Posted) -> list[str]:
-        return [one.text for one in self.slack.workspace.thread(root)]
+        return [message.text for message in self.slack.workspace.thread(root)]
 
     def root(self, mark: str) -> Posted:
-        found = eventually(
+        roots = eventually(
             lambda: [m for m in self.slack.workspace.roots() if mark in m.shown], f"a message with {mark!r}"
         )
-        assert len(found) == 1
-        return found[0]
+        assert len(roots) == 1
+        return roots[0]
 
 
 @pytest.fixture
@@ -220,15 +220,15 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
 
     assert 1 == len(stack.slack.workspace.roots())
-    thread = [one.text for one in stack.slack.workspace.thread(root)]
+    thread = [message.text for message in stack.slack.workspace.thread(root)]
     assert 1 == sum("Recovered" in line for line in thread)
     assert 0 == sum("also firing" in line for line in thread)
 
 
 def fires(port: int) -> bool:
     """Whether this Prometheus has an alert that fires."""
-    found = requests.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=2).json()["data"]["alerts"]
-    return any(one["state"] == "firing" for one in found)
+    answer = requests.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=2).json()["data"]["alerts"]
+    return any(alert["state"] == "firing" for alert in answer)
 
 
 def firing(port: int) -> list[Any]:
@@ -272,7 +272,7 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
     time.sleep(1)  # whatever comes twice would come now
 
     assert 1 == len(stack.slack.workspace.roots())
-    thread = [one.text for one in stack.slack.workspace.thread(root)]
+    thread = [message.text for message in stack.slack.workspace.thread(root)]
     assert 1 == sum("Recovered" in line for line in thread)
     assert 0 == sum("also firing" in line for line in thread)
 
@@ -289,28 +289,28 @@ def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
         start_alertmanager(stack, binary, port)
         eventually(lambda port=port: requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=2).ok, "ready")
     begun = datetime.now(UTC)
-    one, other = (
+    first_alert, other = (
         {
             "labels": {
                 "alertname": "A",
                 "instance": "a:1",
                 "model": "m",
-                "version": one,
+                "version": version,
                 "severity": "critical",
             },
             "startsAt": begun.isoformat(),
             "endsAt": (begun + timedelta(hours=1)).isoformat(),
         }
-        for one in ("one", "other")
+        for version in ("one", "other")
     )
-    for port, alert in ((first, one), (second, one), (first, other)):
+    for port, alert in ((first, first_alert), (second, first_alert), (first, other)):
         tell(port, alert)
         eventually(lambda port=port: sent(port) >= 1, "the notification was sent")
     root = stack.root("other")
-    tell(second, {**one, "endsAt": datetime.now(UTC).isoformat()})
+    tell(second, {**first_alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "1 firing, 1 resolved" in root.shown, "one of the two has ended")
     still = root.shown
-    for alert in (one, other):
+    for alert in (first_alert, other):
         tell(first, {**alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "Resolved:" in root.shown, "the other one has ended too")
 
@@ -353,7 +353,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     assert "· page ·" in pages[0].shown
     assert "nobody has acknowledged" in pages[0].shown_over_time[0]
     assert "|the ticket>" in pages[0].shown
-    assert [] == [one for one in stack.slack.workspace.messages if one.broadcast]
+    assert [] == [message for message in stack.slack.workspace.messages if message.broadcast]
     assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
 
 
@@ -395,7 +395,7 @@ def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path)
 
     assert [root] == stack.slack.workspace.roots()
     assert ["· ticket ·" in ticket, "· page ·" in page] == [True, True]
-    raised = [one.text for one in stack.slack.workspace.messages if one.broadcast]
+    raised = [message.text for message in stack.slack.workspace.messages if message.broadcast]
     assert ["<!subteam^S0ONCALL> 🔴 *Now a page*" in text for text in raised] == [True]
     assert "Model broken failed to load" in json.loads(page)[0]["text"]["text"]
     assert 1 == sum("Recovered" in line for line in stack.thread(root))
@@ -421,7 +421,7 @@ def sent(port: int) -> int:
 
 def silences(port: int, state: str) -> list[dict[str, Any]]:
     answer = requests.get(f"http://127.0.0.1:{port}/api/v2/silences", timeout=2)
-    return [one for one in answer.json() if one["status"]["state"] == state]
+    return [silence for silence in answer.json() if silence["status"]["state"] == state]
 
 
 ONE_ROUTE = "  {receiver: bridge, group_by: [alertname, instance], group_wait: 0s, group_interval: 1s}"
@@ -527,7 +527,9 @@ def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(st
         stack.slack.fault = lambda _method: ""
         stack.bridge("2025-10-01T12:00")
         eventually(lambda: all(stack.stored(name)["until"] == october for name in REPORTS), log.read_text)
-        messages = {one.text.partition("\n")[0]: one.shown for one in stack.slack.workspace.messages}
+        messages = {
+            message.text.partition("\n")[0]: message.shown for message in stack.slack.workspace.messages
+        }
 
     assert 0 == posted_without_prometheus
     assert 2 == len(stack.slack.workspace.messages)
@@ -544,4 +546,6 @@ def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(st
 
 def all_told(workspace: Workspace, names: list[str]) -> bool:
     roots = workspace.roots()
-    return all(any(f"{name}-m" in one.shown and "Resolved:" in one.shown for one in roots) for name in names)
+    return all(
+        any(f"{name}-m" in root.shown and "Resolved:" in root.shown for root in roots) for name in names
+    )

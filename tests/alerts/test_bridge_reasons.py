@@ -83,9 +83,9 @@ def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None
         words = ["--exporter", server.url, "--password-file", str(tmp_path / "password")]
         parser = argparse.ArgumentParser()
         add_arguments(parser)
-        found = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
+        actual = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
 
-    assert {"broken v1": "no such file"} == found.reasons
+    assert {"broken v1": "no such file"} == actual.reasons
 
 
 def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: Path) -> None:

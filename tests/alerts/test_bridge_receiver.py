@@ -90,10 +90,10 @@ def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
     with door(tmp_path) as receiver:
         answer = requests.post(url(receiver), data=BODY, timeout=5)
         with sqlite3.connect(tmp_path / "bridge.sqlite") as other:
-            found = other.execute("SELECT count(*) FROM incidents").fetchone()
+            count = other.execute("SELECT count(*) FROM incidents").fetchone()
         other.close()
 
-    assert (200, (1,)) == (answer.status_code, found)
+    assert (200, (1,)) == (answer.status_code, count)
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer sécret", "secre"])
@@ -118,7 +118,7 @@ def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:
             for shown in ("", "Bearer wrong", "Bearer secret")
         ]
 
-    assert [403, 401, 401, 200] == [one.status_code for one in (without, *answers)]
+    assert [403, 401, 401, 200] == [answer.status_code for answer in (without, *answers)]
     assert [] == answers[-1].json()
 
 
@@ -415,7 +415,7 @@ def test_a_notification_under_way_is_stored_and_answered_when_the_bridge_stops(t
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n"
     with door(tmp_path) as receiver, dial(receiver, None) as wire:
         wire.sendall(head.encode() + BODY[:10])
-        while not any(one.answering for one in receiver.connections.open()):
+        while not any(connection.answering for connection in receiver.connections.open()):
             time.sleep(0.01)
         receiver.shutdown()
         closing_thread = threading.Thread(target=receiver.server_close)

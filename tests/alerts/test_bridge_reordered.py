@@ -142,8 +142,8 @@ class World:
             if end is not None:
                 self.reported.pop(name, None)
                 self.is_back[name] = again == start
-            for one in self.peers:
-                one.update(name, (start, self.clock()) if end is None else (again, None))
+            for peer in self.peers:
+                peer.update(name, (start, self.clock()) if end is None else (again, None))
         elif what == "silence":
             self.peers[0].silenced ^= {name}
         elif what == "restart":

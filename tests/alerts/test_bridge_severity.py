@@ -54,7 +54,11 @@ class Bridge(BridgeUnderTest):
 
     def in_channel(self, channel: str) -> list[str]:
         """What a reader of the channel saw appear, in order: messages, and replies shown there too."""
-        return [one.text for one in self.workspace.messages if one.channel == channel and _appears(one)]
+        return [
+            message.text
+            for message in self.workspace.messages
+            if message.channel == channel and _appears(message)
+        ]
 
     def escalations(self) -> int:
         return sum("Nobody has acknowledged" in text for text in self.in_channel(PAGES))
@@ -90,7 +94,7 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     bridge.fire("ticket", "page")
 
     assert 1 == len(bridge.in_channel(TICKETS))
-    assert not any(HOW.mention in one.text for one in bridge.workspace.messages)
+    assert not any(HOW.mention in message.text for message in bridge.workspace.messages)
     bridge.close()
 
 
@@ -107,7 +111,7 @@ def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bri
 
     assert bridge.incident().acknowledged is None
     assert [0, 1] == escalated
-    assert any("<@U0ANA> acknowledged" in one.text for one in bridge.workspace.messages)
+    assert any("<@U0ANA> acknowledged" in message.text for message in bridge.workspace.messages)
 
 
 def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:
@@ -140,7 +144,7 @@ def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge
     """Its readers may see no other message: who comes late must not look for a page that has ended."""
     bridge.fire("ticket", "page")
     bridge.wait(901)
-    (escalation,) = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
+    (escalation,) = [root for root in bridge.workspace.roots(PAGES) if "Nobody has" in root.text]
     shown = [escalation.text]
     bridge.fire("ticket", ended=("page",))
     shown.append(escalation.text)
@@ -162,11 +166,11 @@ def test_each_escalation_of_an_incident_shows_its_end(bridge: Bridge) -> None:
     bridge.click("acknowledge")
     bridge.click("release")
     bridge.wait(901)
-    escalations = [one for one in bridge.workspace.roots(PAGES) if "Nobody has" in one.text]
+    escalations = [root for root in bridge.workspace.roots(PAGES) if "Nobody has" in root.text]
     bridge.fire(ended=("page",))
 
     assert 2 == len(escalations)
-    assert ["🟢", "🟢"] == [one.text.splitlines()[1][0] for one in escalations]
+    assert ["🟢", "🟢"] == [escalation.text.splitlines()[1][0] for escalation in escalations]
 
 
 def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge) -> None:
@@ -207,7 +211,7 @@ def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> 
     """Who is awake for the page must not take it for a second one."""
     bridge.fire("page")
     bridge.fire("page", "ticket")
-    lines = [one.text for one in bridge.workspace.messages if one.thread_ts]
+    lines = [message.text for message in bridge.workspace.messages if message.thread_ts]
 
     assert 1 == len([line for line in lines if "also firing (ticket): " in line])
 
@@ -216,6 +220,6 @@ def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -
     """One line about both would not say which was the page."""
     bridge.fire("page", "ticket", "ticket2")
     bridge.fire("ticket2", ended=("page", "ticket"))
-    lines = "\n".join(one.text for one in bridge.workspace.messages if one.thread_ts)
+    lines = "\n".join(message.text for message in bridge.workspace.messages if message.thread_ts)
 
     assert (1, 1) == (lines.count("ended (page): "), lines.count("ended (ticket): "))

@@ -87,20 +87,20 @@ class RealAlertmanager:
     def alerts(self) -> dict[str, Any]:
         """What fires, by name of the alert."""
         answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
-        return {one["labels"]["alertname"] + one["labels"].get("model", ""): one for one in answer}
+        return {alert["labels"]["alertname"] + alert["labels"].get("model", ""): alert for alert in answer}
 
     def states(self) -> dict[str, str]:
-        return {name: one["status"]["state"] for name, one in self.alerts().items()}
+        return {name: alert["status"]["state"] for name, alert in self.alerts().items()}
 
     def end_silences(self) -> None:
         """Somebody ends every silence in Alertmanager's own page."""
-        for one in requests.get(f"{self.url}/api/v2/silences", timeout=5).json():
-            requests.delete(f"{self.url}/api/v2/silence/{one['id']}", timeout=5).raise_for_status()
+        for silence in requests.get(f"{self.url}/api/v2/silences", timeout=5).json():
+            requests.delete(f"{self.url}/api/v2/silence/{silence['id']}", timeout=5).raise_for_status()
 
     def silences(self) -> list[str]:
         """The state of every silence that was ever made here."""
         answer = requests.get(f"{self.url}/api/v2/silences", timeout=5).json()
-        return [one["status"]["state"] for one in answer]
+        return [silence["status"]["state"] for silence in answer]
 
     def notification(self, group: Mapping[str, str], *names: str) -> bytes:
         """The webhook body about some of the alerts that fire."""
@@ -158,19 +158,19 @@ class Bridge(BridgeUnderTest):
 
 @pytest.fixture(params=alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 def alertmanager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealAlertmanager]:
-    one = RealAlertmanager(request.param, tmp_path / "am")
-    one.start()
-    yield one
-    one.kill()
+    started = RealAlertmanager(request.param, tmp_path / "am")
+    started.start()
+    yield started
+    started.kill()
 
 
 @pytest.fixture
 def other(alertmanager: RealAlertmanager, tmp_path: Path) -> Iterator[RealAlertmanager]:
     """A second Alertmanager that knows nothing of the first."""
-    one = RealAlertmanager(alertmanager.binary, tmp_path / "other")
-    one.start()
-    yield one
-    one.kill()
+    started = RealAlertmanager(alertmanager.binary, tmp_path / "other")
+    started.start()
+    yield started
+    started.kill()
 
 
 @pytest.fixture
@@ -219,21 +219,23 @@ def test_a_silence_covers_the_cause_and_the_page_of_an_incident(
         alertmanager.fire(labels)
     listed = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
     alerts = [
-        {**one, "status": "firing", "endsAt": "0001-01-01T00:00:00Z"}
-        for one in listed
-        if one["labels"] in (cause, page)
+        {**alert, "status": "firing", "endsAt": "0001-01-01T00:00:00Z"}
+        for alert in listed
+        if alert["labels"] in (cause, page)
     ]
     body = json.loads(alertmanager.notification({"model": "m"})) | {"alerts": alerts}
     bridge.receive(json.dumps(body).encode())
     bridge.press("silence", "1h")
     time.sleep(0.2)
     answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
-    muted = [one["labels"] for one in answer if one["status"]["state"] == "suppressed"]
+    muted = [alert["labels"] for alert in answer if alert["status"]["state"] == "suppressed"]
     silenced = bridge.incident().silenced
     bridge.press("unsilence")
 
     assert silenced
-    assert sorted(map(str, (cause, page))) == sorted(str(one) for one in map(dict, map(_ordered, muted)))
+    assert sorted(map(str, (cause, page))) == sorted(
+        str(labels) for labels in map(dict, map(_ordered, muted))
+    )
     assert ["expired", "expired"] == alertmanager.silences()
 
 
@@ -272,7 +274,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
     time.sleep(0.2)
     answer = requests.get(f"{alertmanager.url}/api/v2/alerts", timeout=5).json()
     assert {"gpu-1:9401": "suppressed", "gpu-2:9401": "active"} == {
-        one["labels"]["instance"]: one["status"]["state"] for one in answer
+        alert["labels"]["instance"]: alert["status"]["state"] for alert in answer
     }
 
 
@@ -362,7 +364,7 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     firing = alertmanager.notification({}, "A")
     ended = json.loads(firing) | {"status": "resolved"}
     ended["alerts"] = [
-        one | {"status": "resolved", "endsAt": "2025-01-02T00:00:00Z"} for one in ended["alerts"]
+        alert | {"status": "resolved", "endsAt": "2025-01-02T00:00:00Z"} for alert in ended["alerts"]
     ]
     clients = bridge.actions.alertmanagers
     for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
@@ -439,9 +441,9 @@ def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
     bridge: Bridge, alertmanager: RealAlertmanager, other: RealAlertmanager
 ) -> None:
     """The one that is asked never had these alerts, so it cannot say that they ended."""
-    for one, labels in ((alertmanager, PAGE), (other, SECOND)):
-        one.fire(labels)
-        bridge.receive(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    for sender, labels in ((alertmanager, PAGE), (other, SECOND)):
+        sender.fire(labels)
+        bridge.receive(sender.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(2)
     alertmanager.fire(PAGE, ended=True)
@@ -473,11 +475,11 @@ def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
 ) -> None:
     """A silence goes to the one that has the alert; one that cannot be asked holds up only its own alerts."""
     bridge = Bridge(tmp_path, alertmanager, other)
-    for one, labels in ((alertmanager, PAGE), (other, SECOND)):
-        one.fire(labels)
-        bridge.receive(one.notification({"alertname": labels["alertname"]}, labels["alertname"]))
+    for sender, labels in ((alertmanager, PAGE), (other, SECOND)):
+        sender.fire(labels)
+        bridge.receive(sender.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved", incident=2)
-    made = [one.silences() for one in (alertmanager, other)]
+    made = [asked.silences() for asked in (alertmanager, other)]
     bridge.time.ahead += SETTLED_SECONDS
     bridge.reconcile(2)
     other.fire(SECOND, ended=True)

@@ -53,8 +53,8 @@ def test_each_fault_has_its_class(
     with pytest.raises(DeliveryError) as refused:
         api.post(CHANNEL, HELLO, "n1")
 
-    found = refused.value
-    assert (kind, unconfirmed, after) == (found.kind, found.unconfirmed, found.retry_after)
+    value = refused.value
+    assert (kind, unconfirmed, after) == (value.kind, value.unconfirmed, value.retry_after)
     assert len(server.workspace.messages) == (1 if fault.endswith("_done") or fault == "fatal_error" else 0)
 
 
@@ -128,25 +128,25 @@ def worker(
     return DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), Attempts(clock, random.Random(1))), clock
 
 
-def run(one: DeliveryWorker, clock: Clock, seconds: float) -> None:
+def run(sender: DeliveryWorker, clock: Clock, seconds: float) -> None:
     end = clock() + seconds
     while clock() < end:
-        clock.now += max(0.01, min(one.step(), 5.0))
+        clock.now += max(0.01, min(sender.step(), 5.0))
 
 
 def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[float]:
     """When a worker with one page to tell asked Slack, in seconds after the first time; `fault` by number."""
-    one, clock = worker(folder, Workspace())
+    sender, clock = worker(folder, Workspace())
     times: list[float] = []
 
     def noted(_method: str) -> str:
         times.append(clock())
         return fault(len(times))
 
-    one.transport = SimulatedSlack(Workspace(), clock, noted)
-    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
-    run(one, clock, seconds)
-    one.store.close()
+    sender.transport = SimulatedSlack(Workspace(), clock, noted)
+    sender.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
+    run(sender, clock, seconds)
+    sender.store.close()
     return [at - times[0] for at in times]
 
 
@@ -160,13 +160,13 @@ def test_a_channel_waits_as_long_as_slack_says(tmp_path: Path) -> None:
 
 def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
     """A page goes out while the tickets' channel has to wait."""
-    one, clock = worker(tmp_path, Workspace(), "429")
-    one.store.close()
+    sender, clock = worker(tmp_path, Workspace(), "429")
+    sender.store.close()
     store = Store(
         tmp_path / "two.sqlite", lambda severity: CHANNEL if severity == "critical" else "C0TICKETS"
     )
     tickets = DeliveryWorker(
-        "C0TICKETS", store, one.transport, DeliveryOptions(), Attempts(clock, random.Random(1))
+        "C0TICKETS", store, sender.transport, DeliveryOptions(), Attempts(clock, random.Random(1))
     )
     workspace = Workspace()
     pages = DeliveryWorker(
@@ -202,12 +202,12 @@ def test_an_outage_is_asked_about_less_and_less_often_and_at_least_once_a_minute
 def test_a_page_waits_for_evidence_only_so_long(tmp_path: Path) -> None:
     """A source that never answers delays the first message by its allowance, and no more."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace)
-    one.options = DeliveryOptions(evidence_seconds=2.5)
+    sender, clock = worker(tmp_path, workspace)
+    sender.options = DeliveryOptions(evidence_seconds=2.5)
     start = clock()
-    one.store.receive(parse(body_of("g0", {"a": start}, {}), "am"), start)
-    run(one, clock, 20)
-    one.store.close()
+    sender.store.receive(parse(body_of("g0", {"a": start}, {}), "am"), start)
+    run(sender, clock, 20)
+    sender.store.close()
 
     assert [True] == [2.5 <= message.at - start < 4.0 for message in workspace.roots()]
 
@@ -218,11 +218,11 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x")
     server.clock = clock
-    one = DeliveryWorker(CHANNEL, store, hook, DeliveryOptions(), Attempts(clock, random.Random(1)))
+    sender = DeliveryWorker(CHANNEL, store, hook, DeliveryOptions(), Attempts(clock, random.Random(1)))
     store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
-    run(one, clock, 5)
+    run(sender, clock, 5)
     store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
-    run(one, clock, 5)
+    run(sender, clock, 5)
     store.close()
 
     assert [False, True] == ["Resolved" in m.text for m in server.workspace.messages]
@@ -231,7 +231,7 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
 def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
     """A message that cannot be laid out is still a page."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace)
+    sender, clock = worker(tmp_path, workspace)
     real = workspace.call
 
     def picky(method: str, arguments: dict, now: float, **more: str):  # type: ignore[no-untyped-def,type-arg]
@@ -240,9 +240,9 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
         return real(method, arguments, now, **more)
 
     workspace.call = picky  # type: ignore[method-assign,assignment]
-    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
-    run(one, clock, 10)
-    one.store.close()
+    sender.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
+    run(sender, clock, 10)
+    sender.store.close()
 
     (posted,) = workspace.messages
     assert posted.text.startswith("🔴 Model a failed to load · since <!date^")
@@ -252,15 +252,15 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
 def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
     """Somebody deletes the page; the next change brings it back rather than vanishing with it."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace)
-    one.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
-    run(one, clock, 5)
+    sender, clock = worker(tmp_path, workspace)
+    sender.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())
+    run(sender, clock, 5)
     workspace.delete(workspace.messages[0])
-    one.store.receive(parse(body_of("g0", {"a": clock(), "b": clock()}, {}), "am"), clock())
-    run(one, clock, 20)
-    one.store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
-    run(one, clock, 20)
-    one.store.close()
+    sender.store.receive(parse(body_of("g0", {"a": clock(), "b": clock()}, {}), "am"), clock())
+    run(sender, clock, 20)
+    sender.store.receive(parse(body_of("g0", {}, {"a": (clock(), clock() + 1)}), "am"), clock())
+    run(sender, clock, 20)
+    sender.store.close()
 
     assert any("Resolved" in m.shown for m in workspace.roots())
 
@@ -268,15 +268,15 @@ def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
 def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> None:
     """When Slack returns there is a summary, not a flood; what is over needs no message of its own."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace)
+    sender, clock = worker(tmp_path, workspace)
     for number in range(30):
-        one.store.receive(parse(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am"), clock())
+        sender.store.receive(parse(body_of(f"g{number}", {f"m{number}": clock()}, {}), "am"), clock())
     for number in range(20):
-        one.store.receive(
+        sender.store.receive(
             parse(body_of(f"g{number}", {}, {f"m{number}": (clock(), clock() + 9)}), "am"), clock()
         )
-    run(one, clock, 60)
-    one.store.close()
+    run(sender, clock, 60)
+    sender.store.close()
 
     digests = [m for m in workspace.roots() if "📋" in m.text]
     assert ["📋 30 incidents: 10 firing, 20 already resolved"] == [m.text for m in digests]
@@ -335,10 +335,10 @@ def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
 def test_a_message_that_slack_posts_late_is_removed(tmp_path: Path) -> None:
     """Slack acted on a request 25 s after it was sent: the bridge had sent the message again."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace, writes=["late25"])
-    one.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
-    run(one, clock, 120)
-    one.store.close()
+    sender, clock = worker(tmp_path, workspace, writes=["late25"])
+    sender.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
+    run(sender, clock, 120)
+    sender.store.close()
 
     assert ["chat.delete"] == [method for _, method, _, _ in workspace.calls if method == "chat.delete"]
     assert 1 == len(workspace.roots())
@@ -347,16 +347,16 @@ def test_a_message_that_slack_posts_late_is_removed(tmp_path: Path) -> None:
 def test_an_edit_that_slack_makes_late_is_repeated(tmp_path: Path) -> None:
     """The edit that showed an alert as firing took effect after the one that showed its end."""
     workspace = Workspace()
-    one, clock = worker(tmp_path, workspace, writes=["", "", "late40"])
+    sender, clock = worker(tmp_path, workspace, writes=["", "", "late40"])
     start = clock()
-    one.store.receive(parse(body_of("g", {"m": start}, {}), "am"), clock())
-    run(one, clock, 15)
-    one.store.receive(parse(body_of("g", {"m": start, "other": clock()}, {}), "am"), clock())
-    run(one, clock, 15)
+    sender.store.receive(parse(body_of("g", {"m": start}, {}), "am"), clock())
+    run(sender, clock, 15)
+    sender.store.receive(parse(body_of("g", {"m": start, "other": clock()}, {}), "am"), clock())
+    run(sender, clock, 15)
     ended = {"m": (start, clock()), "other": (start, clock())}
-    one.store.receive(parse(body_of("g", {}, ended), "am"), clock())
-    run(one, clock, 150)
-    one.store.close()
+    sender.store.receive(parse(body_of("g", {}, ended), "am"), clock())
+    run(sender, clock, 150)
+    sender.store.close()
 
     assert "Resolved" in workspace.roots()[0].shown
     assert any("Resolved" not in shown for shown in workspace.roots()[0].shown_over_time[-3:])
@@ -365,9 +365,9 @@ def test_an_edit_that_slack_makes_late_is_repeated(tmp_path: Path) -> None:
 def test_a_message_that_the_history_shows_late_is_posted_once(tmp_path: Path) -> None:
     """The answer was lost, and the search for the message came too early."""
     workspace = Workspace(history_lag=20.0)
-    one, clock = worker(tmp_path, workspace, writes=["hang_done"])
-    one.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
-    run(one, clock, 120)
-    one.store.close()
+    sender, clock = worker(tmp_path, workspace, writes=["hang_done"])
+    sender.store.receive(parse(body_of("g", {"m": clock()}, {}), "am"), clock())
+    run(sender, clock, 120)
+    sender.store.close()
 
     assert 1 == len(workspace.roots())

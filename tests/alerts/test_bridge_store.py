@@ -194,14 +194,14 @@ def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
     older.close()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     store.receive(parse(body_of("g", {"m": NOW, "other": NOW + 1}, {}), "am"), NOW + 2)
-    found = store.incidents.get(1)
+    answer = store.incidents.get(1)
     kinds = [event.kind for event in store.incidents.events(1, 0, 100)]
     pending = store.outbox.pending(CHANNEL)
     store.close()
 
-    assert found is not None
-    assert found.silenced
-    assert found.acknowledged is not None
+    assert answer is not None
+    assert answer.silenced
+    assert answer.acknowledged is not None
     assert ["fired", "fired"] == kinds
     assert [1] == [delivery.id for delivery in pending]
 
@@ -223,7 +223,7 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
     worker = DeliveryWorker(CHANNEL, store, slack, DeliveryOptions(), Attempts(clock, random.Random(1)))
     while store.outbox.pending(CHANNEL):
         clock.now += max(worker.step(), 0.01)
-    schemas = [sorted(map(str, one.database.rows(_SCHEMA))) for one in (new, store)]
+    schemas = [sorted(map(str, each.database.rows(_SCHEMA))) for each in (new, store)]
     shown = "".join(message.shown for message in slack.workspace.messages)
     left = store.incidents.open()
     new.close()
@@ -231,7 +231,7 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
 
     assert schemas[0] == schemas[1]
     assert [True, False] == [incident.silenced for incident in open_before]
-    assert ["U0ANA"] == [one.acknowledged.by for one in open_before if one.acknowledged]
+    assert ["U0ANA"] == [incident.acknowledged.by for incident in open_before if incident.acknowledged]
     assert [] == left
     assert (
         shown.count("Resolved: Model m failed to load") == 2
@@ -299,7 +299,12 @@ def test_an_alert_that_is_not_reported_as_ended_is_looked_up(tmp_path: Path, kno
     for after in (0.0, GRACE_SECONDS):
         store.settle(NOW + 2 + after, lambda _now: answer)
         firing.append(
-            [name for _, one in store.incidents.open() for name, m in one.members.items() if m.firing]
+            [
+                name
+                for _, incident in store.incidents.open()
+                for name, m in incident.members.items()
+                if m.firing
+            ]
         )
     store.close()
 
@@ -327,7 +332,9 @@ def test_recorded_incidents_are_read_while_the_bridge_runs(store: Store, tmp_pat
     listed = list_incidents(tmp_path)
 
     assert [] == nothing
-    assert [(False, True), (True, False)] == [(one.incident.open, one.posted) for one in listed]
+    assert [(False, True), (True, False)] == [
+        (recorded.incident.open, recorded.posted) for recorded in listed
+    ]
 
 
 def test_the_file_shrinks_when_incidents_are_pruned(store: Store, tmp_path: Path) -> None:

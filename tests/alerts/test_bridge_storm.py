@@ -44,7 +44,7 @@ class Storm(BridgeUnderTest):
             if wait > IDLE_SECONDS:
                 break
             self.clock.now += max(wait, 0.01)
-            if any(NEW in one.shown for one in self.workspace.messages):
+            if any(NEW in message.shown for message in self.workspace.messages):
                 break
         return len(self.workspace.messages) - before
 
@@ -90,7 +90,7 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     posts = storm.send_until_new()
     storm.close()
 
-    assert any(NEW in one.shown for one in storm.workspace.roots())
+    assert any(NEW in root.shown for root in storm.workspace.roots())
     assert posts <= MOST_BEFORE
 
 
@@ -104,7 +104,7 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
     posts = storm.send_until_new()
     storm.close()
 
-    (shown,) = [one for one in storm.workspace.messages if NEW in one.shown]
+    (shown,) = [message for message in storm.workspace.messages if NEW in message.shown]
     assert shown.broadcast or not shown.thread_ts
     assert posts <= MOST_BEFORE
 
@@ -117,7 +117,7 @@ def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
     storm.send_until_new()
     storm.close()
 
-    shown = "".join(one.shown for one in storm.workspace.messages)
+    shown = "".join(message.shown for message in storm.workspace.messages)
     assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
 
 
@@ -125,8 +125,8 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     """The channel stays readable: the digest counts what fires, and its thread names each page."""
     storm = Storm(tmp_path)
     storm.send_until_new()
-    (digest,) = [one for one in storm.workspace.roots() if "📋" in one.text]
-    named = "".join(one.shown for one in [digest, *storm.workspace.thread(digest)])
+    (digest,) = [root for root in storm.workspace.roots() if "📋" in root.text]
+    named = "".join(message.shown for message in [digest, *storm.workspace.thread(digest)])
     first = digest.text
     own = len(storm.workspace.roots()) - 1
     for number in range(MOST_OWN):
@@ -147,17 +147,17 @@ def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> 
     storm = Storm(tmp_path)
     storm.notify({}, {"g140": (storm.began, storm.clock())}, name="g140")
     storm.send_until_new()
-    shown = [one.shown for one in storm.workspace.messages]
+    shown = [message.shown for message in storm.workspace.messages]
     storm.close()
 
-    assert [True] * STORM == [any(f"Model g{n} failed" in one for one in shown) for n in range(STORM)]
+    assert [True] * STORM == [any(f"Model g{n} failed" in message for message in shown) for n in range(STORM)]
 
 
 def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_named(tmp_path: Path) -> None:
     """The message that the incident gets later has no thread in which the alert was reported."""
     storm = Storm(tmp_path)
     storm.send_until_new()
-    shown = "".join(one.shown for one in storm.workspace.roots() if "📋" not in one.text)
+    shown = "".join(root.shown for root in storm.workspace.roots() if "📋" not in root.text)
     (name, *others) = [f"g{n}" for n in range(STORM) if f"Model g{n} failed" not in shown]
     came = storm.clock()
     storm.notify({name: storm.began, "visitor": came}, name=name)
@@ -167,7 +167,7 @@ def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_n
     storm.send_until_new()
     storm.close()
 
-    (root,) = [one for one in storm.workspace.roots() if f"Model {name} failed" in one.text]
+    (root,) = [root for root in storm.workspace.roots() if f"Model {name} failed" in root.text]
     assert f"*Ended*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
 
 
@@ -185,7 +185,7 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
     storm.send_until_new()
     storm.close()
 
-    digests = [one.text for one in storm.workspace.roots() if "📋" in one.text]
+    digests = [root.text for root in storm.workspace.roots() if "📋" in root.text]
     ended = [f"📋 {count} incidents: 0 firing, {count} already resolved" for count in (STORM, len(second))]
     assert ended == digests
 
@@ -200,7 +200,7 @@ def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
     storm.send_until_new()
     storm.close()
 
-    shown = "".join(one.shown for one in storm.workspace.messages)
+    shown = "".join(message.shown for message in storm.workspace.messages)
     assert [] == [number for number in range(STORM) if f"Resolved: Model g{number} failed" not in shown]
 
 

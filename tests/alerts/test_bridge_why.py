@@ -49,13 +49,13 @@ def states(
     """One series a state, as the exporter writes them; the story is (seconds from now, state), ended by ''."""
     ends = [at for at, _ in story[1:]] + [0.0]
     spans = [(at, end, name) for (at, name), end in zip(story, ends, strict=True) if name]
-    for one in dict.fromkeys(name for _, _, name in spans):
+    for state_name in dict.fromkeys(name for _, _, name in spans):
         points = [
-            (at, float(one == name))
+            (at, float(state_name == name))
             for begin, end, name in spans
             for at, _ in flat(now, 0, begin, end - (STEP if end else 0))
         ]
-        labels = {"instance": instance, "model": model, "version": version, "state": one}
+        labels = {"instance": instance, "model": model, "version": version, "state": state_name}
         yield state.MODEL_STATE.name, labels, points
 
 
@@ -97,8 +97,8 @@ def gpus(now: float) -> Iterator[Series]:
         yield gpu.MODEL_GPU_INFO.name, runs | {"confidence": "certain"}, flat(now, 1)
     part = {"instance": "m", "gpu_uuid": "GPU-3333dddd-1"}
     yield gpu.TEMPERATURE.name, part, flat(now, 55)
-    for one in ("1", "2"):
-        yield gpu.UTILIZATION.name, part | {"gpu_instance_id": one}, flat(now, 0.5)
+    for instance in ("1", "2"):
+        yield gpu.UTILIZATION.name, part | {"gpu_instance_id": instance}, flat(now, 0.5)
     runs = part | {"gpu_instance_id": "2", "model": "small", "version": "1"}
     yield gpu.MODEL_GPU_INFO.name, runs | {"source": "all_visible", "confidence": "guess"}, flat(now, 1)
 
@@ -124,9 +124,9 @@ def test_a_failed_rollout_is_described_by_version(
         "version 3 failed to load 2m before this began",
         "version 2 unloaded 3m before this began",
     ]
-    found = change(made_prometheus, model="ranker", version="3", instance="a")
+    actual = change(made_prometheus, model="ranker", version="3", instance="a")
 
-    assert expected == found[:2]
+    assert expected == actual[:2]
 
 
 def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
@@ -217,7 +217,11 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     """Half of what may last burns; half of the budget is left; all of it goes to the backend's failures."""
     now = time.time() // STEP * STEP
     objective = Objective(name="errors", target=0.99, indicator="errors")
-    rules = {one.name: one.text for one in artifacts([objective], Options()) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts([objective], Options())
+        if artifact.part == "rules"
+    }
     incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
         facts = wait_for_facts(Prometheus(Access(url)), incident)

@@ -102,16 +102,16 @@ def mrkdwn(value: object) -> list[str]:
     """Every mrkdwn text of a message."""
     if isinstance(value, dict):
         here = [value["text"]] if value.get("type") == "mrkdwn" else []
-        return here + [found for inner in value.values() for found in mrkdwn(inner)]
-    return [found for inner in value for found in mrkdwn(inner)] if isinstance(value, list | tuple) else []
+        return here + [string for inner in value.values() for string in mrkdwn(inner)]
+    return [string for inner in value for string in mrkdwn(inner)] if isinstance(value, list | tuple) else []
 
 
 def harmless(made: Message) -> None:
     content = json.loads(json.dumps({"text": made.text, "blocks": list(made.blocks)}).encode())
     check_message(content)
-    for one in [made.text, *mrkdwn(made.blocks)]:
-        assert [] == [found for found in MARKUP.findall(one) if not OURS.fullmatch(found)]
-        assert text.clean(one) == one
+    for written in [made.text, *mrkdwn(made.blocks)]:
+        assert [] == [markup for markup in MARKUP.findall(written) if not OURS.fullmatch(markup)]
+        assert text.clean(written) == written
 
 
 @settings(max_examples=80, deadline=None)
@@ -244,7 +244,7 @@ def test_without_prometheus_the_first_step_is_that_for_the_cause_in_the_text(
     shown = [block.get("text", {}).get("text") for block in message.root(burning, Style(), 2.0).blocks]
 
     step = step.replace("`", "ˋ")  # no markup in a text of the alert
-    assert [f"*First step*\n{before}{step}"] == [one for one in shown if one and "First step" in one]
+    assert [f"*First step*\n{before}{step}"] == [field for field in shown if field and "First step" in field]
 
 
 def test_a_model_that_triton_does_not_list_has_the_first_step_of_a_missing_one() -> None:
@@ -278,7 +278,7 @@ def test_the_first_step_of_a_burn_alert_is_that_for_its_largest_cause(own: str) 
     )
     shown = [block.get("text", {}).get("text") for block in message.root(incident, Style(), 2.0).blocks]
 
-    assert [f"*First step*\n{own or step}"] == [one for one in shown if one and "First step" in one]
+    assert [f"*First step*\n{own or step}"] == [field for field in shown if field and "First step" in field]
     assert step not in str(message.root(incident, Style(), 2.0).blocks[1])
 
 
@@ -305,7 +305,9 @@ def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
         facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9m before this began")),
     )
     blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
-    shown = "\n".join(one["text"]["text"] for one in blocks if one["type"] == "section" and "text" in one)
+    shown = "\n".join(
+        block["text"]["text"] for block in blocks if block["type"] == "section" and "text" in block
+    )
     places = [shown.find(word) for word in ("weights.pt", "version 3 failed", "98 % busy")]
 
     assert -1 not in places
@@ -318,8 +320,10 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
     def texts(value: object) -> list[dict[str, object]]:
         if isinstance(value, dict):
             here = [value] if value.get("type") == "mrkdwn" else []
-            return here + [found for inner in value.values() for found in texts(inner)]
-        return [found for inner in value for found in texts(inner)] if isinstance(value, list | tuple) else []
+            return here + [string for inner in value.values() for string in texts(inner)]
+        return (
+            [string for inner in value for string in texts(inner)] if isinstance(value, list | tuple) else []
+        )
 
     opened, resolved, events = sample(1_700_000_000.0)
     made = [message.root(opened, Style(), 1_700_000_000.0), message.reply(resolved, events)]
@@ -327,10 +331,10 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
         message.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
         message.escalation(opened, "<!here>", 60, "", 0.0),
     ]
-    found = [text for one in made for text in texts(one.blocks)]
+    actual = [text for each in made for text in texts(each.blocks)]
 
-    assert len(found) > 8
-    assert [] == [text for text in found if text.get("verbatim") is not True]
+    assert len(actual) > 8
+    assert [] == [text for text in actual if text.get("verbatim") is not True]
 
 
 @pytest.mark.parametrize(
@@ -378,7 +382,9 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
     opened = failed_load().model_copy(update={"evidence": evidence})
     member = next(iter(opened.members.values())).model_copy(update={"ends_at": 1_700_000_900.0})
     over = opened.model_copy(update={"members": {"a": member}, "closed_at": 1_700_000_900.0})
-    during, after = (json.dumps(message.root(one, Style(), 1_700_000_900.0).blocks) for one in (opened, over))
+    during, after = (
+        json.dumps(message.root(incident, Style(), 1_700_000_900.0).blocks) for incident in (opened, over)
+    )
 
     assert [True, True] == [fact in during for fact in ("ready on 2 of 3", "97 % busy")]
     assert [False, False] == [fact in after for fact in ("ready on 2 of 3", "97 % busy")]
@@ -495,7 +501,7 @@ def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
     member = failed_load().members["f"]
     member = member.model_copy(update={"labels": {**member.labels, "alertname": value}})
     incident = failed_load(members={"f": member}, group_labels={"alertname": value, "model": "ranker"})
-    (silence,) = [one for style in (Style(False), Style(True)) for one in links(incident, style, "Silence")]
+    (silence,) = [link for style in (Style(False), Style(True)) for link in links(incident, style, "Silence")]
     page, _, query = silence.partition("?filter=")
     matchers = unquote(query)
 
@@ -525,8 +531,8 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
 def links(incident: Incident, style: Style, label: str) -> list[str]:
     """The addresses of the buttons with this label."""
     blocks = message.root(incident, style, 1_700_000_600.0).blocks
-    elements = [one for block in blocks if block["type"] == "actions" for one in block["elements"]]
-    return [one["url"] for one in elements if one.get("url") and one["text"]["text"] == label]
+    elements = [element for block in blocks if block["type"] == "actions" for element in block["elements"]]
+    return [element["url"] for element in elements if element.get("url") and element["text"]["text"] == label]
 
 
 @pytest.mark.parametrize(

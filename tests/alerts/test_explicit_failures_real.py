@@ -123,7 +123,9 @@ def test_a_server_that_dies_and_comes_back_is_restarting(stage: Stage) -> None:
     stage.server.kill()
     stage.watch.wait_seen(f"{state.SERVER_LIVE} == 0")
     # Without models it starts in time on a busy machine, too.
-    stage.server.arguments = [one for one in stage.server.arguments if "--load-model" not in one]
+    stage.server.arguments = [
+        argument for argument in stage.server.arguments if "--load-model" not in argument
+    ]
     for _ in range(3):
         stage.server.start()
         stage.watch.wait_seen(f"{state.SERVER_LIVE} == 1")

@@ -71,10 +71,10 @@ def test_each_check_catches_its_bad_rule(check: lint.Check) -> None:
     rule = {**GOOD, **BAD[check]}
     fix = lint.CHECKS[check]
 
-    found = [one for one in lint.problems(groups(rule)) if one.fix == fix]
+    problems = [problem for problem in lint.problems(groups(rule)) if problem.fix == fix]
 
-    assert found
-    assert all(one.place == f"g: {rule['alert']}" and one.reason for one in found)
+    assert problems
+    assert all(finding.place == f"g: {rule['alert']}" and finding.reason for finding in problems)
 
 
 @pytest.mark.real
@@ -92,7 +92,9 @@ def test_promtool_is_silent_about_all_of_them(check: lint.Check, tmp_path: Path)
 
 def test_duplicates_are_found() -> None:
     """The same rule twice pages twice."""
-    assert ["the same rule as g: TritonTest"] == [one.reason for one in lint.problems(groups(GOOD, GOOD))]
+    assert ["the same rule as g: TritonTest"] == [
+        problem.reason for problem in lint.problems(groups(GOOD, GOOD))
+    ]
     assert [] == lint.problems(groups(GOOD, {**GOOD, "labels": {**GOOD["labels"], "tier": "x"}}))
 
 
@@ -125,11 +127,11 @@ def test_the_labels_of_an_expression_are_known(expr: str, labels: set[str]) -> N
 )
 def test_our_own_rules_have_no_problem(options: Options) -> None:
     """What we ask of others holds for us."""
-    for one in artifacts((), options):
-        if one.part == "rules":
-            read = yaml.safe_load(one.text)["groups"]
+    for artifact in artifacts((), options):
+        if artifact.part == "rules":
+            read = yaml.safe_load(artifact.text)["groups"]
             assert read[0]["rules"]
-            assert [] == lint.problems(read, options.scrape_interval_seconds), one.name
+            assert [] == lint.problems(read, options.scrape_interval_seconds), artifact.name
 
 
 def test_the_committed_rules_have_no_problem() -> None:
@@ -192,6 +194,6 @@ def test_a_misspelt_key_of_alert_settings_is_named(
     path.write_text(f"{key}: {{TritonServerDown: {{enabled: false}}}}\n")
 
     assert 1 == main(["check", str(path)])
-    found = capsys.readouterr().err
-    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in found
-    assert 1 == len(found.splitlines())
+    actual = capsys.readouterr().err
+    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in actual
+    assert 1 == len(actual.splitlines())

@@ -46,7 +46,7 @@ class Delivered:
 
     def of(self, host: str, about: str) -> tuple[Any, Any]:
         """What a service got first and last about a model; skips the test where this version has no receiver."""
-        bodies = [one.body for one in self.vendors.of(host) if about in str(one.body)]
+        bodies = [request.body for request in self.vendors.of(host) if about in str(request.body)]
         assert bodies, f"nothing about {about}: {self.vendors.refused}"
         return bodies[0], bodies[-1]
 
@@ -58,9 +58,9 @@ def delivered(
     """One run with every receiver that the version has: pages and a ticket that fire, and end."""
     folder = tmp_path_factory.mktemp("page-to")
     version = subprocess.run([request.param, "--version"], capture_output=True, text=True, timeout=30)
-    found = re.search(r"version (\d+)\.(\d+)", version.stdout + version.stderr)
-    assert found is not None
-    release = (int(found[1]), int(found[2]))
+    match = re.search(r"version (\d+)\.(\d+)", version.stdout + version.stderr)
+    assert match is not None
+    release = (int(match[1]), int(match[2]))
     certificate(folder, "ca")
     certificate(folder, "vendors", "ca", hosts=HOSTS)
     for name, secret in {"key": KEY, "token": TOKEN, "teams": TEAMS, "irm": IRM, "mail": PASSWORD}.items():
@@ -100,7 +100,9 @@ def delivered(
         url = f"http://127.0.0.1:{port}"
         hosts = {"events.pagerduty.com", "api.opsgenie.com", "api.eu.opsgenie.com", "api.incident.io"}
         hosts |= {"hooks.example.com", "api.atlassian.com"}
-        hosts |= {one.split("/")[2] for one, since in ((IRM, 26), (TEAMS, 28)) if release >= (0, since)}
+        hosts |= {
+            address.split("/")[2] for address, since in ((IRM, 26), (TEAMS, 28)) if release >= (0, since)
+        }
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
             with started(command, f"{url}/-/ready", folder / "log"):
@@ -116,14 +118,14 @@ def delivered(
 def _arrived(vendors: Vendors, hosts: set[str], mail: Sequence[MailServer], round_: int) -> bool:
     """Whether each got its three pages or its ticket so many times; a refusal is not waited for."""
     pages = all(len(vendors.of(host)) >= round_ * (1 if "atlassian" in host else 3) for host in hosts)
-    return bool(vendors.refused) or (pages and all(len(one.taken) >= 3 * round_ for one in mail))
+    return bool(vendors.refused) or (pages and all(len(server.taken) >= 3 * round_ for server in mail))
 
 
 def _through(proxy: str, config: Any) -> Any:
     """The configuration with the test's proxy, and nothing else changed."""
     config["global"]["http_config"] = {"proxy_url": proxy}
     for receiver in config["receivers"]:
-        for integration in (one for ones in receiver.values() if isinstance(ones, list) for one in ones):
+        for integration in (entry for ones in receiver.values() if isinstance(ones, list) for entry in ones):
             if "http_config" in integration:
                 integration["http_config"]["proxy_url"] = proxy
     return config
@@ -168,7 +170,7 @@ def test_no_service_refuses_anything(delivered: Delivered) -> None:
 
 def test_no_secret_is_in_the_configuration(delivered: Delivered) -> None:
     """Files are named, and their content is nowhere."""
-    assert [] == [one for one in (KEY, TOKEN, PASSWORD) if one in delivered.config]
+    assert [] == [secret for secret in (KEY, TOKEN, PASSWORD) if secret in delivered.config]
 
 
 def test_pagerduty_gets_title_cause_and_links(delivered: Delivered) -> None:
@@ -201,7 +203,7 @@ def test_opsgenie_and_jira_get_an_alert_and_its_close(
     assert priority == fired["priority"]
     assert "Cause: weights.txt is missing" in fired["description"]
     assert (RUNBOOK, DASHBOARD) == (fired["details"]["Runbook"], fired["details"]["Dashboard"])
-    closed = [one.path for one in delivered.vendors.of(host) if "/close" in one.path]
+    closed = [request.path for request in delivered.vendors.of(host) if "/close" in request.path]
     assert 1 == len([path for path in closed if f"/{fired['alias']}/" in path])
 
 
@@ -234,7 +236,7 @@ def test_teams_shows_each_field_on_its_own_line(delivered: Delivered) -> None:
 @pytest.mark.parametrize("server", [0, 1], ids=["login", "relay"])
 def test_mail_is_text_with_the_links(delivered: Delivered, server: int) -> None:
     """Sent over TLS with the password of the file, or in the clear where asked; the end is a mail, too."""
-    mails = [one for one in delivered.mail[server].taken if "broken" in one["Subject"]]
+    mails = [message for message in delivered.mail[server].taken if "broken" in message["Subject"]]
     body = mails[0].get_body()
     assert body is not None
     text = body.get_content()

@@ -32,7 +32,7 @@ def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str,
 def exporter_down(name: str) -> dict[str, str]:
     """The same once Prometheus cannot scrape the exporter any more: only `up` is left."""
     gone = dict.fromkeys(server(name), "1x19 stale")
-    return gone | {one: "1x19 0x140" for one in gone if one.startswith(f"{stack_series.UP}{{")}
+    return gone | {series: "1x19 0x140" for series in gone if series.startswith(f"{stack_series.UP}{{")}
 
 
 def not_ready_since(name: str, seconds: str) -> dict[str, str]:
@@ -43,15 +43,21 @@ def not_ready_since(name: str, seconds: str) -> dict[str, str]:
 
 def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
     """Severity -> the names of the alerts of the catalogue that fire at any minute of forty."""
-    files = [one for one in artifacts((), Options()) if one.part == "rules" and "triton-" in one.name]
-    groups = {group["name"]: group["rules"] for one in files for group in yaml.safe_load(one.text)["groups"]}
+    files = [
+        artifact
+        for artifact in artifacts((), Options())
+        if artifact.part == "rules" and "triton-" in artifact.name
+    ]
+    groups = {
+        group["name"]: group["rules"] for file in files for group in yaml.safe_load(file.text)["groups"]
+    }
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
     answers = evaluated(promtools()[-1], folder, grouped(groups), series, asked, interval=15, evaluation=30)
-    found: dict[str, set[str]] = {"critical": set(), "warning": set()}
+    alerts_by_severity: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
-        found.setdefault(labels["severity"], set()).add(labels["alertname"])
-    return found
+        alerts_by_severity.setdefault(labels["severity"], set()).add(labels["alertname"])
+    return alerts_by_severity
 
 
 RESTART = "1x19 0x23 1x120"
@@ -75,10 +81,10 @@ HEALTHY = server("gpu-2") | server("gpu-3")
 )
 def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: str, tmp_path: Path) -> None:
     """The two others serve: somebody looks today, nobody is woken."""
-    found = fired(tmp_path, series)
+    actual = fired(tmp_path, series)
 
-    assert set() == found["critical"]
-    assert ticket in found["warning"]
+    assert set() == actual["critical"]
+    assert ticket in actual["warning"]
 
 
 @pytest.mark.real
@@ -108,9 +114,9 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
     """Other servers of the job are live, but they serve other models."""
     other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
 
-    found = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
+    actual = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
 
-    assert {"TritonSoleServerDown"} == found["critical"]
+    assert {"TritonSoleServerDown"} == actual["critical"]
 
 
 def test_the_pages_are_these() -> None:

@@ -19,7 +19,7 @@ from tritonwatch.cli import main
 def rules(format: str) -> dict[str, dict[str, object]]:
     """File name -> what a YAML reader makes of each rule file in one format."""
     made = artifacts((), Options(format=format))  # type: ignore[arg-type]
-    return {one.name: yaml.safe_load(one.text) for one in made if one.part == "rules"}
+    return {artifact.name: yaml.safe_load(artifact.text) for artifact in made if artifact.part == "rules"}
 
 
 def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
@@ -80,5 +80,10 @@ def test_vmalert_loads_every_alert(tmp_path: Path) -> None:
     )
 
     assert 0 == checked.returncode, checked.stderr[-2000:]
-    loaded = [rule for one in rules("vmalert").values() for group in one["groups"] for rule in group["rules"]]  # type: ignore[attr-defined]
+    loaded = [
+        rule
+        for document in rules("vmalert").values()
+        for group in document["groups"]
+        for rule in group["rules"]
+    ]  # type: ignore[attr-defined]
     assert {alert.name for alert in ALERTS} == {rule["alert"] for rule in loaded}

@@ -62,12 +62,12 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
 
 def commands() -> dict[str, list[str]]:
     """Each different block of commands that should run anywhere -> the pages that hold it."""
-    found: dict[str, list[str]] = {}
+    pages_of: dict[str, list[str]] = {}
     for page in sorted(RUNBOOKS.glob("*.md")):
         for indent, block in BLOCK.findall(page.read_text()):
             text = "\n".join(line.removeprefix(indent) for line in block.splitlines())
-            found.setdefault(text, []).append(page.stem)
-    return found
+            pages_of.setdefault(text, []).append(page.stem)
+    return pages_of
 
 
 def test_every_command_of_every_runbook_works(surroundings: Mapping[str, str]) -> None:

@@ -64,7 +64,9 @@ def test_a_page_has_the_four_sections_with_something_in_each(name: str) -> None:
     assert "```sh" in sections(page)["## Diagnosis"]
 
 
-@pytest.mark.parametrize("alert", [one for one in ALERTS if one.threshold], ids=lambda alert: alert.name)
+@pytest.mark.parametrize(
+    "alert", [alert for alert in ALERTS if alert.threshold], ids=lambda alert: alert.name
+)
 def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
     """The number of the catalogue, and where it is changed."""
     assert alert.threshold

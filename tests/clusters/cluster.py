@@ -53,13 +53,13 @@ class Cluster:
 
     def find(self, namespace: str, kind: str, name: str) -> Any:
         """Return an object, or None where there is none of this name."""
-        found = self.run("kubectl", "-n", namespace, "get", kind, name, "--ignore-not-found", "-o", "json")
-        return json.loads(found) if found else None
+        printed = self.run("kubectl", "-n", namespace, "get", kind, name, "--ignore-not-found", "-o", "json")
+        return json.loads(printed) if printed else None
 
     def secret(self, namespace: str, name: str) -> dict[str, str]:
         """Return the files of a secret that the operator writes, or none while it does not exist."""
-        found = self.find(namespace, "secret", name) or {}
-        raw = {key: base64.b64decode(value) for key, value in found.get("data", {}).items()}
+        document = self.find(namespace, "secret", name) or {}
+        raw = {key: base64.b64decode(value) for key, value in document.get("data", {}).items()}
         return {
             key.removesuffix(".gz"): (gzip.decompress(value) if key.endswith(".gz") else value).decode()
             for key, value in raw.items()
@@ -67,9 +67,9 @@ class Cluster:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -113,18 +113,18 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         )
     with ExitStack() as servers:
         _control_plane(servers, folder, kubeconfig)
-        found = Cluster(kubeconfig)
+        made = Cluster(kubeconfig)
         eventually(
             lambda: (
                 0
                 == subprocess.run(
-                    ["kubectl", "version"], capture_output=True, env=found.environment
+                    ["kubectl", "version"], capture_output=True, env=made.environment
                 ).returncode
             ),
             lambda: (folder / "kube-apiserver.log").read_text()[-2000:],
             120,
         )
-        yield found
+        yield made
 
 
 def _control_plane(servers: ExitStack, folder: Path, kubeconfig: Path) -> None:

@@ -67,31 +67,31 @@ spec: {containers: [{name: triton, image: triton}]}
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with everything that the Kubernetes page applies, and the operator at work."""
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster(folder) as found:
+    with cluster(folder) as running:
         for name in ("triton", MONITORING):
-            assert found.find("default", "namespace", name) is None, f"the cluster has a namespace {name}"
+            assert running.find("default", "namespace", name) is None, f"the cluster has a namespace {name}"
         for path in sorted((TOOLS / "crds").glob("*.yaml")):
             name = re.findall(r"^  name: (\S+)$", path.read_text(), re.MULTILINE)[0]
-            if found.find("default", "crd", name) is None:
-                found.apply("-f", path)
-        found.run("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+            if running.find("default", "crd", name) is None:
+                running.apply("-f", path)
+        running.run("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         try:
-            _apply(found, folder)
-            with operator(found, folder, "triton", MONITORING):
-                yield found
+            _apply(running, folder)
+            with operator(running, folder, "triton", MONITORING):
+                yield running
         finally:
-            found.run("kubectl", "delete", "namespace", "triton", MONITORING, "--wait=false")
+            running.run("kubectl", "delete", "namespace", "triton", MONITORING, "--wait=false")
 
 
-def _apply(found: Cluster, folder: Path) -> None:
+def _apply(target: Cluster, folder: Path) -> None:
     for name in ("triton", MONITORING):
-        found.run("kubectl", "create", "namespace", name)
+        target.run("kubectl", "create", "namespace", name)
     for overlay in ("overlays/prometheus-operator", "web", "example", "overlays/remote-write"):
-        found.apply("-k", KUBERNETES / overlay)
+        target.apply("-k", KUBERNETES / overlay)
     # The cluster may have a namespace of this name with the real dcgm-exporter in it.
-    found.apply("-f", "-", stdin=kustomized("gpu").replace("namespace: gpu-operator", "namespace: triton"))
+    target.apply("-f", "-", stdin=kustomized("gpu").replace("namespace: gpu-operator", "namespace: triton"))
     for name in ("hpa.yaml", "keda.yaml"):
-        found.apply("-n", "triton", "-f", KUBERNETES / "autoscaling" / name)
+        target.apply("-n", "triton", "-f", KUBERNETES / "autoscaling" / name)
     arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "alertmanager"]
     token = "/etc/alertmanager/secrets/tritonwatch-bridge/token"
     out = folder / "alertmanager"
@@ -101,16 +101,16 @@ def _apply(found: Cluster, folder: Path) -> None:
     files = (f"--from-file=alertmanager.yaml={out}/alertmanager.yml", f"--from-file={out}/tritonwatch.tmpl")
     login = ("--from-literal=username=u", "--from-literal=password=p")
     secret = ("kubectl", "create", "secret", "generic")
-    found.run(*secret, "tritonwatch-bridge", "--from-literal=token=secret", "-n", MONITORING)
-    found.run(*secret, "tritonwatch-alertmanager", *files, "-n", MONITORING)
-    found.run(*secret, "tritonwatch-remote-write", *login, "-n", "triton")
-    found.apply("-f", "-", stdin=SERVERS)
+    target.run(*secret, "tritonwatch-bridge", "--from-literal=token=secret", "-n", MONITORING)
+    target.run(*secret, "tritonwatch-alertmanager", *files, "-n", MONITORING)
+    target.run(*secret, "tritonwatch-remote-write", *login, "-n", "triton")
+    target.apply("-f", "-", stdin=SERVERS)
 
 
-def _configuration(found: Cluster, name: str, file: str, namespace: str = MONITORING) -> str:
+def _configuration(target: Cluster, name: str, file: str, namespace: str = MONITORING) -> str:
     """What the operator makes of our objects, once it has."""
     return eventually(
-        lambda: found.secret(namespace, name).get(file), f"the operator wrote no secret {name}", 120
+        lambda: target.secret(namespace, name).get(file), f"the operator wrote no secret {name}", 120
     )
 
 
@@ -180,8 +180,8 @@ def test_pages_and_tickets_are_sent_to_the_service_of_the_bridge(applied: Cluste
         _configuration(applied, "alertmanager-main-generated", "tritonwatch.tmpl")
     )
     addresses = {
-        one["name"]: {hook["url"] for hook in one.get("webhook_configs", [])}
-        for one in yaml.safe_load(made)["receivers"]
+        receiver["name"]: {hook["url"] for hook in receiver.get("webhook_configs", [])}
+        for receiver in yaml.safe_load(made)["receivers"]
     }
     for amtool in amtools():
         config = f"--config.file={tmp_path / 'alertmanager.yml'}"
@@ -195,7 +195,7 @@ def test_pages_and_tickets_are_sent_to_the_service_of_the_bridge(applied: Cluste
     host, port = urlsplit(WEBHOOK).hostname or "", urlsplit(WEBHOOK).port
     service = applied.find(host.split(".")[1], "service", host.split(".")[0])["spec"]
     pods = applied.find("triton", "deployment", "tritonwatch-bridge")["spec"]["template"]
-    assert [port] == [one["port"] for one in service["ports"]]
+    assert [port] == [port["port"] for port in service["ports"]]
     assert service["selector"].items() <= pods["metadata"]["labels"].items()
 
 
@@ -204,7 +204,7 @@ def test_the_agent_writes_to_its_remote_storage(applied: Cluster) -> None:
     made = _configuration(applied, "prom-agent-tritonwatch", "prometheus.yaml", "triton")
 
     assert ["https://mimir.example/api/v1/push"] == [
-        one["url"] for one in yaml.safe_load(made)["remote_write"]
+        write["url"] for write in yaml.safe_load(made)["remote_write"]
     ]
 
 
@@ -230,7 +230,7 @@ def test_the_server_accepts_what_any_values_render(
     unknown = {"VMPodScrape"} | (
         set() if versions else {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
     )
-    rendered = [one for (kind, _), one in objects(text).items() if kind not in unknown]
+    rendered = [document for (kind, _), document in objects(text).items() if kind not in unknown]
     if rendered:
         listed = {"apiVersion": "v1", "kind": "List", "items": rendered}
         # As JSON: PyYAML leaves `Y` without quotes, which kubectl reads as a bool.
@@ -262,7 +262,9 @@ def test_helm_installs_upgrades_and_uninstalls(applied: Cluster, tmp_path: Path)
 
         def exporter() -> Any:
             containers = json.loads(applied.run(*create, stdin=POD))["spec"]["containers"]
-            return next((one for one in containers if one["name"] == "tritonwatch-exporter"), None)
+            return next(
+                (container for container in containers if container["name"] == "tritonwatch-exporter"), None
+            )
 
         # The API server reads a new policy within seconds.
         assert HOSTILE == eventually(exporter, "the pod got no exporter")["args"][-len(HOSTILE) :]

@@ -82,13 +82,15 @@ def asked(*questions: tuple[str, Mapping[str, Any]], options: tuple[str, ...]) -
     )
 
     async def ask() -> list[tuple[bool, Any]]:
-        found = []
+        answers = []
         async with Client(stdio_client(command)) as client:
             for tool, arguments in questions:
                 result = await client.call_tool(tool, dict(arguments))
                 text = "".join(getattr(part, "text", "") for part in result.content)
-                found.append((bool(result.is_error), text if result.is_error else result.structured_content))
-        return found
+                answers.append(
+                    (bool(result.is_error), text if result.is_error else result.structured_content)
+                )
+        return answers
 
     return anyio.run(ask)
 
@@ -132,15 +134,15 @@ def test_answers_are_those_of_the_command_line(
     }
 
     assert dict.fromkeys(TOOLS, False) == {tool: failed for tool, (failed, _) in answers.items()}, answers
-    for tool, (_, found) in answers.items():
-        assert _without_now(wanted[tool]) == _without_now(found["answer"]), tool
-        assert isinstance(found["data_age_seconds"], float)
-        assert found["sure"] is not bool(found["doubts"])
-    found = answers["status"][1]
-    assert 20 == found["data_age_seconds"]
-    assert ["1 of 2 groups unknown: nothing is known of its state"] == found["doubts"]
+    for tool, (_, actual) in answers.items():
+        assert _without_now(wanted[tool]) == _without_now(actual["answer"]), tool
+        assert isinstance(actual["data_age_seconds"], float)
+        assert actual["sure"] is not bool(actual["doubts"])
+    actual = answers["status"][1]
+    assert 20 == actual["data_age_seconds"]
+    assert ["1 of 2 groups unknown: nothing is known of its state"] == actual["doubts"]
     assert not answers["report"][1]["sure"]
-    assert HOSTILE in {row["group"]["model"] for row in found["answer"]["group_statuses"]}
+    assert HOSTILE in {row["group"]["model"] for row in actual["answer"]["group_statuses"]}
 
 
 def _without_now(document: Any) -> Any:

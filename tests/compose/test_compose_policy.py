@@ -143,9 +143,9 @@ def test_a_path_that_does_not_exist_is_refused(variable: str, target: str) -> No
 
         assert mounts
         assert {("bind", str(source), True)} == {
-            (one["type"], one["source"], one.get("read_only", False)) for one in mounts
+            (mount["type"], mount["source"], mount.get("read_only", False)) for mount in mounts
         }
-        assert not any(one["bind"].get("create_host_path", False) for one in mounts)
+        assert not any(mount["bind"].get("create_host_path", False) for mount in mounts)
 
 
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def _below(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, a
     yield words, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, one in action.choices.items():
-                yield from _below(f"{words} {name}", one)
+            for name, verb in action.choices.items():
+                yield from _below(f"{words} {name}", verb)
 
 
 PARSERS = dict(parsers())
@@ -96,9 +96,13 @@ def test_a_wrong_option_is_wrong_usage(words: str) -> None:
 @pytest.mark.parametrize("words", PARSERS)
 def test_no_message_repeats_a_secret(words: str) -> None:
     """Neither the value of an option that takes a secret, or is near one, nor what follows an unknown one."""
-    options = [one for one in PARSERS[words]._option_string_actions if one.startswith("--")]
-    secret = [one for one in options if re.search("token|password|secret|header|key|user", one)]
-    near = [one.removesuffix("-file") for one in secret] + [f"{one}x" for one in secret]
+    options = [
+        option_string_action
+        for option_string_action in PARSERS[words]._option_string_actions
+        if option_string_action.startswith("--")
+    ]
+    secret = [option for option in options if re.search("token|password|secret|header|key|user", option)]
+    near = [option.removesuffix("-file") for option in secret] + [f"{option}x" for option in secret]
     for option in (*secret, *near, "--slack-token", "-p", "-H"):
         for given in ([option, SECRET], [f"{option}={SECRET}"]):
             code, written = printed(*words.split(), *given, "--no-such-option")
@@ -113,7 +117,11 @@ def test_no_message_repeats_a_secret(words: str) -> None:
 @pytest.mark.parametrize("words", ["bridge", "bridge test"])
 def test_a_secret_in_the_place_of_something_else_is_not_repeated(words: str) -> None:
     """A token instead of the name of its file, as a channel, or as a word of its own."""
-    options = [one for one in PARSERS["bridge"]._option_string_actions if one.endswith("-file")]
+    options = [
+        option_string_action
+        for option_string_action in PARSERS["bridge"]._option_string_actions
+        if option_string_action.endswith("-file")
+    ]
     for given in (*[[option, SECRET] for option in options], ["--mention", SECRET], ["--listen", SECRET]):
         code, written = printed("bridge", *given, *words.split()[1:])
         assert (2, False) == (code, SECRET in written), written
@@ -163,7 +171,7 @@ def test_a_mistake_in_a_file_is_a_finding(words: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [one for one in PARSERS if "--prometheus" in PARSERS[one]._option_string_actions]
+    "words", [parser for parser in PARSERS if "--prometheus" in PARSERS[parser]._option_string_actions]
 )
 def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The help names the variable, and its value is the default of the option."""

@@ -43,7 +43,9 @@ def test_the_committed_rendering_is_of_these_templates() -> None:
 def test_the_committed_rendering_is_what_kustomize_renders() -> None:
     """The chart's bridge, monitors and policies are those of the Prometheus Operator's overlay."""
     wanted = {
-        key: one for key, one in _by_kustomize(OVERLAYS["prometheus"]).items() if key[0] not in FROM_FILES
+        key: document
+        for key, document in _by_kustomize(OVERLAYS["prometheus"]).items()
+        if key[0] not in FROM_FILES
     }
 
     assert wanted == objects(RENDERED.read_text())
@@ -64,7 +66,9 @@ def test_helm_renders_the_web_page_that_kustomize_renders() -> None:
     """With `web.enabled` the chart adds the objects of the folder `web`, its network policy among them."""
     by_default, with_page = objects(template()), objects(template("--set=web.enabled=true"))
 
-    assert objects(kustomized("web")) == {key: one for key, one in with_page.items() if key not in by_default}
+    assert objects(kustomized("web")) == {
+        key: document for key, document in with_page.items() if key not in by_default
+    }
 
 
 def test_rules_and_dashboards_are_stored_once() -> None:
@@ -79,7 +83,11 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     images = [_values()[part]["image"] for part in ("bridge", "sidecar", "web")]
 
-    assert {version} == {chart["version"], chart["appVersion"], *(one.partition(":")[2] for one in images)}
+    assert {version} == {
+        chart["version"],
+        chart["appVersion"],
+        *(image.partition(":")[2] for image in images),
+    }
 
 
 def test_the_schema_accepts_the_default_values_and_names_each() -> None:
@@ -126,8 +134,8 @@ def test_the_schema_refuses_a_mistake(wrong: dict[str, Any]) -> None:
 
 def _container(deployment: dict[str, Any], name: str) -> dict[str, Any]:
     pod = deployment["spec"]["template"]["spec"]
-    (found,) = (one for one in pod["containers"] if one["name"] == name)
-    return dict(found)
+    (container,) = (container for container in pod["containers"] if container["name"] == name)
+    return dict(container)
 
 
 def test_the_bridge_follows_its_values() -> None:
@@ -137,10 +145,10 @@ def test_the_bridge_follows_its_values() -> None:
         "--set=monitoringNamespace=observe,bridge.persistence.existingClaim=bridge-data",
         "--set=imagePullSecrets[0].name=registry",
     )
-    found = objects(text)
-    bridge = found["Deployment", "tritonwatch-bridge"]
+    actual = objects(text)
+    bridge = actual["Deployment", "tritonwatch-bridge"]
     pod = bridge["spec"]["template"]["spec"]
-    volumes = {one["name"]: one for one in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
 
     assert [
         "--channel=C0TRITON",
@@ -150,7 +158,7 @@ def test_the_bridge_follows_its_values() -> None:
     ] == _container(bridge, "bridge")["args"][-4:]
     assert "mine" == volumes["secrets"]["secret"]["secretName"]
     assert {"claimName": "bridge-data"} == volumes["data"]["persistentVolumeClaim"]
-    assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in found
+    assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in actual
     assert [{"name": "registry"}] == pod["imagePullSecrets"]
     assert 2 == text.count('kubernetes.io/metadata.name: "observe"')
 
@@ -159,14 +167,14 @@ def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
     """It is there where it is enabled: with passwords always, the objectives of the values and more options."""
     values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
-    found = objects(
+    actual = objects(
         template(
             f"--values={tmp_path / 'values.yaml'}",
             "--set=web.enabled=true,web.existingSecret=mine,web.extraArgs={--grafana=https://g.example}",
         )
     )
-    web = found["Deployment", "tritonwatch-web"]
-    volumes = {one["name"]: one for one in web["spec"]["template"]["spec"]["volumes"]}
+    web = actual["Deployment", "tritonwatch-web"]
+    volumes = {volume["name"]: volume for volume in web["spec"]["template"]["spec"]["volumes"]}
     arguments = _container(web, "web")["args"]
 
     assert ("Deployment", "tritonwatch-web") not in objects(template())
@@ -249,13 +257,13 @@ def test_generated_values_give_the_rules_of_my_objectives(tmp_path: Path) -> Non
     arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--format", "helm", "--only", "rules"]
     assert 0 == main(["generate", *arguments, "--out", str(tmp_path)])
     values = tmp_path / "values.yaml"
-    found, shipped = objects(template(f"--values={values}")), objects(template())
-    config = found.pop(("ConfigMap", "tritonwatch-objectives"))
+    generated, shipped = objects(template(f"--values={values}")), objects(template())
+    config = generated.pop(("ConfigMap", "tritonwatch-objectives"))
 
     assert {path.name: path.read_text() for path in (ROOT / "slo" / "objectives").glob("*.yaml")} == config[
         "data"
     ]
-    assert shipped == found
+    assert shipped == generated
 
 
 @examples(10, thorough=300)
@@ -321,7 +329,7 @@ def test_a_parent_chart_gets_the_same_sidecar_as_kustomize(tmp_path: Path) -> No
     pod = objects(template("--show-only=templates/triton.yaml", chart=tmp_path))["Pod", "triton"]["spec"]
 
     assert [_container(example, "tritonwatch-exporter")] == pod["containers"]
-    assert all(one in example["spec"]["template"]["spec"]["volumes"] for one in pod["volumes"])
+    assert all(volume in example["spec"]["template"]["spec"]["volumes"] for volume in pod["volumes"])
 
 
 def test_injection_adds_the_objectives_where_there_are_some(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_targets_are_those_that_the_stack_builds() -> None:
     """docker compose asks for no stage that is not there."""
     services = resolved()["services"].values()
 
-    assert set(ROLES) == {one["build"]["target"] for one in services if "build" in one}
+    assert set(ROLES) == {service["build"]["target"] for service in services if "build" in service}
 
 
 def test_what_is_copied_exists_and_is_let_through() -> None:

@@ -143,24 +143,26 @@ def test_what_an_overlay_renders_is_valid(overlay: str) -> None:
     documents = _rendered(overlay)
     for document in documents:
         validate(document)
-    assert {"triton"} == {one["metadata"].get("namespace") for one in documents}
-    accounts = {one["metadata"]["name"] for one in documents if one["kind"] == "ServiceAccount"}
+    assert {"triton"} == {document["metadata"].get("namespace") for document in documents}
+    accounts = {
+        document["metadata"]["name"] for document in documents if document["kind"] == "ServiceAccount"
+    }
     assert [] == [name for name in _values(documents, "serviceAccountName") if name not in accounts]
 
 
 def _values(value: object, key: str) -> Iterator[Any]:
     """Everything that stands under a key, at any depth."""
     if isinstance(value, dict):
-        yield from (found for name, found in value.items() if name == key)
+        yield from (inner for name, inner in value.items() if name == key)
         value = list(value.values())
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _values(one, key)
+        for inner in value:
+            yield from _values(inner, key)
 
 
 def _pods() -> list[dict[str, Any]]:
     """The pods of the example, of the base and of the web page, as they would run."""
-    return [one["spec"]["template"] for one in _running() if one["kind"] == "Deployment"]
+    return [document["spec"]["template"] for document in _running() if document["kind"] == "Deployment"]
 
 
 def _running() -> tuple[dict[str, Any], ...]:
@@ -183,17 +185,21 @@ def _container_ports(pods: list[dict[str, Any]]) -> set[tuple[str, int]]:
 
 def test_the_example_gets_one_sidecar() -> None:
     """The component adds the exporter beside Triton, and a policy for its port."""
-    (deployment,) = [one for one in _rendered("example") if one["kind"] == "Deployment"]
+    (deployment,) = [document for document in _rendered("example") if document["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
 
-    assert ["triton", "tritonwatch-exporter"] == sorted(one["name"] for one in containers)
-    assert "NetworkPolicy" in {one["kind"] for one in _rendered("example")}
+    assert ["triton", "tritonwatch-exporter"] == sorted(container["name"] for container in containers)
+    assert "NetworkPolicy" in {document["kind"] for document in _rendered("example")}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS[:3])
 def test_every_monitor_finds_its_pods(overlay: str) -> None:
     """Labels, port names and the jobs that the rules ask for fit; else nothing is scraped and nobody says so."""
-    monitors = [one["spec"] for one in _rendered(overlay) if one["kind"] in ("PodMonitor", "VMPodScrape")]
+    monitors = [
+        document["spec"]
+        for document in _rendered(overlay)
+        if document["kind"] in ("PodMonitor", "VMPodScrape")
+    ]
     jobs = set()
     for monitor in monitors:
         pods = _selected(monitor["selector"])
@@ -201,7 +207,9 @@ def test_every_monitor_finds_its_pods(overlay: str) -> None:
         (endpoint,) = monitor["podMetricsEndpoints"]
         assert endpoint["port"] in {name for name, _ in _container_ports(pods)}
         relabelings = endpoint.get("relabelings") or endpoint["relabelConfigs"]
-        jobs |= {one["replacement"] for one in relabelings if one["targetLabel"] == "job"}
+        jobs |= {
+            relabeling["replacement"] for relabeling in relabelings if relabeling["targetLabel"] == "job"
+        }
 
     assert ({EXPORTER_JOB} if overlay.endswith("remote-write") else {EXPORTER_JOB, BRIDGE_JOB}) == jobs
 
@@ -220,7 +228,7 @@ def test_the_sidecar_asks_the_dcgm_exporter_of_its_own_node() -> None:
 
 def test_network_policies_guard_the_ports_that_are_served() -> None:
     """Each of our ports is for the monitoring namespace alone; Triton's own are as open as they were."""
-    policies = [one["spec"] for one in _running() if one["kind"] == "NetworkPolicy"]
+    policies = [document["spec"] for document in _running() if document["kind"] == "NetworkPolicy"]
     guarded = set()
     for policy in policies:
         served = {port for _, port in _container_ports(_selected(policy["podSelector"]))}
@@ -229,7 +237,9 @@ def test_network_policies_guard_the_ports_that_are_served() -> None:
         open_to_all = {
             port
             for port in served
-            if any(one["port"] <= port <= one["endPort"] for one in anybody if one.get("protocol") != "UDP")
+            if any(
+                rule["port"] <= port <= rule["endPort"] for rule in anybody if rule.get("protocol") != "UDP"
+            )
         }
         guarded |= some
         assert served == open_to_all | some
@@ -240,12 +250,12 @@ def test_network_policies_guard_the_ports_that_are_served() -> None:
 
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
     """kustomize cannot reach outside a folder, so one file stands twice; they must not part."""
-    one, other = (
+    first, other = (
         KUBERNETES / "overlays" / name / "pod-monitor.yaml"
         for name in ("prometheus-operator", "remote-write")
     )
 
-    assert one.read_bytes() == other.read_bytes()
+    assert first.read_bytes() == other.read_bytes()
 
 
 def _autoscaling() -> tuple[str, str]:
@@ -308,8 +318,8 @@ def test_our_containers_are_started_with_flags_that_exist(
     overlay: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every flag of the exporter and the bridge, an overlay's too, stands in the help of its verb."""
-    containers = [one for found in _values(_rendered(overlay), "containers") for one in found]
-    for container in (one for one in containers if one["image"].startswith("tritonwatch/")):
+    containers = [container for value in _values(_rendered(overlay), "containers") for container in value]
+    for container in (container for container in containers if container["image"].startswith("tritonwatch/")):
         verb, *flags = container["args"]
         assert 0 == main([verb, "--help"])
         words = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()

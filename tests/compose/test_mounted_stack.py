@@ -100,7 +100,7 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
         # Messages, status and boards name the Triton, not the exporter beside it.
         up = stack.get("prometheus", '/api/v1/query?query=up{job="triton-exporter"}').json()["data"]["result"]
-        assert [f"127.0.0.1:{stack.ports['triton']}"] == [one["metric"]["instance"] for one in up]
+        assert [f"127.0.0.1:{stack.ports['triton']}"] == [series["metric"]["instance"] for series in up]
         assert _until(lambda: "TritonAllServersDown" in _posted(slack), 40), (
             _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
         )
@@ -167,12 +167,12 @@ def test_the_page_of_the_stack_only_shows_corrections_by_default(tmp_path: Path)
 
 
 def _posted(slack: SlackServer) -> str:
-    return " ".join(repr(one) for one in slack.workspace.messages)
+    return " ".join(repr(message) for message in slack.workspace.messages)
 
 
 def _all_up(stack: MountedStack) -> bool:
     targets = stack.get("prometheus", "/api/v1/targets").json()["data"]["activeTargets"]
-    return len(targets) == 4 and all(one["health"] == "up" for one in targets)
+    return len(targets) == 4 and all(target["health"] == "up" for target in targets)
 
 
 def _groups(stack: MountedStack) -> str:

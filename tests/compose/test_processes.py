@@ -104,7 +104,7 @@ def test_a_triton_that_is_killed_leaves_no_shared_memory(tmp_path: Path) -> None
     with live_triton(repository.path, tmp_path) as server:
         assert server.process is not None
         maps = psutil.Process(server.process.pid).memory_maps()
-        shared = [Path(one.path) for one in maps if one.path.startswith("/dev/shm/triton")]
+        shared = [Path(entry.path) for entry in maps if entry.path.startswith("/dev/shm/triton")]
         assert [True] == [path.exists() for path in shared]
 
         server.kill()
@@ -119,10 +119,10 @@ def test_triton_embeds_the_python_that_starts_it(tmp_path: Path, monkeypatch: py
     other.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    found = shutil.which("python3", path=environment()["PATH"])
+    which = shutil.which("python3", path=environment()["PATH"])
 
-    assert found is not None
+    assert which is not None
     printed = subprocess.run(
-        [found, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True
+        [which, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True
     )
     assert sys.base_prefix == printed.stdout.strip()

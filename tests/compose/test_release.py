@@ -40,7 +40,7 @@ def test_the_workflow_is_valid() -> None:
 def test_every_supported_python_is_tested() -> None:
     """The matrix is the list of classifiers."""
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
-    versions = [one.rpartition(" ")[2] for one in classifiers if "Python :: 3." in one]
+    versions = [classifier.rpartition(" ")[2] for classifier in classifiers if "Python :: 3." in classifier]
 
     assert versions == JOBS["test"]["strategy"]["matrix"]["python"]
 

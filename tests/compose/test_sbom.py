@@ -28,11 +28,16 @@ def _bill(lock: Path, directory: Path) -> Parts:
     (line,) = [line for line in planned.stdout.splitlines() if "cyclonedx-py" in line]
     program, *words = shlex.split(line)
     named = {"sbom.json": str(directory / "sbom.json"), "constraints.txt": str(lock)}
-    command = [str(Path(sys.executable).parent / Path(program).name), *(named.get(one, one) for one in words)]
+    command = [
+        str(Path(sys.executable).parent / Path(program).name),
+        *(named.get(word, word) for word in words),
+    ]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
     written = json.loads((directory / "sbom.json").read_text())
     assert "CycloneDX" == written["bomFormat"]
-    return {(canonicalize_name(one["name"]), one["version"]) for one in written["components"]}
+    return {
+        (canonicalize_name(component["name"]), component["version"]) for component in written["components"]
+    }
 
 
 def _installed(requirement: Requirement, seen: set[str]) -> Iterator[tuple[str, str]]:
@@ -42,12 +47,12 @@ def _installed(requirement: Requirement, seen: set[str]) -> Iterator[tuple[str, 
         return
     seen.add(str(requirement))
     try:
-        found = distribution(name)
+        installed = distribution(name)
     except PackageNotFoundError:
         return  # nvidia-pytriton is installed without what it needs on some Pythons
     if name != "tritonwatch":
-        yield name, found.version
-    for needed in map(Requirement, found.requires or ()):
+        yield name, installed.version
+    for needed in map(Requirement, installed.requires or ()):
         if any(_applies(needed, extra) for extra in ("", *requirement.extras)):
             needed.marker = None
             yield from _installed(needed, seen)
@@ -66,7 +71,7 @@ def running() -> Parts:
     }
     wanted = [Requirement(text) for texts in (project["dependencies"], *extras.values()) for text in texts]
     seen: set[str] = set()
-    return {part for one in wanted if _applies(one) for part in _installed(one, seen)}
+    return {part for requirement in wanted if _applies(requirement) for part in _installed(requirement, seen)}
 
 
 def test_the_bill_of_materials_names_what_runs(running: Parts, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_address_chooses_the_rows(site: str, query: str, rows: int) -> None:
 def test_columns_sort_both_ways_and_unknown_values_come_last(site: str) -> None:
     """Sorting by burn rate puts the fastest at an end; groups without data are after them in both orders."""
     for order in ("up", "down"):
-        found = [
+        matches = [
             rate
             for page in range(1, 4)
             for rate in re.findall(
@@ -108,10 +108,10 @@ def test_columns_sort_both_ways_and_unknown_values_come_last(site: str) -> None:
                 _shown(site, f"/?slo=latency&sort=burn&order={order}&page={page}"),
             )
         ]
-        known = [float(rate.rstrip("x")) for rate in found if rate != "-"]
+        known = [float(rate.rstrip("x")) for rate in matches if rate != "-"]
 
         assert sorted(known, reverse=order == "down") == known
-        assert ["-"] * 3 == found[-3:]
+        assert ["-"] * 3 == matches[-3:]
 
 
 @pytest.mark.real
@@ -154,12 +154,12 @@ def test_fifty_viewers_cost_prometheus_what_one_costs(prometheus: str) -> None:
         with web_fleet.pages(prometheus, every=60.0) as (url, _):
             before = web_fleet.queries(prometheus)
             _shown(url, path)
-            one = web_fleet.queries(prometheus) - before
+            cost = web_fleet.queries(prometheus) - before
             with ThreadPoolExecutor(50) as viewers:
                 list(viewers.map(lambda _: _shown(url, path), range(49)))  # noqa: B023 # used in this round
 
-            assert one <= 12
-            assert one == web_fleet.queries(prometheus) - before
+            assert cost <= 12
+            assert cost == web_fleet.queries(prometheus) - before
 
 
 @pytest.mark.real
@@ -291,10 +291,10 @@ def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
         return len(client.instant("partial"))
 
     def slow(client: Prometheus) -> int:
-        found = warned(client)
+        warnings = warned(client)
         asked.set()
         assert others_done.wait(20)
-        return found
+        return warnings
 
     def failing(client: Prometheus) -> int:
         return warned(client) + _failing(client)

@@ -41,8 +41,8 @@ PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, or the test is skipped."""
-    with browsing() as found:
-        yield found
+    with browsing() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,11 @@ def test_a_models_page_has_the_findings_about_it_and_its_server(tmp_path: Path) 
     repository.model("echo", config="dynamic_batching { }")
     repository.model("broken", **{"raise": "weights missing"})
     end = time.time() // 60 * 60
-    series = [one for model in ("echo", "broken", "other") for one in web_fleet.group(end, "latency", model)]
+    series = [
+        recorded
+        for model in ("echo", "broken", "other")
+        for recorded in web_fleet.group(end, "latency", model)
+    ]
     with (
         history.serve(history.openmetrics(series), tmp_path / "history", flags=web_fleet.LOOKBACK) as url,
         live_triton(
@@ -104,7 +108,7 @@ def test_a_triton_that_hangs_is_asked_once_for_all_viewers() -> None:
     hanging = [doctor.of_model("m"), doctor.of_model("m")]
     released.set()
     later = eventually(
-        lambda: found if (found := doctor.of_model("m")).read_at is not None else None, "the facts"
+        lambda: facts if (facts := doctor.of_model("m")).read_at is not None else None, "the facts"
     )
     once = len(asked)
     clock.now += 15.0
@@ -112,7 +116,7 @@ def test_a_triton_that_hangs_is_asked_once_for_all_viewers() -> None:
     eventually(lambda: len(asked) == 2, "an interval later it is asked again")
 
     assert ["could not be asked: it has not answered yet; open the page again"] * 2 == [
-        one.problem for one in hanging
+        reading.problem for reading in hanging
     ]
     assert 1 == once
     assert "does not list this model" == later.problem

@@ -62,12 +62,12 @@ def _every(value: float, since: float = START, until: float = END) -> list[tuple
 
 def _counter(rate: float, slow: float | None = None) -> list[tuple[float, float]]:
     """A counter; in the last but one hour it grows by `slow` a second."""
-    total, found = 0.0, []
+    total, samples = 0.0, []
     for at in range(int(START), int(END) + 1, 60):
         during = END - 2 * HOUR < at <= END - HOUR
         total += 60 * (slow if slow is not None and during else rate)
-        found.append((float(at), total))
-    return found
+        samples.append((float(at), total))
+    return samples
 
 
 def _model(name: str, slow: float) -> Iterator[Series]:
@@ -276,8 +276,8 @@ def test_incidents_are_those_of_the_bridge(
 
     assert printed == requests.get(f"{site}/api/incidents", timeout=10).json()
     page = _shown(site, "/incidents", last="30d")
-    for one in printed:
-        assert f"/incident?id={one['incident']}" in html.unescape(page)
+    for shown in printed:
+        assert f"/incident?id={shown['incident']}" in html.unescape(page)
     assert 3 == page.count("<tr>") - 1
     assert "firing for 30m" in text_of(page)
     assert "bert" not in text_of(_shown(site, "/incidents", last="7d"))
@@ -290,9 +290,9 @@ def test_incidents_are_those_of_the_bridge(
         ({"q": "bert"}, 1),
     ):
         assert count == len(_answered(site, "/api/incidents", **chosen).json())
-    one = text_of(_shown(site, "/incident", id=printed[1]["incident"]))
-    assert "lasted 10m" in one
-    assert "acknowledged by nobody" in one
+    shown = text_of(_shown(site, "/incident", id=printed[1]["incident"]))
+    assert "lasted 10m" in shown
+    assert "acknowledged by nobody" in shown
     assert before == (bridge / DATABASE_FILE).read_bytes()
 
 
@@ -323,7 +323,7 @@ def test_a_bridge_on_another_machine_is_read_at_its_address(
     address = BridgeAddress(f"http://127.0.0.1:{receiver.server_address[1]}/", token.read_text)
     with served(receiver):
         with _pages(prometheus, address) as remote, _pages(prometheus, bridge) as local:
-            here, there = (_shown(one, "/incidents", last="30d") for one in (local, remote))
+            here, there = (_shown(address, "/incidents", last="30d") for address in (local, remote))
             assert here == there
             assert 3 == there.count("<tr>") - 1
         token.write_text("wrong")
@@ -349,8 +349,8 @@ def test_incidents_that_were_read_stay_under_a_banner() -> None:
     reader = BridgeReader(read, lambda: now[0])
     shown = []
     for now[0] in (100.0, 105.0, 111.0, 112.0, 122.0):
-        found = reader.incidents()
-        shown.append((found.value, found.problem, found.read_at))
+        incidents = reader.incidents()
+        shown.append((incidents.value, incidents.problem, incidents.read_at))
     first, gone = (["first"], "", 100.0), (["first"], "gone", 100.0)
     assert [first, first, gone, gone, (["second"], "", 122.0)] == shown
     assert [100.0, 111.0, 122.0] == calls
@@ -490,10 +490,10 @@ def test_a_link_to_what_if_chooses_one_model(model: str) -> None:
     query = dict(parse_qsl(urlsplit(what_if_url(model, "latency")).query))
     every = bases([Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})])
     form = filled(query, every)
-    found = objective(form, every["latency"])
+    actual = objective(form, every["latency"])
 
-    assert isinstance(found, Objective)
-    assert [True, False] == [found.models.includes(one) for one in (model, f"{model}b")]
+    assert isinstance(actual, Objective)
+    assert [True, False] == [actual.models.includes(name) for name in (model, f"{model}b")]
 
 
 @pytest.mark.real
@@ -507,8 +507,8 @@ def test_an_objective_that_is_not_known_is_named(site: str) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, or the test is skipped."""
-    with browsing() as found:
-        yield found
+    with browsing() as running:
+        yield running
 
 
 def _address(site: str, path: str, **parameters: object) -> str:

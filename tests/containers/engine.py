@@ -85,14 +85,14 @@ def _answers(environment: Mapping[str, str]) -> bool:
     return done.returncode == 0
 
 
-def _with_images(found: Engine, folder: Path) -> Engine:
-    if found.docker("pull", "-q", f"python:{_PYTHON}", fails=True).returncode == 0:
-        return found
+def _with_images(docker: Engine, folder: Path) -> Engine:
+    if docker.docker("pull", "-q", f"python:{_PYTHON}", fails=True).returncode == 0:
+        return docker
     print("\nno image can be pulled here: bases of debootstrap and local binaries instead, and no Grafana")
     if shutil.which("debootstrap") is None:
         pytest.skip("no image can be pulled, and debootstrap is not here to make a base image")
-    if found.docker("image", "inspect", "python:local", fails=True).returncode:
-        _python_local(found, folder / "base")
+    if docker.docker("image", "inspect", "python:local", fails=True).returncode:
+        _python_local(docker, folder / "base")
     for image, binary, data, more in (
         ("prom/prometheus", prometheuses()[-1], "/prometheus", {"promtool": promtools()[-1]}),
         ("prom/alertmanager", alertmanagers()[-1], "/alertmanager", {}),
@@ -107,12 +107,12 @@ def _with_images(found: Engine, folder: Path) -> Engine:
             binary.parents[1] / "share" / "prometheus" / "alertmanager", context / "share" / "alertmanager"
         )
         (context / "Dockerfile").write_text(_STAND_IN.format(binary=name, data=data))
-        found.docker("build", "-q", "-t", f"{image}:local", context)
+        docker.docker("build", "-q", "-t", f"{image}:local", context)
     versions = {"PROMETHEUS_VERSION": "local", "ALERTMANAGER_VERSION": "local"}
-    return Engine(found.environment, versions, False)
+    return Engine(docker.environment, versions, False)
 
 
-def _python_local(found: Engine, base: Path) -> None:
+def _python_local(docker: Engine, base: Path) -> None:
     """Make the image python:local of this machine's distribution, with its mirror and certificates."""
     source = Path("/etc/apt/sources.list.d/debian.sources")
     mirror = next(line.split()[1] for line in source.read_text().splitlines() if line.startswith("URIs:"))
@@ -130,7 +130,7 @@ def _python_local(found: Engine, base: Path) -> None:
         subprocess.run(
             ["docker", "import", "-c", change, "-", "python:local"],
             stdin=packed.stdout,
-            env=found.environment,
+            env=docker.environment,
             check=True,
             capture_output=True,
         )

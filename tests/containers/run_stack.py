@@ -65,19 +65,19 @@ class Stack:
     def states(self) -> dict[str, str]:
         """Health of every running service."""
         lines = self.compose("ps", "--format", "json").stdout.splitlines()
-        return {one["Service"]: one["Health"] for one in map(json.loads, lines)}
+        return {line["Service"]: line["Health"] for line in map(json.loads, lines)}
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("docker")
     workspace = Workspace(channels={"C0ALERTS": "#triton-alerts"})
-    with engine(folder) as found, SlackServer(workspace, host="0.0.0.0") as slack:
+    with engine(folder) as docker, SlackServer(workspace, host="0.0.0.0") as slack:
         objectives = folder / "objectives"
         objectives.mkdir(mode=0o755)
         for path in (ROOT / "slo" / "objectives").glob("*.yaml"):
             (objectives / path.name).write_text(path.read_text())
-        services = _SERVICES if not found.real_images else (*_SERVICES, "grafana")
+        services = _SERVICES if not docker.real_images else (*_SERVICES, "grafana")
         settings = {
             "OBJECTIVES_DIR": str(objectives),
             "SECRETS_DIR": str(folder / "secrets"),
@@ -86,9 +86,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "ALERTMANAGER_PORT": "19093",
             "GRAFANA_PORT": "13000",
             "WEB_PORT": "19097",
-            **found.versions,
+            **docker.versions,
         }
-        running = Stack(found, folder, slack, services, settings)
+        running = Stack(docker, folder, slack, services, settings)
         (folder / "override.yml").write_text("services: {}\n")
         for path in (folder, folder.parent, folder.parent.parent):
             path.chmod(0o755)
@@ -161,7 +161,7 @@ def test_every_target_is_up_and_the_rules_are_evaluated(stack: Stack) -> None:
 
     def healths() -> list[str]:
         targets = stack.get("prometheus", "/api/v1/targets")["data"]["activeTargets"]
-        return [one["health"] for one in targets]
+        return [target["health"] for target in targets]
 
     eventually(lambda: healths() == ["up"] * 4, lambda: str(healths()))
     groups = stack.get("prometheus", "/api/v1/rules")["data"]["groups"]
@@ -170,9 +170,9 @@ def test_every_target_is_up_and_the_rules_are_evaluated(stack: Stack) -> None:
         lambda: all(rule["health"] == "ok" for group in _groups(stack) for rule in group["rules"]),
         lambda: str(
             [
-                (one["name"], rule)
-                for one in _groups(stack)
-                for rule in one["rules"]
+                (group["name"], rule)
+                for group in _groups(stack)
+                for rule in group["rules"]
                 if rule["health"] == "err"
             ]
         ),
@@ -181,8 +181,8 @@ def test_every_target_is_up_and_the_rules_are_evaluated(stack: Stack) -> None:
 
 
 def _groups(stack: Stack) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = stack.get("prometheus", "/api/v1/rules")["data"]["groups"]
-    return [one for one in found if float(one["interval"]) <= 15]
+    answer: list[dict[str, Any]] = stack.get("prometheus", "/api/v1/rules")["data"]["groups"]
+    return [group for group in answer if float(group["interval"]) <= 15]
 
 
 def test_the_web_page_shows_the_objectives_to_those_who_log_in(stack: Stack) -> None:
@@ -206,36 +206,38 @@ def test_a_container_can_write_only_where_it_keeps_something(stack: Stack, servi
 
 
 def _roots(stack: Stack) -> list[str]:
-    return [one.text for one in stack.slack.workspace.roots()]
+    return [root.text for root in stack.slack.workspace.roots()]
 
 
 def test_a_broken_model_is_in_slack_with_its_cause(stack: Stack) -> None:
     """The demo's `broken` cannot load; the message says why."""
     eventually(
-        lambda: any("broken" in one.shown for one in stack.slack.workspace.roots()),
+        lambda: any("broken" in root.shown for root in stack.slack.workspace.roots()),
         lambda: str(_roots(stack)),
         seconds=240,
     )
     [shown] = {
-        one.shown for one in stack.slack.workspace.roots() if "broken" in one.shown and "weights" in one.shown
+        root.shown
+        for root in stack.slack.workspace.roots()
+        if "broken" in root.shown and "weights" in root.shown
     }
     assert "localhost:13000" in shown
 
 
 def test_nothing_is_lost_or_doubled_by_a_kill(stack: Stack) -> None:
     """Every container killed at once and started again: healthy, and the incidents that were open stay the same."""
-    before = {one.ts: "broken" in one.shown for one in stack.slack.workspace.roots()}
+    before = {root.ts: "broken" in root.shown for root in stack.slack.workspace.roots()}
     stack.compose("kill", *stack.services)
     stack.up()
     assert dict.fromkeys(stack.services, "healthy") == stack.states()
     eventually(lambda: "firing" in _alerts(stack), lambda: "nothing fires any more", seconds=120)
-    after = {one.ts: "broken" in one.shown for one in stack.slack.workspace.roots()}
+    after = {root.ts: "broken" in root.shown for root in stack.slack.workspace.roots()}
     assert set(before) <= set(after)
     assert sum(before.values()) == sum(after.values())
 
 
 def _alerts(stack: Stack) -> list[str]:
-    return [one["state"] for one in stack.get("prometheus", "/api/v1/alerts")["data"]["alerts"]]
+    return [alert["state"] for alert in stack.get("prometheus", "/api/v1/alerts")["data"]["alerts"]]
 
 
 def test_an_edited_objective_is_in_force_after_the_documented_command(stack: Stack) -> None:
@@ -244,7 +246,7 @@ def test_an_edited_objective_is_in_force_after_the_documented_command(stack: Sta
     latency.write_text(latency.read_text().replace("name: latency", "name: my-latency"))
     done = stack.compose("--profile", "reload", "run", "--rm", "-T", "reload")
     assert "loaded them" in done.stdout.decode() + done.stderr.decode()
-    assert any("my-latency" in one["name"] for one in _groups(stack))
+    assert any("my-latency" in group["name"] for group in _groups(stack))
 
 
 def test_a_mistake_in_an_objective_changes_nothing(stack: Stack) -> None:
@@ -259,7 +261,7 @@ def test_a_mistake_in_an_objective_changes_nothing(stack: Stack) -> None:
     assert "latency.yaml:" in printed
     assert "unknown field (fix: " in printed
     assert "nothing written" in printed
-    assert any("my-latency" in one["name"] for one in _groups(stack))
+    assert any("my-latency" in group["name"] for group in _groups(stack))
 
 
 def test_the_documented_upgrade_loads_the_new_rules(stack: Stack) -> None:
@@ -268,9 +270,10 @@ def test_the_documented_upgrade_loads_the_new_rules(stack: Stack) -> None:
     latency.write_text(latency.read_text().replace("name: my-latency", "name: upgraded-latency"))
     stack.up("--build", "--force-recreate")
     eventually(
-        lambda: any("upgraded-latency" in one["name"] for one in _groups(stack)), lambda: str(_groups(stack))
+        lambda: any("upgraded-latency" in group["name"] for group in _groups(stack)),
+        lambda: str(_groups(stack)),
     )
-    assert not any("my-latency" in one["name"] for one in _groups(stack))
+    assert not any("my-latency" in group["name"] for group in _groups(stack))
 
 
 def test_the_stack_runs_without_slack(stack: Stack) -> None:

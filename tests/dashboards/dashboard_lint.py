@@ -31,7 +31,7 @@ _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)[^}]*\}|\$([a-zA-Z_]\w*)")
 _FIXED_RANGE = re.compile(r"\b(?:rate|irate|increase)\([^()]*\[(?!\$__)\w+\]")
 _COUNTERS = {
     name
-    for metric in (*METRICS, *(one for one in vars(bridge).values() if isinstance(one, type(METRICS[0]))))
+    for metric in (*METRICS, *(var for var in vars(bridge).values() if isinstance(var, type(METRICS[0]))))
     for name in ((metric.name,) if metric.kind == "counter" else (metric.bucket, metric.count, metric.sum))
     if metric.kind in ("counter", "histogram")
 }
@@ -40,11 +40,11 @@ _USED_RIGHT = re.compile(r"(?:rate|irate|increase|resets|changes)\(\s*([a-zA-Z_:
 
 def lint(models: Sequence[Json]) -> list[Problem]:
     """Look at dashboards that are to live in one Grafana; nothing found is an empty list."""
-    found = [*_apart(models)]
+    problems = [*_apart(models)]
     for model in models:
         for rule in _RULES:
-            found += [Problem(str(model["uid"]), reason) for reason in rule(model)]
-    return found
+            problems += [Problem(str(model["uid"]), reason) for reason in rule(model)]
+    return problems
 
 
 def panels(model: Json) -> Iterator[Json]:

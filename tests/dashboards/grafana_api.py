@@ -38,7 +38,7 @@ class State:
 
     def writes(self) -> list[tuple[str, str]]:
         """Requests that change something."""
-        return [one for one in self.requests if one[0] != "GET"]
+        return [request for request in self.requests if request[0] != "GET"]
 
 
 @contextmanager
@@ -83,8 +83,8 @@ def grafana() -> Iterator[tuple[str, State]]:
                     200,
                     [
                         {"uid": key, "folderUid": state.folder_of.get(key, "")}
-                        for key, one in state.dashboards.items()
-                        if asked["tag"] in one["tags"]
+                        for key, dashboard in state.dashboards.items()
+                        if asked["tag"] in dashboard["tags"]
                     ][: int(asked["limit"])],
                 )
             elif self.path.startswith("/api/folders/") and uid in state.folders:
@@ -116,10 +116,10 @@ def grafana() -> Iterator[tuple[str, State]]:
                 if answer["status"] != "success":
                     results[query["refId"]] = {"error": answer["error"], "status": 400}
                     continue
-                values = [[[0], [float(one["value"][1])]] for one in answer["data"]["result"]]
-                frames = [{"schema": {"fields": []}, "data": {"values": one}} for one in values]
+                values = [[[0], [float(series["value"][1])]] for series in answer["data"]["result"]]
+                frames = [{"schema": {"fields": []}, "data": {"values": value}} for value in values]
                 results[query["refId"]] = {"frames": frames, "status": 200}
-            failed = any("error" in one for one in results.values())
+            failed = any("error" in result for result in results.values())
             self._answer(400 if failed else 200, {"results": results})
 
         def do_POST(self) -> None:

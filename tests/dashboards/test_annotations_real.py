@@ -16,7 +16,7 @@ from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real
 
-MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 NAME = "llama-3.1+x"
 """As a regular expression it does not match itself."""
 
@@ -33,7 +33,7 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
         {"alertname": "OtherServer", "instance": "b"},
         {"alertname": "Everywhere"},
     ]
-    text = history.openmetrics(("ALERTS", {**common, **one}, points) for one in alerts)
+    text = history.openmetrics(("ALERTS", {**common, **alert}, points) for alert in alerts)
     with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url:
         yield Grafana(url, END)
 
@@ -51,7 +51,7 @@ def test_only_alerts_of_what_is_chosen_mark_the_graphs(
     grafana: Grafana, uid: str, chosen: Mapping[str, str], marked: set[str]
 ) -> None:
     """Alerts of another model or server are not drawn; those that name neither are."""
-    variables = {one["name"]: ".*" for one in MODELS[uid]["templating"]["list"]} | chosen
+    variables = {variable["name"]: ".*" for variable in MODELS[uid]["templating"]["list"]} | chosen
     marks = {answer.panel: answer for answer in grafana.marks(MODELS[uid], variables)}
 
     assert marked == set(marks["Firing alerts"].legends())

@@ -15,7 +15,7 @@ from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo.artifact import Options
 
-MODELS = [dashboard_model(one) for one in dashboards(Options())]
+MODELS = [dashboard_model(dashboard) for dashboard in dashboards(Options())]
 
 
 def _first(model: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_same_uid_twice_is_found_over_all_files() -> None:
 def test_every_query_is_promql() -> None:
     """Each expression parses by an independent parser once Grafana's macros are replaced."""
     for model in MODELS:
-        names = {one["name"] for one in model["templating"]["list"]}
+        names = {variable["name"] for variable in model["templating"]["list"]}
         chosen = dict.fromkeys(names, "x") | MACROS
         for panel in panels(model):
             for target in panel["targets"]:

@@ -66,7 +66,7 @@ def test_selector_is_in_every_selector() -> None:
 
     made = artifacts((), Options(selector='region="north"'))
     assert all(
-        'region=\\"north\\"' in one.text
-        for one in made
-        if one.name in ("triton-fleet.json", "triton-gpu.json")
+        'region=\\"north\\"' in artifact.text
+        for artifact in made
+        if artifact.name in ("triton-fleet.json", "triton-gpu.json")
     )

@@ -27,7 +27,7 @@ FULL = tuple(
     for backend in (*per_model.BACKEND_ROWS, "python")
 )
 """Dashboards of one model each, that together have every row there is."""
-MODELS = {one.uid: dashboard_model(one) for one in (*dashboards(Options()), *FULL)}
+MODELS = {board.uid: dashboard_model(board) for board in (*dashboards(Options()), *FULL)}
 
 NOT_IN_THE_TYPES = {
     "definition": "shown in the list of variables; Grafana writes it itself",
@@ -59,8 +59,8 @@ def _validator(release: str, *path: str) -> Draft7Validator:
 
 def _errors(validator: Draft7Validator, thing: object) -> list[str]:
     return [
-        f"{'/'.join(map(str, one.absolute_path))}: {one.message[:300]}"
-        for one in validator.iter_errors(thing)
+        f"{'/'.join(map(str, iter_error.absolute_path))}: {iter_error.message[:300]}"
+        for iter_error in validator.iter_errors(thing)
     ]
 
 
@@ -94,25 +94,25 @@ def _dashboard_errors(model: Json, release: str) -> list[str]:
 
 
 def _panel_errors(model: Json, release: str) -> list[str]:
-    found = []
+    problems = []
     for panel in panels(model):
         parts = (("options", panel["options"]), ("custom", panel["fieldConfig"]["defaults"].get("custom")))
         for key, part in parts:
             if part:
                 errors = _errors(_validator(release, panel["type"], key), part)
-                found += [f"{panel['title']}: {error}" for error in errors]
-    return found
+                problems += [f"{panel['title']}: {error}" for error in errors]
+    return problems
 
 
 def test_the_types_have_only_the_listed_gaps() -> None:
     """Only variables and annotations hold keys outside the types, and only those with a reason here."""
-    found = set()
+    actual = set()
     for model in MODELS.values():
         for error in _validator("13.2", "dashboard").iter_errors(model):
             assert error.absolute_path[0] in ("templating", "annotations"), error.message
-            found |= set(error.instance) if isinstance(error.instance, dict) else set()
+            actual |= set(error.instance) if isinstance(error.instance, dict) else set()
 
-    assert set(NOT_IN_THE_TYPES) <= found
+    assert set(NOT_IN_THE_TYPES) <= actual
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -122,7 +122,7 @@ def test_schema_finds_what_grafanalib_writes(release: str) -> None:
 
     def broken(**change: Any) -> list[str]:
         model = _without_known(MODELS["triton-fleet"])
-        panel = next(one for one in model["panels"] if one["type"] == "stat")
+        panel = next(panel for panel in model["panels"] if panel["type"] == "stat")
         panel.update(change)
         return _errors(validator, model)
 
@@ -162,7 +162,7 @@ def test_foundation_sdk_drops_what_it_does_not_know() -> None:
 def test_the_page_lists_what_schema_sdk_and_lint_found() -> None:
     """The documentation's table of results is what these checks print: run with -s to see it."""
     groups = {_name(model): [model] for uid, model in MODELS.items() if not uid.startswith("triton-m-")}
-    groups["One model's own, each backend"] = [dashboard_model(one) for one in FULL]
+    groups["One model's own, each backend"] = [dashboard_model(board) for board in FULL]
     rows = [f"| {name} | {' | '.join(map(str, _results(group)))} |" for name, group in groups.items()]
     print("\n".join(rows))
     page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
@@ -175,7 +175,10 @@ def _results(models: Sequence[Json]) -> tuple[int, ...]:
     """Panels, errors by release, keys that the SDK dropped, findings of the lint."""
     return (
         sum(len(list(panels(model))) for model in models),
-        *(sum(len(_dashboard_errors(m, one) + _panel_errors(m, one)) for m in models) for one in RELEASES),
+        *(
+            sum(len(_dashboard_errors(m, release) + _panel_errors(m, release)) for m in models)
+            for release in RELEASES
+        ),
         sum(len(_lost(model)) for model in models),
         len(lint(models)),
     )

@@ -14,7 +14,9 @@ PAGE = (DOCS / "dashboards.md").read_text(encoding="utf-8")
 
 def test_every_dashboard_is_listed_by_its_address() -> None:
     """A reader finds each dashboard, and none that is gone."""
-    assert {one.uid for one in dashboards(Options())} == set(re.findall(r"`/d/(triton-(?!m-)[\w-]+)`", PAGE))
+    assert {dashboard.uid for dashboard in dashboards(Options())} == set(
+        re.findall(r"`/d/(triton-(?!m-)[\w-]+)`", PAGE)
+    )
 
 
 def test_every_picture_is_there() -> None:

@@ -215,11 +215,14 @@ def test_config_maps_carry_the_file_and_the_folder(tmp_path: Path) -> None:
     assert 0 == main(["dashboards", "write", "--out", out, "--format", "configmap", "--namespace", "watch"])
     assert 0 == main(["dashboards", "write", "--out", f"{out}/json"])
 
-    one = yaml.safe_load((tmp_path / "triton-slo.configmap.yaml").read_text(encoding="utf-8"))
-    assert ("watch", "1") == (one["metadata"]["namespace"], one["metadata"]["labels"]["grafana_dashboard"])
-    assert "Triton" == one["metadata"]["annotations"]["grafana_folder"]
+    document = yaml.safe_load((tmp_path / "triton-slo.configmap.yaml").read_text(encoding="utf-8"))
+    assert ("watch", "1") == (
+        document["metadata"]["namespace"],
+        document["metadata"]["labels"]["grafana_dashboard"],
+    )
+    assert "Triton" == document["metadata"]["annotations"]["grafana_folder"]
     file = (tmp_path / "json" / "triton-slo.json").read_text("utf-8")
-    assert json.loads(file) == json.loads(one["data"]["triton-slo.json"])
+    assert json.loads(file) == json.loads(document["data"]["triton-slo.json"])
     assert all(len(path.read_bytes()) < 262_144 / 2 for path in tmp_path.glob("*.yaml"))
 
 
@@ -227,14 +230,14 @@ def test_resources_are_named_by_uid(tmp_path: Path) -> None:
     """A resource holds the classic model as its spec, in the version that both Grafana 12 and 13 serve."""
     assert 0 == main(["dashboards", "write", "--out", str(tmp_path), "--format", "resource"])
 
-    one = yaml.safe_load((tmp_path / "triton-gpu.dashboard.yaml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((tmp_path / "triton-gpu.dashboard.yaml").read_text(encoding="utf-8"))
     assert ("dashboard.grafana.app/v1beta1", "Dashboard", "triton-gpu") == (
-        one["apiVersion"],
-        one["kind"],
-        one["metadata"]["name"],
+        document["apiVersion"],
+        document["kind"],
+        document["metadata"]["name"],
     )
-    assert "uid" not in one["spec"]
-    assert json.loads(json.dumps(one["spec"]))["title"] == "Triton / GPU"
+    assert "uid" not in document["spec"]
+    assert json.loads(json.dumps(document["spec"]))["title"] == "Triton / GPU"
 
 
 def test_the_folder_is_renamed_where_a_title_is_given(

@@ -80,14 +80,14 @@ def test_latency_graphs_find_their_traces(grafana: Grafana) -> None:
     """Asked as Grafana asks for exemplars, each query that wants them gets the trace's id."""
     model = dashboard_model(board.dashboard(Options()))
     chosen = grafana.choose(model, {"model": "embedder"})
-    found = {}
+    traces = {}
     for panel in panels(model):
         for target in panel["targets"]:
             if target.get("exemplar"):
-                found[panel["title"]] = {
-                    one["labels"]["trace_id"]
+                traces[panel["title"]] = {
+                    exemplar["labels"]["trace_id"]
                     for series in grafana.exemplars(target, chosen)
-                    for one in series["exemplars"]
+                    for exemplar in series["exemplars"]
                 }
 
-    assert {title: {TRACE} for title in ("Latency", "Wait in the queue", "p99 latency by version")} == found
+    assert {title: {TRACE} for title in ("Latency", "Wait in the queue", "p99 latency by version")} == traces

@@ -17,7 +17,9 @@ GENERATED = ROOT / "dashboards" / "generated"
 
 
 def _made() -> dict[str, str]:
-    return {one.name: one.text for one in artifacts((), Options()) if one.part == "dashboards"}
+    return {
+        artifact.name: artifact.text for artifact in artifacts((), Options()) if artifact.part == "dashboards"
+    }
 
 
 def test_committed_dashboards_have_not_drifted() -> None:
@@ -45,8 +47,8 @@ def test_uids_and_titles_are_unique() -> None:
     """One uid or title twice in a folder stops Grafana's provisioning of all of them."""
     models = [json.loads(text) for text in _made().values()]
 
-    assert len(models) == len({one["uid"] for one in models})
-    assert len(models) == len({one["title"] for one in models})
+    assert len(models) == len({model["uid"] for model in models})
+    assert len(models) == len({model["title"] for model in models})
 
 
 def test_file_is_named_after_the_uid() -> None:

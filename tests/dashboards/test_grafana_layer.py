@@ -40,8 +40,8 @@ def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:
 
 
 def _model(title: str, kind: str = "") -> Json:
-    shown = (panel for one in dashboards(Options()) for panel in panels(dashboard_model(one)))
-    return next(one for one in shown if title == one["title"] and kind in one["type"])
+    shown = (panel for dashboard in dashboards(Options()) for panel in panels(dashboard_model(dashboard)))
+    return next(drawn for drawn in shown if title == drawn["title"] and kind in drawn["type"])
 
 
 @pytest.mark.parametrize(

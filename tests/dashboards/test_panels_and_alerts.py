@@ -17,7 +17,7 @@ from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo.alert_settings.signals import SIGNALS
 from triton_slo.artifact import Options
 
-MODELS = [dashboard_model(one) for one in dashboards(Options())]
+MODELS = [dashboard_model(dashboard) for dashboard in dashboards(Options())]
 EXPRESSIONS = {alert.name: rule(alert, Options()).expr for alert in ALERTS}
 _MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|ms|m|s)")
 _UNITS = {"%": 0.01, "ms": 0.001, "s": 1.0, "m": 60.0}
@@ -49,7 +49,9 @@ def _shape(node: Any) -> str:
             return _shape(node.vector_selector)
         case promql_parser.VectorSelector():
             fixed = [
-                f"{one.name}={one.value}" for one in node.matchers.matchers if one.value not in ("x", EVERY)
+                f"{matcher.name}={matcher.value}"
+                for matcher in node.matchers.matchers
+                if matcher.value not in ("x", EVERY)
             ]
             return f"{node.name}{{{','.join(sorted(fixed))}}}"
     return str(node)

@@ -22,7 +22,9 @@ from triton_slo.artifact import Options
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-MODELS: Mapping[str, Json] = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+MODELS: Mapping[str, Json] = {
+    dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())
+}
 NAMES = ("broken", "classifier", "embedder", "pipeline", "saturated")
 PER_MODEL = "per model"
 """Stands for the dashboards of one model each; what one of them shows counts for all."""
@@ -137,9 +139,9 @@ def _stated(asked: set[Query]) -> dict[Query, str]:
             for title in titles:
                 name, _, letter = title.partition("/")
                 meant = {
-                    one
-                    for one in asked
-                    if one[0] == uid and name in (EVERY, one[1]) and letter in ("", one[2])
+                    query
+                    for query in asked
+                    if query[0] == uid and name in (EVERY, query[1]) and letter in ("", query[2])
                 }
                 assert meant, f"{reason!r} is stated for {uid} / {title}, which is not there"
                 reasons |= dict.fromkeys(meant, reason)
@@ -209,7 +211,7 @@ def test_annotations_mark_the_demo(grafana: Grafana, demo_run: DemoRun) -> None:
         for answer in grafana.marks(model, chosen):
             labels = set(re.findall(r"\{\{(\w+)\}\}", answer.target["legendFormat"]))
             assert [] == answer.warnings
-            assert all(labels <= set(one["metric"]) for one in answer.series), answer.panel
+            assert all(labels <= set(series["metric"]) for series in answer.series), answer.panel
             marked |= {answer.panel} if answer.series else set()
 
     # No server restarted and nothing was reloaded before the repair.
@@ -234,8 +236,8 @@ def test_the_made_history_has_the_labels_of_the_real_one(grafana: Grafana) -> No
         made.setdefault(name, set()).add(frozenset(labels))
     wrong = {}
     for name, keys in made.items():
-        found = grafana.get("series", **{"match[]": name, "start": grafana.now - 600, "end": grafana.now})
-        real = {frozenset(one) - {"__name__"} for one in found["data"]}
+        answer = grafana.get("series", **{"match[]": name, "start": grafana.now - 600, "end": grafana.now})
+        real = {frozenset(labels) - {"__name__"} for labels in answer["data"]}
         if real and not keys <= real and name not in INCOMPARABLE:
             wrong[name] = (sorted(map(sorted, keys - real)), sorted(map(sorted, real)))
 
@@ -252,7 +254,7 @@ def test_the_page_counts_what_was_asked(views: tuple[View, ...]) -> None:
     }
     stated = _stated(asked)
     rows = [
-        f"| {name} | {sum(one[0] == uid for one in asked)} | {sum(one[0] == uid for one in answered)} "
+        f"| {name} | {sum(query[0] == uid for query in asked)} | {sum(query[0] == uid for query in answered)} "
         f"| {_why(uid, stated)} |"
         for uid, name in names.items()
     ]
@@ -267,7 +269,7 @@ def _why(uid: str, stated: Mapping[Query, str]) -> str:
     return (
         ", ".join(
             f"{count} {reason}"
-            for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+            for reason, count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
         )
         or "none"
     )

@@ -25,7 +25,9 @@ from triton_slo.names import ESTIMATE_ERROR, SLI_SOURCE
 
 pytestmark = pytest.mark.real
 
-MODELS: Mapping[str, Json] = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+MODELS: Mapping[str, Json] = {
+    dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())
+}
 VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
     *((uid, {}) for uid in MODELS if uid != "triton-model"),
     *(
@@ -89,7 +91,7 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
     """Causes are recorded by indicator; an objective that is chosen shows its own, and no other's."""
     [answer] = grafana.open(MODELS["triton-slo"], {"slo": slo}).panel("Causes")
 
-    assert {slo} == {one["metric"]["indicator"] for one in answer.series}
+    assert {slo} == {series["metric"]["indicator"] for series in answer.series}
 
 
 @pytest.mark.parametrize(
@@ -99,13 +101,13 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
             "triton-slo",
             "Burn rate by window, worst group",
             "model",
-            sorted({one.name for one in fleet.MODELS} | {"broken"}),
+            sorted({model.name for model in fleet.MODELS} | {"broken"}),
         ),
         (
             "triton-slo",
             "Events behind the ratios",
             "model",
-            sorted({one.name for one in fleet.MODELS} | {"broken"}),
+            sorted({model.name for model in fleet.MODELS} | {"broken"}),
         ),
         ("triton-slo", "Causes", "version", ["1", "2"]),
         ("triton-gpu", "Utilisation by model (estimate)", "instance", fleet.SERVERS),
@@ -113,7 +115,7 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
             "triton-gpu",
             "Energy of models (estimate)",
             "gpu_uuid",
-            [one for two in fleet.GPUS.values() for one in two],
+            [device for two in fleet.GPUS.values() for device in two],
         ),
     ],
 )
@@ -123,7 +125,7 @@ def test_what_is_recorded_over_all_equals_what_is_read_of_each(
     """With All chosen a graph reads what the rules recorded; with each value chosen it shows the same."""
     every = grafana.choose(MODELS[uid], {})
     each = {**every, variable: f"({'|'.join(values)})"}
-    panel = next(one for one in panels(MODELS[uid]) if one["title"] == title)
+    panel = next(panel for panel in panels(MODELS[uid]) if panel["title"] == title)
 
     for target in panel["targets"]:
         recorded, read = (grafana.ask(panel, target, chosen) for chosen in (every, each))
@@ -147,7 +149,7 @@ def test_every_column_of_every_table_is_filled(views: tuple[View, ...]) -> None:
         (uid, panel["title"], answer.target["refId"]) for uid, panel, answer in _all(views) if answer.series
     }
 
-    assert {one for one in asked - filled if one[:2] not in EMPTY} == A_WEEK_AGO
+    assert {column for column in asked - filled if column[:2] not in EMPTY} == A_WEEK_AGO
 
 
 def test_prometheus_warns_of_nothing(views: tuple[View, ...]) -> None:
@@ -180,7 +182,7 @@ def test_legends_use_only_labels_that_are_there(views: tuple[View, ...]) -> None
         (uid, panel["title"], label)
         for uid, panel, answer in _all(views)
         for label in re.findall(r"\{\{\s*(\w+)\s*\}\}", answer.target["legendFormat"])
-        if answer.series and not any(label in one["metric"] for one in answer.series)
+        if answer.series and not any(label in series["metric"] for series in answer.series)
     }
 
     assert set() == missing
@@ -297,7 +299,9 @@ def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> Non
 def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> None:
     """What is estimated, or may hide failures, says so beside the budget; readiness needs no such word."""
     (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if SLI_SOURCE in a.expr]
-    shown = {one["metric"]["slo"]: value for one, value in zip(answer.series, answer.last(), strict=True)}
+    shown = {
+        series["metric"]["slo"]: value for series, value in zip(answer.series, answer.last(), strict=True)
+    }
 
     words = {"queue": "Estimated", "errors": "Failures may be hidden"}
     assert {slo: float(list(words).index(slo) + 1) for slo in words} == shown
@@ -308,7 +312,9 @@ def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> Non
 def test_boards_show_how_far_an_estimate_may_be_off(views: tuple[View, ...]) -> None:
     """Beside the budget of each objective that is estimated, and the largest of a model's."""
     (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if ESTIMATE_ERROR in a.expr]
-    shown = {one["metric"]["slo"]: value for one, value in zip(answer.series, answer.last(), strict=True)}
+    shown = {
+        series["metric"]["slo"]: value for series, value in zip(answer.series, answer.last(), strict=True)
+    }
     (of_model,) = _view(views, "triton-model", "saturated").panel("Estimate error")
 
     assert {"queue": fleet.ESTIMATE_ERROR} == shown
@@ -319,7 +325,8 @@ def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> Non
     """On call lists each alert that pages or tickets once, with the moment it began, and not the watchdog."""
     answer = _view(views, "triton-on-call").panel("Firing")[0]
     shown = {
-        one["metric"]["alertname"]: value for one, value in zip(answer.series, answer.last(), strict=True)
+        series["metric"]["alertname"]: value
+        for series, value in zip(answer.series, answer.last(), strict=True)
     }
 
     assert {name: since * 1000.0 for name, _, since in fleet.FIRING if name != "Watchdog"} == shown
@@ -335,7 +342,7 @@ def test_energy_per_inference_is_energy_over_inferences(views: tuple[View, ...])
 
 def test_annotations_mark_what_happened(grafana: Grafana) -> None:
     """Each annotation query runs; those of events find the fault, the restart and the alerts."""
-    found = set()
+    actual = set()
     for uid, model in MODELS.items():
         chosen = grafana.choose(model, {"model": "classifier"} if uid == "triton-model" else {})
         for annotation in model["annotations"]["list"][1:]:
@@ -344,10 +351,10 @@ def test_annotations_mark_what_happened(grafana: Grafana) -> None:
             answer = wide.ask({"title": annotation["name"]}, target, chosen)
             assert not answer.warnings
             labels = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"]))
-            assert all(labels <= set(one["metric"]) for one in answer.series), annotation["name"]
-            found |= {annotation["name"]} if answer.series else set()
+            assert all(labels <= set(series["metric"]) for series in answer.series), annotation["name"]
+            actual |= {annotation["name"]} if answer.series else set()
 
-    assert {"Firing alerts", "Failed loads", "Loads and deploys", "Restarts and reloads"} == found
+    assert {"Firing alerts", "Failed loads", "Loads and deploys", "Restarts and reloads"} == actual
 
 
 def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
@@ -355,7 +362,7 @@ def test_one_server_alone_narrows_every_panel(grafana: Grafana) -> None:
     for uid in ("triton-server", "triton-gpu", "triton-model"):
         wanted = {"instance": fleet.SERVERS[0]} | ({"model": "classifier"} if uid == "triton-model" else {})
         view = grafana.open(MODELS[uid], wanted)
-        seen = {one["metric"].get("instance") for _, answer in view.answers for one in answer.series}
+        seen = {series["metric"].get("instance") for _, answer in view.answers for series in answer.series}
 
         assert {None, fleet.SERVERS[0]} == seen
 
@@ -382,7 +389,7 @@ def _units(panel: Json) -> Iterator[tuple[str, str]]:
     for step in panel.get("transformations", ()):
         for old, new in step["options"].get("renameByName", {}).items():
             columns |= {new: old[-1] if "#" in old else "A"} if old.startswith("Value") else {}
-    queries = {one["refId"]: one["expr"] for one in panel["targets"]}
+    queries = {target["refId"]: target["expr"] for target in panel["targets"]}
     for override in panel["fieldConfig"]["overrides"]:
         for entry in override["properties"]:
             if entry["id"] == "unit":
@@ -415,7 +422,8 @@ def test_not_ready_models_are_listed_with_the_moment(views: tuple[View, ...]) ->
     answer = _view(views, "triton-server").panel("Not ready now")[0]
 
     assert {("broken", server, "unavailable") for server in fleet.SERVERS} == {
-        (one["metric"]["model"], one["metric"]["instance"], one["metric"]["state"]) for one in answer.series
+        (series["metric"]["model"], series["metric"]["instance"], series["metric"]["state"])
+        for series in answer.series
     }
     assert {fleet.FAULT * 1000.0} == set(answer.last())
 
@@ -428,7 +436,7 @@ def test_bands_of_pages_and_of_tickets_differ(views: tuple[View, ...]) -> None:
         if labels["severity"] != "none"
     }
     [shown] = _view(views, "triton-on-call").panel("Alerts over time")
-    names = [one["metric"]["alertname"] for one in shown.series]
+    names = [series["metric"]["alertname"] for series in shown.series]
     [burned] = _view(views, "triton-slo").panel("Burn alerts")
 
     assert asked == dict(zip(names, shown.last(), strict=True))
@@ -446,7 +454,7 @@ def test_the_made_history_fires_alerts_that_there_are() -> None:
         for rule in group["rules"]
         if "alert" in rule
     ]
-    given = {(one["alertname"], one["severity"], one["component"], one.get("tier")) for one in rules}
+    given = {(rule["alertname"], rule["severity"], rule["component"], rule.get("tier")) for rule in rules}
     made = {
         (name, labels["severity"], labels["component"], labels.get("tier"))
         for name, labels, _ in fleet.FIRING
@@ -464,9 +472,9 @@ def test_links_lead_to_dashboards_and_variables_that_exist() -> None:
     """Every link into Grafana names a dashboard that we ship and only variables that it has."""
     for uid in MODELS:
         for target, query in re.findall(r'"/d/([\w-]+)\?([^"]*)"', _text(uid)):
-            variables = {one["name"] for one in MODELS[target]["templating"]["list"]}
+            variables = {variable["name"] for variable in MODELS[target]["templating"]["list"]}
             named = set(re.findall(r"var-(\w+)=", query)) | set(re.findall(r"\$\{(\w+):queryparam\}", query))
-            mine = {one["name"] for one in MODELS[uid]["templating"]["list"]}
+            mine = {variable["name"] for variable in MODELS[uid]["templating"]["list"]}
 
             assert named <= variables, (uid, query)
             assert set(re.findall(r"\$\{(\w+):queryparam\}", query)) <= mine, (uid, query)

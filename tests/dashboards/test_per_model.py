@@ -45,7 +45,7 @@ def _model(facts: ModelFacts) -> dict[str, object]:
 
 
 def _red(model: dict[str, object], title: str) -> float:
-    panel = next(one for one in panels(model) if one["title"] == title)
+    panel = next(panel for panel in panels(model) if panel["title"] == title)
     steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
     return float(next(step["value"] for step in steps if step["color"] == "red"))
 
@@ -76,7 +76,7 @@ def test_no_number_is_invisible_where_an_objective_has_a_limit() -> None:
 )
 def test_only_rows_the_model_has(facts: ModelFacts, there: set[str]) -> None:
     """Language-model, ensemble, GPU and cache rows appear where the model has such series."""
-    rows = {one["title"] for one in _model(facts)["panels"] if one["type"] == "row"}  # type: ignore[attr-defined]
+    rows = {panel["title"] for panel in _model(facts)["panels"] if panel["type"] == "row"}  # type: ignore[attr-defined]
     special = {title for title in rows if re.search("Language|Ensemble|cache|GPUs", title)}
 
     assert there == special
@@ -87,7 +87,7 @@ def test_only_rows_the_model_has(facts: ModelFacts, there: set[str]) -> None:
 def test_any_name_gives_a_legal_dashboard(name: str) -> None:
     """Dots, quotes, braces, newlines or another script: legal uid, clean lint, queries that still parse."""
     model = _model(ModelFacts(name, ("1",), "ensemble"))
-    chosen = {one["name"]: "x" for one in model["templating"]["list"]} | dict(MACROS)  # type: ignore[index]
+    chosen = {variable["name"]: "x" for variable in model["templating"]["list"]} | dict(MACROS)  # type: ignore[index]
     text = next(t["expr"] for p in panels(model) for t in p["targets"])
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(model["uid"]))
@@ -102,9 +102,11 @@ def test_any_name_gives_a_legal_dashboard(name: str) -> None:
 def test_a_name_that_resembles_a_variable_is_not_expanded(name: str) -> None:
     """Grafana would put a variable's value into a query or heading that holds `$version`."""
     model = _model(ModelFacts(name, ("1",)))
-    texts = [one["title"] for one in model["panels"]]  # type: ignore[attr-defined]
+    texts = [panel["title"] for panel in model["panels"]]  # type: ignore[attr-defined]
     texts += [target["expr"] for panel in panels(model) for target in panel["targets"]]
-    texts += [one["target"]["expr"] for one in model["annotations"]["list"] if "target" in one]  # type: ignore[index]
+    texts += [
+        annotation["target"]["expr"] for annotation in model["annotations"]["list"] if "target" in annotation
+    ]  # type: ignore[index]
 
     assert not any(name in text for text in texts)
     assert any("price" in text or "\\x24" in text or "\\x5b" in text for text in texts)
@@ -113,7 +115,9 @@ def test_a_name_that_resembles_a_variable_is_not_expanded(name: str) -> None:
 def test_its_alerts_are_those_of_the_model() -> None:
     """The marks of firing alerts on its graphs are not those of other models."""
     model = _model(ModelFacts('llama-3.1+"x', ("1",)))
-    [alerts] = [one for one in model["annotations"]["list"] if one["name"] == "Firing alerts"]  # type: ignore[index]
+    [alerts] = [
+        annotation for annotation in model["annotations"]["list"] if annotation["name"] == "Firing alerts"
+    ]  # type: ignore[index]
 
     assert 'model="llama-3.1+\\"x"' in alerts["target"]["expr"]
     assert "model=~" not in alerts["target"]["expr"]
@@ -122,6 +126,6 @@ def test_its_alerts_are_those_of_the_model() -> None:
 def test_it_does_not_crowd_the_menu_of_dashboards() -> None:
     """The menu lists dashboards by one tag, which hundreds of models must not have."""
     model = _model(ModelFacts("a", ("1",)))
-    [menu] = [one for one in model["links"] if one["type"] == "dashboards"]  # type: ignore[attr-defined]
+    [menu] = [link for link in model["links"] if link["type"] == "dashboards"]  # type: ignore[attr-defined]
 
     assert not set(menu["tags"]) & set(model["tags"])  # type: ignore[call-overload]

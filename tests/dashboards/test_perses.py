@@ -24,8 +24,8 @@ from tritonwatch.cli import main
 OPTIONS = Options(links=(("Logs", "https://logs.example.org/?q=${model}"),))
 OURS = dashboards(OPTIONS)
 EVERY = [*OURS, per_model.dashboard(example.FACTS, (), OPTIONS)]
-BY_NAME = {one.uid: resource(one, OURS, "triton") for one in EVERY}
-each = pytest.mark.parametrize("board", EVERY, ids=lambda one: str(one.uid))
+BY_NAME = {board.uid: resource(board, OURS, "triton") for board in EVERY}
+each = pytest.mark.parametrize("board", EVERY, ids=lambda board: str(board.uid))
 
 
 def specs(model: Json) -> list[Json]:
@@ -33,7 +33,7 @@ def specs(model: Json) -> list[Json]:
 
 
 def queries(spec: Json) -> list[str]:
-    return [one["spec"]["plugin"]["spec"]["query"] for one in spec["queries"]]
+    return [query["spec"]["plugin"]["spec"]["query"] for query in spec["queries"]]
 
 
 @each
@@ -45,7 +45,7 @@ def test_perses_accepts_it(board: Dashboard) -> None:
 @each
 def test_a_panel_in_perses_queries_and_shows_what_grafana_does(board: Dashboard) -> None:
     """Titles, questions and queries are those of Grafana's dashboard, in its order."""
-    theirs = [(one["title"], [target["expr"] for target in one["targets"]]) for one in _shown(board)]
+    theirs = [(panel["title"], [target["expr"] for target in panel["targets"]]) for panel in _shown(board)]
 
     assert theirs == [(spec["display"]["name"], queries(spec)) for spec in specs(BY_NAME[board.uid])]
 
@@ -54,14 +54,14 @@ def test_a_panel_in_perses_queries_and_shows_what_grafana_does(board: Dashboard)
 def test_its_rows_are_grafanas(board: Dashboard) -> None:
     """Each row has its heading and is open or closed as in Grafana, and panels keep their size."""
     theirs = [
-        (one["title"], not one["collapsed"])
-        for one in dashboard_model(board)["panels"]
-        if one["type"] == "row"
+        (panel["title"], not panel["collapsed"])
+        for panel in dashboard_model(board)["panels"]
+        if panel["type"] == "row"
     ]
     grids = [grid["spec"] for grid in BY_NAME[board.uid]["spec"]["layouts"]]
 
-    assert theirs == [(one["display"]["title"], one["display"]["collapse"]["open"]) for one in grids]
-    assert [(one["gridPos"]["w"], one["gridPos"]["h"]) for one in _shown(board)] == [
+    assert theirs == [(grid["display"]["title"], grid["display"]["collapse"]["open"]) for grid in grids]
+    assert [(panel["gridPos"]["w"], panel["gridPos"]["h"]) for panel in _shown(board)] == [
         (item["width"], item["height"]) for grid in grids for item in grid["items"]
     ]
 
@@ -70,9 +70,9 @@ def test_its_rows_are_grafanas(board: Dashboard) -> None:
 def test_its_variables_are_grafanas(board: Dashboard) -> None:
     """Each variable has Grafana's name, label and values, and All matches a label that is absent."""
     theirs = dashboard_model(board)["templating"]["list"]
-    ours = [one["spec"] for one in BY_NAME[board.uid]["spec"]["variables"]]
+    ours = [variable["spec"] for variable in BY_NAME[board.uid]["spec"]["variables"]]
 
-    assert [one["name"] for one in theirs] == [one["name"] for one in ours]
+    assert [their["name"] for their in theirs] == [our["name"] for our in ours]
     for their, our in zip(theirs[1:], ours[1:], strict=True):
         asked = our["plugin"]["spec"]
 
@@ -99,12 +99,12 @@ def test_a_panel_states_what_perses_cannot_show() -> None:
 
 def test_links_lead_to_dashboards_that_exist() -> None:
     """Links of panels, cells and the page stay in the project, and keep a model that is chosen."""
-    found = re.findall(r'"url": "(/[^"]+)"', json.dumps(list(BY_NAME.values())).replace('\\"', "'"))
-    names = {urlsplit(url).path.removeprefix("/projects/triton/dashboards/") for url in found}
+    matches = re.findall(r'"url": "(/[^"]+)"', json.dumps(list(BY_NAME.values())).replace('\\"', "'"))
+    names = {urlsplit(url).path.removeprefix("/projects/triton/dashboards/") for url in matches}
 
     assert names <= set(BY_NAME)
-    assert any("?var-model=${__data.fields['model']}" in url for url in found)
-    assert any("triton-slo?var-model=$model" in url for url in found)
+    assert any("?var-model=${__data.fields['model']}" in url for url in matches)
+    assert any("triton-slo?var-model=$model" in url for url in matches)
 
 
 def test_the_page_links_to_its_siblings_and_to_the_operators_pages() -> None:
@@ -133,8 +133,8 @@ def test_write_writes_resources_of_a_project(tmp_path: Path, capsys: pytest.Capt
     made = {path.name: json.loads(path.read_text("utf-8")) for path in tmp_path.glob("*.json")}
 
     assert 0 == done, capsys.readouterr()
-    assert {f"{one.uid}.perses.json" for one in OURS} == set(made)
-    assert {"ml"} == {one["metadata"]["project"] for one in made.values()}
+    assert {f"{our.uid}.perses.json" for our in OURS} == set(made)
+    assert {"ml"} == {resource["metadata"]["project"] for resource in made.values()}
     assert "/projects/ml/dashboards/triton-model" in json.dumps(made)
 
 
@@ -144,10 +144,10 @@ def test_committed_resources_are_current() -> None:
         path.name: json.loads(path.read_text("utf-8"))
         for path in (ROOT / "dashboards" / "perses").glob("*.json")
     }
-    current = {f"{one.uid}.perses.json": one for one in dashboards(Options())}
+    current = {f"{dashboard.uid}.perses.json": dashboard for dashboard in dashboards(Options())}
 
     assert {
-        name: resource(one, tuple(current.values()), "triton") for name, one in current.items()
+        name: resource(board, tuple(current.values()), "triton") for name, board in current.items()
     } == committed
 
 
@@ -158,5 +158,5 @@ def test_a_link_needs_no_variable_with_several_values() -> None:
         panel for panel in specs(BY_NAME[board.uid]) if panel["display"]["name"] == "Servers down"
     ]
 
-    assert [Link("Servers and exporters").title] == [one["name"] for one in servers_down["links"]]
-    assert ["/projects/triton/dashboards/triton-server"] == [one["url"] for one in servers_down["links"]]
+    assert [Link("Servers and exporters").title] == [link["name"] for link in servers_down["links"]]
+    assert ["/projects/triton/dashboards/triton-server"] == [link["url"] for link in servers_down["links"]]

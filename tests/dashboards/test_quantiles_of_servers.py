@@ -19,8 +19,8 @@ def server(name: str, p99: str = "", version: str = "1") -> dict[str, str]:
     """100 requests a minute, of which 95 take at most 0.2 s and all others at most 0.5 s: p99 is in between."""
     labels = f'instance="{name}",model="m",version="{version}"'
     counts = {"0.1": 0, "0.2": 95, "0.5": 100, "+Inf": 100}
-    found = {f'{HISTOGRAM}_bucket{{{labels},le="{le}"}}': f"0+{count}x20" for le, count in counts.items()}
-    return found | ({f'{ESTIMATED}{{{labels},quantile="0.99"}}': p99} if p99 else {})
+    series = {f'{HISTOGRAM}_bucket{{{labels},le="{le}"}}': f"0+{count}x20" for le, count in counts.items()}
+    return series | ({f'{ESTIMATED}{{{labels},quantile="0.99"}}': p99} if p99 else {})
 
 
 @pytest.mark.real
@@ -43,6 +43,6 @@ def test_p99_of_all_servers_is_between_those_that_they_estimate(
     """histogram_quantile says 0.44 between its bounds 0.2 and 0.5; no server's own p99 may contradict it."""
     raw = Raw(Scope(('model="m"',)))
     asked = [(raw.quantile(0.99, *by).replace(RATE, "5m"), 600.0) for by in ((), ("version",))]
-    found = evaluated(tool, tmp_path, "{}", servers, asked, interval=60, evaluation=60)
+    answer = evaluated(tool, tmp_path, "{}", servers, asked, interval=60, evaluation=60)
 
-    assert [shown, shown] == pytest.approx([value for one in found for _, value in one])
+    assert [shown, shown] == pytest.approx([value for answer in answer for _, value in answer])

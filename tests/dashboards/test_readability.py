@@ -17,30 +17,32 @@ from triton_exporter.catalogue import triton
 from triton_slo.artifact import Options
 from triton_slo.names import model_traffic, server_traffic
 
-MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 PANELS = [(uid, panel) for uid, model in MODELS.items() for panel in panels(model)]
 LUMINANCE = {"light-green": 0.58, "green": 0.43, "orange": 0.45, "red": 0.26, "dark-red": 0.13}
 """Relative luminance of Grafana's colours in its dark theme: what tells them apart for everybody."""
 
 
 def panel(uid: str, title: str) -> Json:
-    return next(one for where, one in PANELS if (where, one["title"]) == (uid, title))
+    return next(shown for where, shown in PANELS if (where, shown["title"]) == (uid, title))
 
 
-def defaults(one: Json) -> Json:
-    return dict(one["fieldConfig"]["defaults"])
+def defaults(drawn: Json) -> Json:
+    return dict(drawn["fieldConfig"]["defaults"])
 
 
 def test_states_differ_without_red_and_green() -> None:
     """Bands over time show their words, and the good state is far lighter than the bad one."""
-    timelines = [one for _, one in PANELS if one["type"] == "state-timeline"]
-    for one in timelines:
-        words = next((each["options"] for each in defaults(one)["mappings"] if each["type"] == "value"), {})
+    timelines = [drawn for _, drawn in PANELS if drawn["type"] == "state-timeline"]
+    for timeline in timelines:
+        words = next(
+            (each["options"] for each in defaults(timeline)["mappings"] if each["type"] == "value"), {}
+        )
         colors = {word["text"]: LUMINANCE[word["color"]] for word in words.values()}
         good = [light for word, light in colors.items() if word in ("Ready", "Yes")]
         bad = [light for word, light in colors.items() if word in ("Down", "No")]
 
-        assert "auto" == one["options"]["showValue"]
+        assert "auto" == timeline["options"]["showValue"]
         assert all((light + 0.05) / (dark + 0.05) > 3 for light in good for dark in bad)
 
 
@@ -63,10 +65,14 @@ def without_alerts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana
 
 def test_failures_are_never_green() -> None:
     """Grafana's palette begins with green, so graphs of failures are drawn in shades of red."""
-    failures = [one for _, one in PANELS if one["type"] == "timeseries" and one["title"].startswith("Fail")]
+    failures = [
+        drawn for _, drawn in PANELS if drawn["type"] == "timeseries" and drawn["title"].startswith("Fail")
+    ]
     own_colors = {"Failures by reason"}
     palette = {
-        one["title"] for one in failures if defaults(one).get("color", {}).get("fixedColor") != "red"
+        failure["title"]
+        for failure in failures
+        if defaults(failure).get("color", {}).get("fixedColor") != "red"
     } - own_colors
 
     assert set() == palette
@@ -75,12 +81,12 @@ def test_failures_are_never_green() -> None:
 def test_an_axis_without_traffic_ends_at_a_small_number() -> None:
     """Where all is zero Grafana draws shares up to 10,000 %, and counts on an axis of equal labels."""
     zero_based = [
-        (uid, one["title"])
-        for uid, one in PANELS
-        if one["type"] == "timeseries"
-        and (defaults(one)["unit"] == "percentunit" or defaults(one).get("decimals") == 0)
-        and "max" not in defaults(one)
-        and "axisSoftMax" not in defaults(one)["custom"]
+        (uid, drawn["title"])
+        for uid, drawn in PANELS
+        if drawn["type"] == "timeseries"
+        and (defaults(drawn)["unit"] == "percentunit" or defaults(drawn).get("decimals") == 0)
+        and "max" not in defaults(drawn)
+        and "axisSoftMax" not in defaults(drawn)["custom"]
     ]
 
     assert [] == zero_based
@@ -95,9 +101,9 @@ def test_a_budget_is_drawn_over_its_period_down_to_overspent_once() -> None:
 
 def test_no_latency_is_averaged_over_all_models() -> None:
     """A mean of language models and classifiers says nothing about either."""
-    stats = [one for uid, one in PANELS if uid == "triton-fleet" and one["type"] == "stat"]
+    stats = [drawn for uid, drawn in PANELS if uid == "triton-fleet" and drawn["type"] == "stat"]
 
-    assert not [one["title"] for one in stats if "latency" in one["title"]]
+    assert not [stat["title"] for stat in stats if "latency" in stat["title"]]
 
 
 def test_the_legend_of_states_shows_no_last_value() -> None:
@@ -107,50 +113,53 @@ def test_the_legend_of_states_shows_no_last_value() -> None:
 
 def test_every_stat_of_the_fleet_leads_on() -> None:
     """Anyone who sees a number that is wrong clicks it."""
-    stats = [one for uid, one in PANELS if uid == "triton-fleet" and one["type"] == "stat"]
+    stats = [drawn for uid, drawn in PANELS if uid == "triton-fleet" and drawn["type"] == "stat"]
 
-    assert [] == [one["title"] for one in stats if not defaults(one)["links"]]
+    assert [] == [stat["title"] for stat in stats if not defaults(stat)["links"]]
 
 
 def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
     """A change of a version is the first suspect of everything else."""
-    marks = {uid: {one["name"] for one in model["annotations"]["list"]} for uid, model in MODELS.items()}
+    marks = {
+        uid: {annotation["name"] for annotation in model["annotations"]["list"]}
+        for uid, model in MODELS.items()
+    }
 
     assert [] == [uid for uid, names in marks.items() if not {"Loads and deploys", "Failed loads"} <= names]
 
 
 def test_the_first_graphs_of_the_gpu_dashboard_are_open_and_explain_missing_data() -> None:
     """What every source has needs no click; without GPUs each graph says so, and a text says what to do."""
-    opened = [one for one in MODELS["triton-gpu"]["panels"] if one["type"] not in ("row", "stat")]
+    opened = [drawn for drawn in MODELS["triton-gpu"]["panels"] if drawn["type"] not in ("row", "stat")]
     table, *graphs = opened
 
-    assert ["Busy", "Memory used", "Power", "Temperature"] == [one["title"] for one in graphs]
-    assert {"No GPU"} == {defaults(one)["noValue"] for one in graphs}
+    assert ["Busy", "Memory used", "Power", "Temperature"] == [graph["title"] for graph in graphs]
+    assert {"No GPU"} == {defaults(graph)["noValue"] for graph in graphs}
     assert "docs/gpu.md" in defaults(table)["noValue"]
 
 
 def test_links_of_the_operator_are_on_every_dashboard() -> None:
     """Logs and traces are where the operator keeps them."""
     link = ("Logs", "https://logs.example.org/?q=${model}&from=${__from}")
-    made = [dashboard_model(one) for one in dashboards(Options(links=(link,)))]
+    made = [dashboard_model(dashboard) for dashboard in dashboards(Options(links=(link,)))]
 
-    assert all(link in [(one["title"], one.get("url")) for one in model["links"]] for model in made)
+    assert all(link in [(link["title"], link.get("url")) for link in model["links"]] for model in made)
 
 
 def test_a_heatmap_has_columns_wide_enough_to_see() -> None:
     """With a column for each pixel the gaps between them would be all that one sees."""
-    heatmaps = [one for _, one in PANELS if one["type"] == "heatmap"]
+    heatmaps = [drawn for _, drawn in PANELS if drawn["type"] == "heatmap"]
 
     assert heatmaps
-    assert all(one["maxDataPoints"] * 3 <= 1280 / 24 * one["gridPos"]["w"] for one in heatmaps)
+    assert all(heatmap["maxDataPoints"] * 3 <= 1280 / 24 * heatmap["gridPos"]["w"] for heatmap in heatmaps)
 
 
 def test_the_title_of_a_figure_fits() -> None:
     """On a laptop (1280 pixels) a title is cut after as many letters as 8 pixels each leave."""
     cut = [
-        (uid, one["title"])
-        for uid, one in PANELS
-        if one["type"] == "stat" and 8 * len(one["title"]) > one["gridPos"]["w"] / 24 * 1280 - 24
+        (uid, drawn["title"])
+        for uid, drawn in PANELS
+        if drawn["type"] == "stat" and 8 * len(drawn["title"]) > drawn["gridPos"]["w"] / 24 * 1280 - 24
     ]
 
     assert [] == cut

@@ -16,7 +16,7 @@ from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo import names
 from triton_slo.artifact import Options
 
-MODELS = {one.uid: dashboard_model(one) for one in dashboards(Options())}
+MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 TABLES = [
     pytest.param(panel, id=f"{uid}-{panel['title']}")
     for uid, model in MODELS.items()
@@ -48,7 +48,7 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
 
 def sorted_models(grafana: Grafana, uid: str, title: str) -> list[str]:
     """The models of a table from top to bottom."""
-    panel = next(one for one in panels(MODELS[uid]) if one["title"] == title)
+    panel = next(panel for panel in panels(MODELS[uid]) if panel["title"] == title)
     [sort] = panel["options"]["sortBy"]
     renamed = panel["transformations"][-1]["options"]["renameByName"]
     [column] = [key for key, name in renamed.items() if name == sort["displayName"]]
@@ -87,4 +87,4 @@ def test_no_table_begins_with_empty_cells(panel: Json) -> None:
 
 
 def _expr(panel: Json, column: str) -> str:
-    return next(one["expr"] for one in panel["targets"] if column == f"Value #{one['refId']}")
+    return next(target["expr"] for target in panel["targets"] if column == f"Value #{target['refId']}")

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.real
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real Prometheus that knows one model, one server and one alert now."""
     at = ("job", EXPORTER_JOB), ("instance", "triton:9400")
-    one = dict((*at, ("model", "a.b"), ("version", "1")))
+    labels = dict((*at, ("model", "a.b"), ("version", "1")))
     rules = [
         (state.UP.name, dict(at)),
         (own.LAST_SUCCESS.name, dict(at)),
-        (state.MODEL_READY.name, one),
-        (models.INFO.name, one),
+        (state.MODEL_READY.name, labels),
+        (models.INFO.name, labels),
         (names.OBJECTIVE_RATIO, {names.SLO: "queue", "model": "a.b", "version": "1"}),
         ("ALERTS", {"alertname": "TritonQueueBudgetBurn", "component": "slo", "owner": "me", "model": "a.b"}),
     ]
@@ -53,7 +53,7 @@ def imported(prometheus: str) -> Iterator[tuple[str, State]]:
     with grafana() as (url, held):
         held.anonymous = True
         held.prometheus = prometheus
-        held.dashboards = {one["uid"]: one for one in verify_grafana.models()}
+        held.dashboards = {model["uid"]: model for model in verify_grafana.models()}
         yield url, held
 
 
@@ -71,8 +71,8 @@ def test_a_model_is_chosen_and_not_a_pattern(prometheus: str) -> None:
     """A variable with one value is compared as it is: `.*` would find no model at all."""
     with grafana() as (url, held):
         held.anonymous, held.prometheus = True, prometheus
-        one = next(one for one in verify_grafana.models() if one["uid"] == "triton-model")
-        variable = next(v for v in one["templating"]["list"] if v["name"] == "model")
+        dashboard = next(model for model in verify_grafana.models() if model["uid"] == "triton-model")
+        variable = next(v for v in dashboard["templating"]["list"] if v["name"] == "model")
         chosen = dict.fromkeys(("cluster", "job", "instance"), ".*")
 
         assert "a.b" == verify_grafana._choose(url, variable, chosen)
@@ -104,7 +104,7 @@ def test_a_query_that_fails_is_named_with_prometheus_words(imported: tuple[str, 
     """A broken expression is a problem with its panel, its query and the reason."""
     url, held = imported
     broken = copy.deepcopy(held.dashboards["triton-fleet"])
-    panel = next(one for one in broken["panels"] if one.get("targets"))
+    panel = next(panel for panel in broken["panels"] if panel.get("targets"))
     panel["targets"][0]["expr"] = "sum by ("
 
     [printed] = verify_grafana.query_all(url, broken)

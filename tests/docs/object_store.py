@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(store.list_seconds)
         files = sorted(path for path in store.folder.rglob("*") if path.is_file())
         keys = [str(path.relative_to(store.folder)) for path in files]
-        found = "".join(
+        join = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
             f'<ETag>"1"</ETag><Size>{(store.folder / key).stat().st_size}</Size></Contents>'
             for key in keys
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(
             200,
             f"<ListBucketResult><Name>{BUCKET}</Name><Prefix>{escape(prefix)}</Prefix>"
-            f"<IsTruncated>false</IsTruncated>{found}</ListBucketResult>".encode(),
+            f"<IsTruncated>false</IsTruncated>{join}</ListBucketResult>".encode(),
         )
 
     def _object(self) -> None:

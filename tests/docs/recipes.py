@@ -28,7 +28,7 @@ def parts(page: str) -> Mapping[str, tuple[Block, ...]]:
     """Heading -> blocks, of one page of docs/."""
     pieces = _PART.split((ROOT / "docs" / page).read_text())[1:]
     return {
-        heading: tuple(Block(*found) for found in _FENCE.findall(text))
+        heading: tuple(Block(*fence) for fence in _FENCE.findall(text))
         for heading, text in zip(pieces[::2], pieces[1::2], strict=True)
     }
 
@@ -47,8 +47,8 @@ def arguments(blocks: tuple[Block, ...], program: str) -> list[str]:
     lines = [
         shlex.split(line) for block in blocks if block.title == "servers" for line in block.text.splitlines()
     ]
-    (found,) = [words[1:] for words in lines if Path(words[0]).name == program]
-    return found
+    (given,) = [words[1:] for words in lines if Path(words[0]).name == program]
+    return given
 
 
 def missing(promised: str, printed: str) -> list[str]:
@@ -57,7 +57,7 @@ def missing(promised: str, printed: str) -> list[str]:
     return [
         line
         for line in promised.splitlines()
-        if not any(re.fullmatch(_pattern(_plain(line)), one) for one in lines)
+        if not any(re.fullmatch(_pattern(_plain(line)), printed) for printed in lines)
     ]
 
 

@@ -73,7 +73,7 @@ _EMOJI = {
 
 def page(root: Message, replies: tuple[Message, ...], at: float, *, edited: bool = False) -> str:
     """One message and its thread, as an HTML page."""
-    thread = "".join(f'<div class="r">{_blocks(one)}</div>' for one in replies)
+    thread = "".join(f'<div class="r">{_blocks(reply)}</div>' for reply in replies)
     mark = ' <span class="e">(edited)</span>' if edited else ""
     return (
         f"<!doctype html><meta charset=utf-8><style>{_STYLE}</style>"
@@ -95,10 +95,10 @@ def _block(block: dict[str, Any]) -> str:
     if kind == "header":
         return f"<h1>{html.escape(block['text']['text'])}</h1>"
     if kind == "context":
-        return f"<div class=c>{' '.join(_mrkdwn(one['text']) for one in block['elements'])}</div>"
+        return f"<div class=c>{' '.join(_mrkdwn(element['text']) for element in block['elements'])}</div>"
     if kind == "actions":
-        return f"<div>{''.join(_element(one) for one in block['elements'])}</div>"
-    fields = "".join(f"<div>{_mrkdwn(one['text'])}</div>" for one in block.get("fields", ()))
+        return f"<div>{''.join(_element(element) for element in block['elements'])}</div>"
+    fields = "".join(f"<div>{_mrkdwn(cell['text'])}</div>" for cell in block.get("fields", ()))
     text = f"<div class=s>{_mrkdwn(block['text']['text'])}</div>" if "text" in block else ""
     return text + (f"<div class=f>{fields}</div>" if fields else "")
 
@@ -139,7 +139,8 @@ def stories() -> dict[str, str]:
     recovered = page_now.model_copy(
         update={
             "members": {
-                name: one.model_copy(update={"ends_at": NOW + 660}) for name, one in page_now.members.items()
+                name: member.model_copy(update={"ends_at": NOW + 660})
+                for name, member in page_now.members.items()
             },
             "acknowledged": Mark(by="U0ANA", at=NOW + 180),
             "closed_at": NOW + 660,

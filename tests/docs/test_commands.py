@@ -35,9 +35,9 @@ COMPOSE = ROOT / "compose" / "docker-compose.yml"
 
 
 def _typed() -> list[Command]:
-    found = commands()
-    assert set(MENTIONED) <= {str(one) for one in found}
-    return [one for one in found if str(one) not in MENTIONED]
+    typed = commands()
+    assert set(MENTIONED) <= {str(command) for command in typed}
+    return [command for command in typed if str(command) not in MENTIONED]
 
 
 def _tritonwatch(words: tuple[str, ...]) -> None:
@@ -220,7 +220,7 @@ def test_what_the_pages_write_into_the_clone_is_ignored_by_git() -> None:
     }  # what `prometheus` and `tritonwatch init` write unless told otherwise
     written |= set(re.findall(r'^```\w+ title="([^"]+)"', text, re.MULTILINE))
     options = r"(?:--out|--data|--save|--storage(?:\.tsdb)?\.path|--log-file|--log)[ =]([a-z][\w./-]*)"
-    written |= {found for found in re.findall(options, text) if not (ROOT / found).exists()}
+    written |= {path for path in re.findall(options, text) if not (ROOT / path).exists()}
     done = subprocess.run(
         ["git", "check-ignore", "--no-index", "--stdin"],
         input="\n".join(written),

@@ -40,22 +40,28 @@ ANSWERS = {"gate": {0, 3, 4}, "doctor": {0, 1}, "convert": {0, 3}}
 
 
 def _whole() -> list[Command]:
-    found = [one for one in commands() if one.program == "tritonwatch" and one.page not in FOLLOWED]
-    begins = {begin for begin in NOT_RUN if any(str(one).startswith(begin) for one in found)}
+    candidates = [
+        command for command in commands() if command.program == "tritonwatch" and command.page not in FOLLOWED
+    ]
+    begins = {begin for begin in NOT_RUN if any(str(command).startswith(begin) for command in candidates)}
     assert begins == set(NOT_RUN), "an exception that is no more"
-    return [one for one in found if one.whole and not any(str(one).startswith(begin) for begin in NOT_RUN)]
+    return [
+        command
+        for command in candidates
+        if command.whole and not any(str(command).startswith(begin) for begin in NOT_RUN)
+    ]
 
 
 WHOLE = _whole()
 
 
-@pytest.mark.parametrize("page", dict.fromkeys(one.page for one in WHOLE))
+@pytest.mark.parametrize("page", dict.fromkeys(command.page for command in WHOLE))
 def test_the_commands_of_a_page_work_in_its_order(
     servers: RecipeServers, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a folder as the page supposes it, each command answers, or serves until it is ended."""
     prepare(page, tmp_path)
-    for command in (one for one in WHOLE if one.page == page):
+    for command in (candidate for candidate in WHOLE if candidate.page == page):
         verb, *rest = command.words[1:]
         words = [
             verb,

@@ -122,33 +122,33 @@ def test_help_uses_the_words_of_the_field(verb: str) -> None:
 
 def test_alert_texts_use_the_words_of_the_field() -> None:
     """The annotations that Slack, Alertmanager and Prometheus show."""
-    found = {place: words for place, text in _annotations() if (words := private_words(text))}
+    actual = {place: words for place, text in _annotations() if (words := private_words(text))}
 
-    assert {} == found
+    assert {} == actual
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_code_uses_the_words_of_the_field(package: str) -> None:
     """Docstrings, comments, messages, panel titles and descriptions, Slack texts."""
-    found = {
+    actual = {
         path.relative_to(ROOT).as_posix(): words
         for path in sorted((ROOT / package).rglob("*.py"))
         if (words := [word for text in _texts(path.read_text()) for word in private_words(text)])
     }
 
-    assert {} == found
+    assert {} == actual
 
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_names_use_the_words_of_the_field(package: str) -> None:
     """Functions, classes, attributes, variables and parameters."""
-    found = {
+    actual = {
         path.relative_to(ROOT).as_posix(): names
         for path in sorted((ROOT / package).rglob("*.py"))
         if (names := private_names(path.read_text()))
     }
 
-    assert {} == found
+    assert {} == actual
 
 
 @pytest.mark.parametrize(

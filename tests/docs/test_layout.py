@@ -78,7 +78,7 @@ def test_one_module_queries_prometheus() -> None:
         for package in PACKAGES
         for path in modules(package)
     }
-    asking = {path: found for path, found in asking.items() if found}
+    asking = {path: names for path, names in asking.items() if names}
 
     assert {"slo/triton_slo/prometheus.py": ["prometheus_api_client"]} == asking
 

@@ -31,7 +31,9 @@ GONE_SECONDS = 45
 
 
 def _commands(section: str) -> Block:
-    (block,) = [one for one in parts("start.md")[section] if one.language == "sh" and "$MODELS" in one.text]
+    (block,) = [
+        part for part in parts("start.md")[section] if part.language == "sh" and "$MODELS" in part.text
+    ]
     return block
 
 

@@ -83,15 +83,15 @@ def with_atheris(target: str, seconds: float) -> int | None:
             return int(ran[1])
         printed = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("#")]
         print("\n".join(printed[-60:]), file=sys.stderr)
-        for found in sorted(Path(folder).glob("*-*")):
-            print(f"{target}: broken by {found.read_bytes()!r}", file=sys.stderr)
+        for path in sorted(Path(folder).glob("*-*")):
+            print(f"{target}: broken by {path.read_bytes()!r}", file=sys.stderr)
         return None
 
 
 def _inside(target: str, arguments: list[str]) -> None:
     """Be the process that atheris fuzzes in; does not return."""
     atheris.instrument_all()
-    atheris.Setup([sys.argv[0], *(one for one in arguments if one != "--")], TARGETS[target])
+    atheris.Setup([sys.argv[0], *(argument for argument in arguments if argument != "--")], TARGETS[target])
     atheris.Fuzz()
 
 

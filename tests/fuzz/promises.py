@@ -85,16 +85,16 @@ def exposition(data: bytes) -> None:
     kept = parse(data)
     again = parse(kept.text.encode())
     assert not again.faults, again.faults
-    found = [
+    families = [
         (s.name, sorted(s.labels.items()), repr(v)) for f in kept.families.values() for s, v in f.samples()
     ]
-    assert found == [
+    assert families == [
         (s.name, sorted(s.labels.items()), repr(v)) for f in again.families.values() for s, v in f.samples()
     ]
     if b"__name__" in data:
         return  # prometheus_client takes every label that begins like the reserved one for it
     theirs = sum(len(family.samples) for family in text_string_to_metric_families(kept.text))
-    assert theirs == len(found), (theirs, len(found))
+    assert theirs == len(families), (theirs, len(families))
     remembering = Parser()
     remembering.parse(data[: len(data) // 2] + b"\n")
     assert remembering.parse(data).text == kept.text
@@ -136,7 +136,7 @@ def otlp(data: bytes) -> None:
             requests = assembler.assemble(decode(data), 0)
         except OtlpError:
             continue
-        assert all(one.request_seconds >= 0 and one.ended > 0 for one in requests)
+        assert all(request.request_seconds >= 0 and request.ended > 0 for request in requests)
 
 
 def trace_file(data: bytes) -> None:
@@ -161,8 +161,8 @@ def log(data: bytes) -> None:
         tail.close()
         pieces.close()
     for line in lines:
-        found = load_failure(line)
-        assert found is None or (found.model and classify(found.text) in LOAD_FAILURE_REASONS)
+        failure = load_failure(line)
+        assert failure is None or (failure.model and classify(failure.text) in LOAD_FAILURE_REASONS)
 
 
 def answers(data: bytes) -> None:
@@ -173,8 +173,8 @@ def answers(data: bytes) -> None:
     _value(triton_answers.parse_server, data)
     triton_answers.error_text(data)
     states = ModelStates(Lifecycle({"expected": ()}))
-    for at, one in enumerate((index, (), index), 1):
-        states.observe_snapshot(Snapshot(float(at), live=True, index=one, statistics=statistics))
+    for at, answered in enumerate((index, (), index), 1):
+        states.observe_snapshot(Snapshot(float(at), live=True, index=answered, statistics=statistics))
     families = list(states.families(9.0))
     text = render_text(families)
     assert not parse(text).faults, parse(text).faults

@@ -85,37 +85,37 @@ def _case(proofs: Sequence[Proof], alerts: Mapping[str, Alert]) -> dict[str, Any
     return {
         "name": "; ".join(f"{proof.alert} {proof.promise}" for proof in proofs),
         "interval": INTERVAL,
-        "input_series": [{"series": one, "values": values} for one, values in proofs[0].series.items()],
+        "input_series": [{"series": name, "values": values} for name, values in proofs[0].series.items()],
         "alert_rule_test": [
             {
                 "eval_time": proof.at,
                 "alertname": proof.alert,
-                "exp_alerts": [_expected(one, alerts[proof.alert]) for one in proof.fires],
+                "exp_alerts": [_expected(expected, alerts[proof.alert]) for expected in proof.fires],
             }
             for proof in proofs
         ],
     }
 
 
-def _expected(one: Fires, alert: Alert) -> dict[str, Any]:
+def _expected(expected: Fires, alert: Alert) -> dict[str, Any]:
     """Every label and every text, written out without Prometheus' help: so a misspelt label shows."""
-    texts = {name: _filled(text, one) for name, text in rules.texts(alert, Options()).items()}
+    texts = {name: _filled(text, expected) for name, text in rules.texts(alert, Options()).items()}
     if "cause" in texts:
-        texts["cause"] = one.cause
-        texts["action"] = dict(alert.steps).get(one.cause, alert.action)
+        texts["cause"] = expected.cause
+        texts["action"] = dict(alert.steps).get(expected.cause, alert.action)
     texts["dashboard_url"] = re.sub(
         r"\{\{ \$labels\.(\w+) \| urlquery \}\}",
-        lambda match: quote_plus(one.labels.get(match[1], "")),
+        lambda match: quote_plus(expected.labels.get(match[1], "")),
         links.dashboard_url(alert, Options()),
     )
-    return {"exp_labels": {**rules.labels(alert), **one.labels}, "exp_annotations": texts}
+    return {"exp_labels": {**rules.labels(alert), **expected.labels}, "exp_annotations": texts}
 
 
-def _filled(template: str, one: Fires) -> str:
-    template = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", lambda _: one.value, template)
+def _filled(template: str, expected: Fires) -> str:
+    template = re.sub(r"\{\{ [^{}]*\$value[^{}]*\}\}", lambda _: expected.value, template)
     template = re.sub(
         r"\{\{ with \$labels\.(\w+) \}\}([^{}]*)\{\{ \. \}\}\{\{ end \}\}",
-        lambda match: match[2] + one.labels[match[1]] if one.labels.get(match[1]) else "",
+        lambda match: match[2] + expected.labels[match[1]] if expected.labels.get(match[1]) else "",
         template,
     )
-    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: one.labels[match[1]], template)
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: expected.labels[match[1]], template)
