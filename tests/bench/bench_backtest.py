@@ -56,9 +56,11 @@ def test_replay_against_step_by_step() -> None:
     seconds = {}
     for policy in (ours, SLOTH, pyrra(TARGET)):
         began = time.perf_counter()
-        found = len(replay(history, policy, [TARGET] * SERIES))
+        actual = len(replay(history, policy, [TARGET] * SERIES))
         seconds[policy.name] = time.perf_counter() - began
-        print(f"{policy.name}: {SERIES} objectives x 30 days in {seconds[policy.name]:.1f} s, {found} alerts")
+        print(
+            f"{policy.name}: {SERIES} objectives x 30 days in {seconds[policy.name]:.1f} s, {actual} alerts"
+        )
     peer = step_by_step(history, SLOTH) / PEER_STEPS * STEPS * SERIES
     print(f"all three policies: {sum(seconds.values()):.1f} s")
     print(f"step by step (scaled up): {peer:.0f} s; ratio {peer / seconds['sloth']:.0f}")

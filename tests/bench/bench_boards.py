@@ -47,7 +47,7 @@ from triton_slo.names import (
 )
 
 MODELS, SERVERS = (
-    int(os.environ.get(f"BENCH_{one}", usual)) for one, usual in (("MODELS", 200), ("SERVERS", 30))
+    int(os.environ.get(f"BENCH_{name}", usual)) for name, usual in (("MODELS", 200), ("SERVERS", 30))
 )
 OBJECTIVES = ("errors", "latency", "queue", "readiness")
 OVERSPENT = 24
@@ -132,7 +132,7 @@ def cost(url: str, model: dict[str, Any], seconds: int) -> Cost:
         read = answer["data"]["stats"]["samples"]
         count, samples = count + 1, samples + read["totalQueryableSamples"]
         peak = max(peak, read["peakSamples"])
-    slowest = sorted(took.items(), key=lambda one: -one[1])[:4]
+    slowest = sorted(took.items(), key=lambda item: -item[1])[:4]
     return Cost(
         count,
         sum(took.values()),
@@ -146,9 +146,9 @@ def cost(url: str, model: dict[str, Any], seconds: int) -> Cost:
 def _cpu(url: str) -> float:
     """Seconds of processor time that Prometheus has taken."""
     page = requests.get(f"{url}/metrics", timeout=60).text
-    found = re.search(r"^process_cpu_seconds_total (\S+)", page, re.M)
-    assert found
-    return float(found[1])
+    match = re.search(r"^process_cpu_seconds_total (\S+)", page, re.M)
+    assert match
+    return float(match[1])
 
 
 def _times(recorded: bool) -> list[int]:
@@ -201,15 +201,15 @@ def _recorded() -> Iterator[tuple[str, dict[str, str], float]]:
         yield from (
             (model_traffic(what), {**job, "model": _model(number)}, value) for number in range(MODELS)
         )
-        yield from ((server_traffic(what), {**job, "instance": one}, value) for one in _servers())
+        yield from ((server_traffic(what), {**job, "instance": server}, value) for server in _servers())
     for number in range(MODELS):
         yield from (
             (name, {**job, "model": _model(number)}, 0.5) for name in (UTILIZATION_CAUSED, POWER_CAUSED)
         )
-    for one in _servers():
+    for server in _servers():
         for state in ("ready", "unavailable"):
-            yield MODELS_IN_STATE, {**job, "instance": one, "state": state}, 100.0
-        failed = {**job, "instance": one, "model": _model(0)}
+            yield MODELS_IN_STATE, {**job, "instance": server, "state": state}, 100.0
+        failed = {**job, "instance": server, "model": _model(0)}
         yield FAILED_LOADS, {**failed, "reason": "python_error"}, 1.0
         yield BECAME_READY, {**failed, "version": "1"}, 1.0
     for name in OBJECTIVES:
@@ -248,13 +248,13 @@ def _copies(name: str, labels: Mapping[str, str], shown: set[str]) -> Iterator[d
         wanted = {"errors": ["errors"], "queue": ["queue", "latency"], "readiness": ["readiness"]}
         same = labels.get("slo", labels.get("indicator", ""))
         if "model" not in labels:
-            yield from ({**labels, **_objective(labels, one)} for one in wanted.get(same, [same]))
+            yield from ({**labels, **_objective(labels, slo)} for slo in wanted.get(same, [same]))
         elif name == THRESHOLD_SECONDS:
             return
         elif (model, version) == _TEMPLATE or name == "slo:sli_cause:ratio_rate1h":
             for number in range(MODELS):
-                for one in wanted.get(same, [same]):
-                    yield {**labels, **_objective(labels, one), "model": _model(number), "version": "1"}
+                for slo in wanted.get(same, [same]):
+                    yield {**labels, **_objective(labels, slo), "model": _model(number), "version": "1"}
         return
     if name.startswith("ALERTS"):
         spread = OVERSPENT if "slo" in labels and "model" in labels else 1
@@ -304,7 +304,7 @@ def _read(models: Iterable[dict[str, Any]]) -> set[str]:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """A Prometheus with the history of the fleet; yields its address."""
-    made = {one.uid: dashboard_model(one) for one in dashboards(OPTIONS)}
+    made = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(OPTIONS)}
     shown = _read(model for uid, model in made.items() if uid != "triton-model")
     started = time.perf_counter()
     count = history(folder / "made.om", shown)
@@ -320,20 +320,20 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.mark.timeout(900)
 def test_each_dashboard_stays_quick_on_a_large_fleet(tmp_path: Path) -> None:
     """A refresh takes under a second, and no query holds a million samples; 30 days of objectives neither."""
-    made = {one.uid: dashboard_model(one) for one in dashboards(OPTIONS)}
+    made = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(OPTIONS)}
     with served(tmp_path) as url:
-        found = {}
+        costs = {}
         for uid, model in made.items():
             hours = {"now-6h": 6 * HOUR, "now-24h": DAY}[model["time"]["from"]]
-            found[uid] = cost(url, model, hours)
-        found["triton-slo, 30 days"] = cost(url, made["triton-slo"], 30 * DAY)
+            costs[uid] = cost(url, model, hours)
+        costs["triton-slo, 30 days"] = cost(url, made["triton-slo"], 30 * DAY)
     print(f"{MODELS} models x {SERVERS} servers x {len(OBJECTIVES)} objectives:")
     print(f"  {'dashboard':20} queries seconds     cpu     samples       peak  slowest panels")
-    for name, one in found.items():
+    for name, spent in costs.items():
         print(
-            f"  {name:20} {one.queries:7} {one.seconds:7.2f} {one.cpu:7.2f} "
-            f"{one.samples:11,} {one.peak:10,}  {one.slowest}"
+            f"  {name:20} {spent.queries:7} {spent.seconds:7.2f} {spent.cpu:7.2f} "
+            f"{spent.samples:11,} {spent.peak:10,}  {spent.slowest}"
         )
-    slow = {name: one for name, one in found.items() if one.cpu > SECONDS or one.peak > SAMPLES}
+    slow = {name: spent for name, spent in costs.items() if spent.cpu > SECONDS or spent.peak > SAMPLES}
 
     assert {} == slow

@@ -113,12 +113,12 @@ def test_fleet_refresh_reads_a_tenth_of_the_naive_one(tmp_path: Path) -> None:
             for target in panel["targets"]
         ]
         # The same panels: stats and time series over the view, the two tables at its end.
-        naive = [(fill(one, MACROS | {"__rate_interval": "2m"}), False) for one in _naive("")[:4]]
-        naive += [(fill(one, MACROS | {"__rate_interval": "2m"}), False) for one in _naive("model")[:4]]
+        naive = [(fill(expr, MACROS | {"__rate_interval": "2m"}), False) for expr in _naive("")[:4]]
+        naive += [(fill(expr, MACROS | {"__rate_interval": "2m"}), False) for expr in _naive("model")[:4]]
         naive += [
-            (fill(one, MACROS | {"__rate_interval": "2m"}), True)
+            (fill(expr, MACROS | {"__rate_interval": "2m"}), True)
             for by in ("model", "instance")
-            for one in _naive(by)
+            for expr in _naive(by)
         ]
         read, seconds = _cost(url, ours)
         naively, slowly = _cost(url, naive)

@@ -126,7 +126,7 @@ def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
         time.sleep(max(0.0, started + at - time.monotonic()))
         thread = threading.Thread(target=send_one, args=(url, traffic.name, sleeps, truth, sessions))
         thread.start()
-        threads = [one for one in threads if one.is_alive()]
+        threads = [thread for thread in threads if thread.is_alive()]
         threads.append(thread)
     for thread in threads:
         thread.join()
@@ -153,8 +153,8 @@ class Observers:
 
     def __init__(self, shapes: Sequence[Traffic], port: int) -> None:
         thresholds: dict[Signal, tuple[float, ...]] = {
-            "request": tuple({one for shape in shapes for one in shape.request}),
-            "queue": tuple({one for shape in shapes for one in shape.queue}),
+            "request": tuple({bound for shape in shapes for bound in shape.request}),
+            "queue": tuple({bound for shape in shapes for bound in shape.queue}),
         }
         self.mailbox = Mailbox()
         self.receiver = TraceReceiver("127.0.0.1", port, self.mailbox)
@@ -167,9 +167,9 @@ class Observers:
             )
             for name in SOURCES
         }
-        configs = {ModelVersion(one.name, "1"): ModelConfig(one.name) for one in shapes}
-        for one in self.observers.values():
-            one.observe_snapshot(Snapshot(at=0, configs=configs))
+        configs = {ModelVersion(shape.name, "1"): ModelConfig(shape.name) for shape in shapes}
+        for observer in self.observers.values():
+            observer.observe_snapshot(Snapshot(at=0, configs=configs))
         self._number = 0
 
     def observe(self, body: bytes, now: float) -> None:
@@ -177,13 +177,13 @@ class Observers:
         self.boxes["trace"].put(traced)
         # Which requests Triton traces goes by their number, whatever the model.
         numbered = list(
-            enumerate(sorted(traced, key=lambda one: one.ended - one.request_seconds), self._number)
+            enumerate(sorted(traced, key=lambda trace: trace.ended - trace.request_seconds), self._number)
         )
         self._number += len(traced)
-        self.boxes["trace_10"].put(one for number, one in numbered if number % DECIMATION == 0)
+        self.boxes["trace_10"].put(trace for number, trace in numbered if number % DECIMATION == 0)
         parsed = parse(body)
-        for one in self.observers.values():
-            one.observe(parsed, now)
+        for observer in self.observers.values():
+            observer.observe(parsed, now)
 
     def share(self, source: str, model: str, signal: Signal, threshold: float) -> float:
         metric = state.REQUEST_DURATION if signal == "request" else state.QUEUE_DURATION
@@ -194,13 +194,13 @@ class Observers:
 
 
 def start(directory: Path, port: int) -> TritonServer:
-    bounds = sorted({*DEFAULT_BOUNDS, *(one for shape in SHAPES for one in shape.request)})
+    bounds = sorted({*DEFAULT_BOUNDS, *(bound for shape in SHAPES for bound in shape.request)})
     told = json.dumps({"name": triton.FIRST_RESPONSE_MS.name, "buckets": [bound * 1000 for bound in bounds]})
     for shape in SHAPES:
         write_sleeper(directory / "models", shape.name, shape.instances, histogram=told)
     settings = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1")
     url = f"opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
-    arguments = [f"--trace-config={one}" for one in (*settings, url)]
+    arguments = [f"--trace-config={setting}" for setting in (*settings, url)]
     arguments.append("--metrics-config=summary_latencies=true")
     server = TritonServer(directory / "models", directory, TritonPorts(*free_ports(3)), arguments=arguments)
     server.start()
@@ -258,8 +258,8 @@ def table(observers: Observers, truths: dict[str, Truth]) -> tuple[list[str], di
     ]
     worst = dict.fromkeys(SOURCES, 0.0)
     for shape in SHAPES:
-        judged: list[tuple[Signal, float]] = [("request", one) for one in shape.request]
-        judged += [("queue", one) for one in shape.queue]
+        judged: list[tuple[Signal, float]] = [("request", bound) for bound in shape.request]
+        judged += [("queue", bound) for bound in shape.queue]
         for signal, threshold in judged:
             truth = truths[shape.name].share(signal, threshold)
             errors = []

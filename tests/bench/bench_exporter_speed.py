@@ -93,7 +93,7 @@ def test_parser_against_prometheus_client() -> None:
 
     assert 60_000 <= ours(bodies[0]) == theirs(bodies[0])
     pairs = [
-        (milliseconds(lambda one=body: theirs(one)), milliseconds(lambda one=body: ours(one)))
+        (milliseconds(lambda page=body: theirs(page)), milliseconds(lambda page=body: ours(page)))
         for body in bodies[1:]
     ]
     ratio = statistics.median(slow / fast for slow, fast in pairs)
@@ -185,22 +185,22 @@ def test_one_parse_against_a_parser_in_each_observer(scraped: bool) -> None:
         def shared(reading: Reading = reading) -> None:
             if scraped:
                 sharing.relay.text(reading)
-            wanted = frozenset(name for one in sharing.observers for name in one.observed)
+            wanted = frozenset(name for observer in sharing.observers for name in observer.observed)
             sharing.observe([sharing.relay.select(reading, wanted)] * len(sharing.observers), reading.at)
 
         def each(reading: Reading = reading) -> None:
             if scraped:
                 apart.relay.text(reading)
             parsed = [
-                parser.parse(reading.body, one.observed)
-                for parser, one in zip(parsers, apart.observers, strict=True)
+                parser.parse(reading.body, observer.observed)
+                for parser, observer in zip(parsers, apart.observers, strict=True)
             ]
             apart.observe(parsed, reading.at)
 
         rounds.append((cpu_milliseconds(shared), cpu_milliseconds(each)))
-    one, many = (statistics.median(column) for column in zip(*rounds[2:], strict=True))
-    print(f"\none parse {one:.1f} ms, a parser in each observer {many:.1f} ms ({many / one:.2f} times)")
-    assert one < 1.1 * many
+    single, many = (statistics.median(column) for column in zip(*rounds[2:], strict=True))
+    print(f"\none parse {single:.1f} ms, a parser in each observer {many:.1f} ms ({many / single:.2f} times)")
+    assert single < 1.1 * many
 
 
 class _Observing:
@@ -252,9 +252,9 @@ def cost(models: int) -> Cost:
     parser, distributions = Parser(), Distributions()
     rounds = []
     for moment, body in enumerate(bodies):
-        parse = cpu_milliseconds(lambda one=body: parser.parse(one))
+        parse = cpu_milliseconds(lambda page=body: parser.parse(page))
         parsed = parser.parse(body)
-        observe = cpu_milliseconds(lambda one=parsed, at=moment: distributions.observe(one, at))
+        observe = cpu_milliseconds(lambda page=parsed, at=moment: distributions.observe(page, at))
         render = cpu_milliseconds(lambda: render_text(distributions.families(0)))
         if moment >= 2:
             rounds.append((parse, observe, render))

@@ -82,17 +82,17 @@ def test_the_share_within_a_threshold_is_true_to_a_point(tmp_path: Path) -> None
     def grown(metric: Metric | str, **labels: str) -> float:
         return (ended.value(metric, **labels) or 0) - (begun.value(metric, **labels) or 0)
 
-    found = grown(state.REQUEST_DURATION.bucket, **MODEL, le=str(THRESHOLD)) / grown(
+    actual = grown(state.REQUEST_DURATION.bucket, **MODEL, le=str(THRESHOLD)) / grown(
         state.REQUEST_DURATION.count, **MODEL
     )
-    asked, clients = (sum(one[kind] <= THRESHOLD for one in times) / len(times) for kind in (0, 1))
+    asked, clients = (sum(pair[kind] <= THRESHOLD for pair in times) / len(times) for kind in (0, 1))
     traced = grown(state.TRACED_REQUESTS, **MODEL, outcome="completed") / SECONDS
     posts = grown(own.TRACE_POSTS, result="accepted")
     print(
         f"{len(times)} requests in {SECONDS:.0f} s, {traced:.1f} traced a second, {posts:.0f} settings sent"
     )
-    print(f"within {THRESHOLD} s: shown {found:.2%}, clients {clients:.2%}, asked for {asked:.2%}")
-    assert clients == pytest.approx(found, abs=0.01)
+    print(f"within {THRESHOLD} s: shown {actual:.2%}, clients {clients:.2%}, asked for {asked:.2%}")
+    assert clients == pytest.approx(actual, abs=0.01)
 
 
 def settled(scraped: Callable[[], Scraped]) -> Scraped:

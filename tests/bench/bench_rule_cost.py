@@ -72,7 +72,9 @@ class Row:
 def ours() -> Engine:
     """The objective's groups, without the cause split that all objectives share."""
     options = Options(scrape_interval_seconds=SCRAPE)
-    [text] = [one.text for one in artifacts((OBJECTIVE,), options) if one.name == "slo-errors.yml"]
+    [text] = [
+        artifact.text for artifact in artifacts((OBJECTIVE,), options) if artifact.name == "slo-errors.yml"
+    ]
     return Engine("ours", groups_of(text))
 
 
@@ -85,13 +87,15 @@ def with_boards() -> Engine:
 def causes() -> list[Group]:
     """The cause split, which alerts ask for."""
     options = Options(scrape_interval_seconds=SCRAPE)
-    [text] = [one.text for one in artifacts((OBJECTIVE,), options) if one.name == f"{CAUSES}.yml"]
+    [text] = [
+        artifact.text for artifact in artifacts((OBJECTIVE,), options) if artifact.name == f"{CAUSES}.yml"
+    ]
     return groups_of(text)
 
 
 def groups_of(text: str) -> list[Group]:
-    found: list[Group] = yaml.safe_load(text)["groups"]
-    return found
+    document: list[Group] = yaml.safe_load(text)["groups"]
+    return document
 
 
 def sloth_engine(folder: Path) -> Engine:

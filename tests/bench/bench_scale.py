@@ -34,7 +34,7 @@ from tritonwatch.local.triton import free_ports
 
 PAGE = ROOT / "docs" / "scale.md"
 WHOLE = "50x200x10"
-SERVERS, MODELS, MINUTES = (int(one) for one in os.environ.get("TRITONWATCH_SCALE", WHOLE).split("x"))
+SERVERS, MODELS, MINUTES = (int(number) for number in os.environ.get("TRITONWATCH_SCALE", WHOLE).split("x"))
 INTERVAL = 30
 TIME_SCALE = 1 / 720
 """30 days in an hour; no window gets shorter than four scrapes."""
@@ -53,13 +53,13 @@ class Part(Measured):
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's series on the program's own page whose labels contain these."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
-        found = [
+        match = [
             float(line.rpartition(" ")[2])
             for line in requests.get(f"{self.url}/metrics", timeout=60).text.splitlines()
-            if re.match(rf"{name}[{{ ]", line) and all(one in line for one in wanted)
+            if re.match(rf"{name}[{{ ]", line) and all(label in line for label in wanted)
         ]
-        assert found or name in ONLY_WHEN_IT_HAPPENS, f"{self.name} has no {name} {wanted}"
-        return sum(found)
+        assert match or name in ONLY_WHEN_IT_HAPPENS, f"{self.name} has no {name} {wanted}"
+        return sum(match)
 
     def ask(self, expr: str, **options: str) -> dict[str, Any]:
         """An instant query's data."""
@@ -217,8 +217,8 @@ def fleet(folder: Path) -> Iterator[Stack]:
 
 def budgets(part: Part) -> dict[str, float]:
     """Model -> the share of its errors budget that is left."""
-    found = part.ask(f'{names.PERIOD_BUDGET_REMAINING}{{{names.SLO}="errors"}}')["result"]
-    return {one["metric"]["model"]: float(one["value"][1]) for one in found}
+    answer = part.ask(f'{names.PERIOD_BUDGET_REMAINING}{{{names.SLO}="errors"}}')["result"]
+    return {series["metric"]["model"]: float(series["value"][1]) for series in answer}
 
 
 @pytest.mark.timeout(0)
@@ -242,8 +242,8 @@ def test_a_fleet_on_two_engines(tmp_path: Path) -> None:
     truth = {f"model_{number}": 1 - share(number) / (1 - TARGET) for number in range(MODELS)}
     assert truth.keys() == ours.keys() == theirs.keys()
     off = {
-        name: max(abs(found[model] - truth[model]) for model in truth)
-        for name, found in (("Prometheus", ours), ("VictoriaMetrics", theirs))
+        name: max(abs(budgets_left[model] - truth[model]) for model in truth)
+        for name, budgets_left in (("Prometheus", ours), ("VictoriaMetrics", theirs))
     }
     apart = max(abs(ours[model] - theirs[model]) for model in truth)
     table = _table(series, parts, cores, memory, rate, seen, off, apart)
@@ -331,7 +331,7 @@ def _sizes(series: float, recorded: float, gib: float) -> str:
         rounded = (float(f"{cell:.2g}") for cell in cells)
         return f"| {servers} | {models} | " + " | ".join(f"{cell:,.10g}" for cell in rounded) + " |"
 
-    return "\n".join(row(*one) for one in ((1, 20), (10, 20), (50, 20), (50, 200)))
+    return "\n".join(row(*size) for size in ((1, 20), (10, 20), (50, 20), (50, 200)))
 
 
 def _page(table: str, series: int, cores: list[float], memory: list[float], recorded: float) -> str:

@@ -23,7 +23,7 @@ def test_no_engine_is_better() -> None:
     text = table(scenarios, outcomes, PAUSES, paused, quiet := list(noise()))
     (ROOT / "docs" / "slo-proof.md").write_text(text)
 
-    assert 0 == sum(one.pages for one in quiet if one.min_failures == OBJECTIVE.alerting.min_failures)
+    assert 0 == sum(noise.pages for noise in quiet if noise.min_failures == OBJECTIVE.alerting.min_failures)
     for scenario, ours, sloth in zip(scenarios, outcomes["tritonwatch"], outcomes["Sloth"], strict=True):
         if scenario.expected == "nothing":
             assert () == ours.pages + ours.tickets, scenario.name

@@ -105,9 +105,9 @@ def raw_ratio(window: str, further: int = 0) -> str:
 def read(folder: Path, models: int, days: float) -> Reading:
     """Record both engines' rules over a history, then evaluate every rule once at its end."""
     (text,) = (
-        one.text
-        for one in artifacts((OBJECTIVE,), Options(scrape_interval_seconds=STEP))
-        if one.name == "slo-errors.yml" and one.part == "rules"
+        artifact.text
+        for artifact in artifacts((OBJECTIVE,), Options(scrape_interval_seconds=STEP))
+        if artifact.name == "slo-errors.yml" and artifact.part == "rules"
     )
     ours, theirs = rules_of(text), rules_of(sloth())
     history = History(folder, models, days, END)
@@ -166,8 +166,8 @@ out.
 """
 
 
-def spread(found: list[float]) -> str:
-    return f"{statistics.median(found):.3%}, {found[-1]:.3%}" if found else "too few failures"
+def spread(errors: list[float]) -> str:
+    return f"{statistics.median(errors):.3%}, {errors[-1]:.3%}" if errors else "too few failures"
 
 
 def page(readings: list[Reading]) -> str:
@@ -176,10 +176,11 @@ def page(readings: list[Reading]) -> str:
         "| models | history | ours | Sloth | ours / Sloth | Sloth without its period | ours / that |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in readings:
+    for reading in readings:
         lines.append(
-            f"| {one.models:,} | {one.days:g} d | {one.ours:,} | {one.sloth:,} | {one.ours / one.sloth:.2%} "
-            f"| {one.sloth_windows:,} | {one.ours / one.sloth_windows:.2%} |"
+            f"| {reading.models:,} | {reading.days:g} d | {reading.ours:,} | {reading.sloth:,} | "
+            f"{reading.ours / reading.sloth:.2%} "
+            f"| {reading.sloth_windows:,} | {reading.ours / reading.sloth_windows:.2%} |"
         )
     lines += [
         "",
@@ -192,10 +193,10 @@ def page(readings: list[Reading]) -> str:
         "| models | against | " + " | ".join(LONG) + " |",
         "|---|---|" + "---|" * len(LONG),
     ]
-    for one in readings:
-        for name, found in (("same reach", one.same), ("plain", one.plain)):
-            cells = (spread(found[w]) if w in found else "history too short" for w in LONG)
-            lines.append(f"| {one.models:,} | {name} | " + " | ".join(cells) + " |")
+    for reading in readings:
+        for name, errors in (("same reach", reading.same), ("plain", reading.plain)):
+            cells = (spread(errors[w]) if w in errors else "history too short" for w in LONG)
+            lines.append(f"| {reading.models:,} | {name} | " + " | ".join(cells) + " |")
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -207,8 +208,8 @@ def test_a_tenth_of_the_samples(tmp_path: Path) -> None:
     PAGE.write_text(text)
     print(text)
 
-    for one in readings:
-        assert one.ours <= 0.1 * one.sloth_windows, one
-        for window, found in one.same.items():
-            assert found[-1] < 0.01, (window, one.models)
-            assert statistics.median(one.plain[window]) < 0.01, (window, one.models)
+    for reading in readings:
+        assert reading.ours <= 0.1 * reading.sloth_windows, reading
+        for window, errors in reading.same.items():
+            assert errors[-1] < 0.01, (window, reading.models)
+            assert statistics.median(reading.plain[window]) < 0.01, (window, reading.models)

@@ -198,7 +198,7 @@ class Truth:
     def share(self, signal: Signal, threshold: float, own: float = 0.0) -> float:
         """Share within a threshold, when each spent `own` seconds outside Triton."""
         times = self.times(signal)
-        return sum(one - own <= threshold for one in times) / len(times)
+        return sum(seconds - own <= threshold for seconds in times) / len(times)
 
     def times(self, signal: Signal) -> Sequence[float]:
         return self.request if signal == "request" else self.queue
@@ -206,8 +206,8 @@ class Truth:
 
 def thresholds() -> dict[Signal, tuple[float, ...]]:
     return {
-        "request": tuple(sorted({one for traffic in TRAFFIC.values() for one in traffic.request})),
-        "queue": tuple(sorted({one for traffic in TRAFFIC.values() for one in traffic.queue})),
+        "request": tuple(sorted({bound for traffic in TRAFFIC.values() for bound in traffic.request})),
+        "queue": tuple(sorted({bound for traffic in TRAFFIC.values() for bound in traffic.queue})),
     }
 
 
@@ -216,9 +216,9 @@ def objectives(folder: Path) -> Path:
     folder.mkdir()
     (folder / "all.yaml").write_text(
         "---\n".join(
-            f"indicator: {{kind: {kinds[signal]}, threshold: {1000 * one:.0f}ms}}\n"
+            f"indicator: {{kind: {kinds[signal]}, threshold: {1000 * bound:.0f}ms}}\n"
             for signal, several in thresholds().items()
-            for one in several
+            for bound in several
         )
     )
     return folder
@@ -262,7 +262,7 @@ def send(url: str, names: Sequence[str], folder: Path) -> list[subprocess.Popen[
     start, clients = time.time() + 2, []
     for name in names:
         plan = folder / f"{name}.plan"
-        lines = (json.dumps({"model": name} | one) for one in TRAFFIC[name].plan(random.Random(name)))
+        lines = (json.dumps({"model": name} | request) for request in TRAFFIC[name].plan(random.Random(name)))
         plan.write_text("\n".join(lines))
         with plan.open("rb") as standard_input, (folder / f"{name}.out").open("wb") as output:
             command = [sys.executable, str(LOAD), url, str(start)]
@@ -276,7 +276,7 @@ def truth(file: Path) -> Truth:
 
 
 def processor_seconds(processes: Iterable[psutil.Process]) -> float:
-    return sum(sum(one.cpu_times()[:2]) for one in processes)
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def run(names: Sequence[str], folder: Path) -> Seen:
@@ -292,7 +292,9 @@ def run(names: Sequence[str], folder: Path) -> Seen:
 
 
 def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
-    tritons = [one for one in psutil.Process().children(recursive=True) if "tritonserver" in one.name()]
+    tritons = [
+        process for process in psutil.Process().children(recursive=True) if "tritonserver" in process.name()
+    ]
     (listen,) = free_ports(1)
     url = f"http://127.0.0.1:{listen}"
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url, "--gpu", "none"]
@@ -310,12 +312,12 @@ def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
 
         watched = ([psutil.Process(exporter.pid)], tritons)
         time.sleep(5)
-        before, at = [processor_seconds(one) for one in watched], time.monotonic()
+        before, at = [processor_seconds(process) for process in watched], time.monotonic()
         for _ in range(10):
             time.sleep(1)
             sample()
-        spent = [processor_seconds(one) - was for one, was in zip(watched, before, strict=True)]
-        exporter_idle, triton_idle = (100 * one / (time.monotonic() - at) for one in spent)
+        spent = [processor_seconds(process) - was for process, was in zip(watched, before, strict=True)]
+        exporter_idle, triton_idle = (100 * share / (time.monotonic() - at) for share in spent)
         clients = send(server.http_url, names, folder)
         while any(client.poll() is None for client in clients):
             sample()
@@ -333,22 +335,22 @@ def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
 @pytest.mark.timeout(1800)
 def test_accuracy_on_a_stock_triton(tmp_path: Path) -> None:
     """The true number of requests is within the guaranteed bounds as Triton timed them; the rest is printed."""
-    rounds = sorted({one.round for one in TRAFFIC.values()})
+    rounds = sorted({traffic.round for traffic in TRAFFIC.values()})
     seen = []
     for number in rounds:
         folder = tmp_path / str(number)
         folder.mkdir()
-        seen.append(run([name for name, one in TRAFFIC.items() if one.round == number], folder))
-    tables = [table(one) for one in seen]
+        seen.append(run([name for name, traffic in TRAFFIC.items() if traffic.round == number], folder))
+    tables = [table(result) for result in seen]
     rows = [*tables[0][0][:2], *(row for lines, _ in tables for row in lines[2:])]
-    errors = [error for _, found in tables for error in found]
+    errors = [error for _, table_errors in tables for error in table_errors]
     text = document(rows, errors, seen)
     print(text)
     page = PAGE.read_text()
     start, end = page.index(BEGIN), page.index(END)
     PAGE.write_text(page[: start + len(BEGIN)] + text + page[end:])
-    assert statistics.median(abs(one.now) for one in errors) < statistics.median(
-        abs(one.mean) for one in errors
+    assert statistics.median(abs(error.now) for error in errors) < statistics.median(
+        abs(error.mean) for error in errors
     )
 
 
@@ -373,8 +375,8 @@ def table(seen: Seen) -> tuple[list[str], list[Error]]:
     metrics = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
     for name in seen.truths:
         traffic = TRAFFIC[name]
-        judged: list[tuple[Signal, float]] = [("request", one) for one in traffic.request]
-        judged += [("queue", one) for one in traffic.queue]
+        judged: list[tuple[Signal, float]] = [("request", bound) for bound in traffic.request]
+        judged += [("queue", bound) for bound in traffic.queue]
         for signal, threshold in judged:
             share, metric, end = seen.truths[name].share(signal, threshold), metrics[signal], le(threshold)
             labels = {"model": name, "version": "1"}
@@ -413,8 +415,11 @@ class P99(NamedTuple):
     between: float
 
     def row(self, name: str) -> str:
-        errors = [None if one is None else one / self.true - 1 for one in (self.estimated, self.between)]
-        shown = " | ".join("-" if one is None else f"{one:+.0%}" for one in errors)
+        errors = [
+            None if estimate is None else estimate / self.true - 1
+            for estimate in (self.estimated, self.between)
+        ]
+        shown = " | ".join("-" if error is None else f"{error:+.0%}" for error in errors)
         return f"| {name} | {1000 * self.true:.0f} ms | {shown} |"
 
 
@@ -435,26 +440,29 @@ def p99(seen: Seen, name: str) -> P99:
 
 
 def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen]) -> str:
-    before = [abs(one.mean) for one in errors]
-    now, alone = [abs(one.now) for one in errors], [abs(one.alone) for one in errors]
-    stated = [one.covered for one in errors if one.covered is not None]
-    requests_sent = sum(len(one.request) for each in seen for one in each.truths.values())
-    torn = sum(one.now.value(own.TORN_READINGS) or 0.0 for one in seen)
-    p99s = {name: p99(one, name) for one in seen for name in one.truths}
-    between = [abs(one.between / one.true - 1) for one in p99s.values()]
-    estimated = [abs(one.estimated / one.true - 1) for one in p99s.values() if one.estimated is not None]
-    intervals = [one.now.value(own.SAMPLING_INTERVAL) or 0.0 for one in seen]
+    before = [abs(error.mean) for error in errors]
+    now, alone = [abs(error.now) for error in errors], [abs(error.alone) for error in errors]
+    stated = [error.covered for error in errors if error.covered is not None]
+    requests_sent = sum(len(truth.request) for each in seen for truth in each.truths.values())
+    torn = sum(result.now.value(own.TORN_READINGS) or 0.0 for result in seen)
+    p99s = {name: p99(result, name) for result in seen for name in result.truths}
+    between = [abs(p99_of.between / p99_of.true - 1) for p99_of in p99s.values()]
+    estimated = [
+        abs(p99_of.estimated / p99_of.true - 1) for p99_of in p99s.values() if p99_of.estimated is not None
+    ]
+    intervals = [result.now.value(own.SAMPLING_INTERVAL) or 0.0 for result in seen]
     kinds = "\n".join(f"- **{name}**: {traffic.text}" for name, traffic in TRAFFIC.items())
     return _TEXT.format(
         kinds=kinds, count=len(TRAFFIC), rows="\n".join(rows), requests=requests_sent, seconds=SECONDS,
-        load=max(one.load for one in seen), worst_before=max(before), worst=max(now),
+        load=max(result.load for result in seen), worst_before=max(before), worst=max(now),
         median_before=statistics.median(before), median=statistics.median(now), worst_alone=max(alone),
         median_alone=statistics.median(alone), covered=sum(stated), stated=len(stated), torn=torn,
-        fastest=min(intervals), slowest=max(intervals), exporter=max(one.exporter for one in seen),
-        triton=max(one.triton for one in seen), p99s="\n".join(one.row(name) for name, one in p99s.items()),
+        fastest=min(intervals), slowest=max(intervals), exporter=max(result.exporter for result in seen),
+        triton=max(result.triton for result in seen),
+        p99s="\n".join(p99_of.row(name) for name, p99_of in p99s.items()),
         between_median=statistics.median(between), between_worst=max(between), estimates=len(estimated),
         p99_median=statistics.median(estimated), p99_worst=max(estimated),
-        p99_near=sum(one <= 0.15 for one in estimated),
+        p99_near=sum(error <= 0.15 for error in estimated),
     )  # fmt: skip
 
 

@@ -45,8 +45,10 @@ def batch(rng: random.Random, number: int) -> Sequence[Served]:
 def body(traced: Sequence[Served], number: int) -> bytes:
     spans = [
         span
-        for place, one in enumerate(traced)
-        for span in request(one.model, one.ended - one.took, 0.0, one.took, number * PER_SECOND + place + 1)
+        for place, trace in enumerate(traced)
+        for span in request(
+            trace.model, trace.ended - trace.took, 0.0, trace.took, number * PER_SECOND + place + 1
+        )
     ]
     return as_json(*spans)
 
@@ -81,7 +83,7 @@ def test_the_cost_of_a_trace() -> None:
     rng = random.Random(1)
     batches = [batch(rng, number) for number in range(SECONDS * BATCHES)]
     bodies = [body(traced, number) for number, traced in enumerate(batches)]
-    sent = [one for traced in batches for one in traced]
+    sent = [trace for traced in batches for trace in traced]
     shown = list(readings(sent, START + SECONDS + 20))
     mailbox = Mailbox()
     histograms = Distributions(mailbox=mailbox)

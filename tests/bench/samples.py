@@ -101,8 +101,8 @@ class History:
             query = {"query": f"{series}[{self.end - self.start + HOUR}s]", "time": self.end}
             answer = requests.post(f"{url}/api/v1/query", data=query, timeout=600).json()
         return [
-            (one["metric"], [(float(at), float(value)) for at, value in one["values"]])
-            for one in answer["data"]["result"]
+            (series["metric"], [(float(at), float(value)) for at, value in series["values"]])
+            for series in answer["data"]["result"]
         ]
 
     def ask(self, exprs: Sequence[str], at: float) -> list[Answer]:
@@ -131,7 +131,7 @@ def _ask(url: str, expr: str, at: float) -> Answer:
         raise RuntimeError(f"{expr[:200]}: {answer}")
     data = answer["data"]
     result = data["result"] if data["resultType"] == "vector" else []
-    values = {one["metric"].get("model", ""): float(one["value"][1]) for one in result}
+    values = {series["metric"].get("model", ""): float(series["value"][1]) for series in result}
     return Answer(values, int(data["stats"]["samples"]["totalQueryableSamples"]))
 
 

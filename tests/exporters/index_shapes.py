@@ -283,21 +283,21 @@ def _ready(servers: IndexServers, shape: Shape) -> str:
 
 
 def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
-    found = _model(exporter, shape.model, shape.version)
-    if found is None:
+    model = _model(exporter, shape.model, shape.version)
+    if model is None:
         # Without a list nobody knows of a model that Triton does not mention.
         return "not shown"
-    words = [f"`{found['state']}`", "ready" if found["ready"] else "not ready"]
-    if found["expected"]:
+    words = [f"`{model['state']}`", "ready" if model["ready"] else "not ready"]
+    if model["expected"]:
         words.append("expected")
     if exporter.exporter.states.lifecycle.reload_failures.keys() & {(shape.model, "python_error")}:
         words.append("1 failed reload counted")
-    return _short(servers, ", ".join(words), found["reason"])
+    return _short(servers, ", ".join(words), model["reason"])
 
 
 def _model(exporter: Running, model: str, version: str) -> dict[str, Any] | None:
     models: Iterable[dict[str, Any]] = exporter.get("/state").json()["models"]
-    named = {one["version"]: one for one in models if one["model"] == model}
+    named = {entry["version"]: entry for entry in models if entry["model"] == model}
     # Where no poll ever found a version, the exporter names none.
     return named.get(version, named.get(""))
 
@@ -311,8 +311,8 @@ def _short(servers: IndexServers, word: str, reason: str | None) -> str:
 
 def _until(servers: IndexServers, model: str, state: str) -> None:
     def in_state(exporter: Running) -> bool:
-        found = _model(exporter, model, "1")
-        return found is not None and found["state"] == state
+        reported = _model(exporter, model, "1")
+        return reported is not None and reported["state"] == state
 
     eventually(lambda: in_state(servers.alone) and in_state(servers.with_list), f"{model} {state}")
 
@@ -343,7 +343,10 @@ def _settle(servers: IndexServers) -> None:
 
 def _phase(servers: IndexServers, phase: str) -> None:
     exporters = (servers.alone, servers.with_list)
-    eventually(lambda: all(phase == one.get("/state").json()["triton"]["phase"] for one in exporters), phase)
+    eventually(
+        lambda: all(phase == exporter.get("/state").json()["triton"]["phase"] for exporter in exporters),
+        phase,
+    )
 
 
 def table(directory: Path) -> str:

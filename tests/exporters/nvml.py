@@ -176,7 +176,7 @@ class FakeNvml:
         return self.mask
 
     def nvmlDeviceGetFieldValues(self, gpu: FakeGpu, ids: list[int]) -> list[SimpleNamespace]:
-        return [self._field(one) for one in ids]
+        return [self._field(field_id) for field_id in ids]
 
     def _field(self, number: int) -> SimpleNamespace:
         if number not in self.fields:

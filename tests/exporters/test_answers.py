@@ -155,18 +155,18 @@ def test_statistics_of_a_real_server_add_up() -> None:
     body = (CAPTURES / "triton" / "triton-2.51-cpu-lab.models_stats.json").read_bytes()
     statistics = parse_statistics(body)
     inferences = {
-        (one["name"], one["version"]): one.get("inference_count", 0)
-        for one in json.loads(body)["model_stats"]
+        (model_stat["name"], model_stat["version"]): model_stat.get("inference_count", 0)
+        for model_stat in json.loads(body)["model_stats"]
     }
     # Executions that fail have a batch size, and no inferences.
-    batched = [one for one in statistics if one.batches and not one.fail]
+    batched = [statistic for statistic in statistics if statistic.batches and not statistic.fail]
 
     assert len(batched) > 5
-    for one in batched:
-        assert inferences[one.model, one.version] == sum(
-            batch.size * batch.executions for batch in one.batches
+    for statistic in batched:
+        assert inferences[statistic.model, statistic.version] == sum(
+            batch.size * batch.executions for batch in statistic.batches
         )
-        assert one.executions == sum(batch.executions for batch in one.batches)
+        assert statistic.executions == sum(batch.executions for batch in statistic.batches)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +215,8 @@ def test_load_errors_are_sorted_into_their_class(reason: str, text: str) -> None
 def test_a_long_load_error_is_sorted_in_time_and_by_both_its_ends() -> None:
     """One long word, or a pattern's beginning over and over, costs no seconds; the last line still counts."""
     started = time.process_time()
-    found = [classify(text) for text in ("x" * 200_000, "ensemble " * 20_000, "failed to load " * 20_000)]
+    actual = [classify(text) for text in ("x" * 200_000, "ensemble " * 20_000, "failed to load " * 20_000)]
 
-    assert ["other"] * 3 == found
+    assert ["other"] * 3 == actual
     assert "out_of_memory" == classify("line\n" * 50_000 + "CUDA out of memory")
     assert time.process_time() - started < 1

@@ -118,7 +118,7 @@ def test_guaranteed_bounds_hold_and_the_error_covers_the_truth(slow_tail: tuple[
         labels = f'{M},signal="request",le="{threshold}"'
         within = (requests.took <= float(threshold)).sum()
         least, most = (
-            shown[f'{state.REQUESTS_WITHIN}{{{labels},bound="{one}"}}'] for one in ("least", "most")
+            shown[f'{state.REQUESTS_WITHIN}{{{labels},bound="{bound}"}}'] for bound in ("least", "most")
         )
         error = shown[f"{state.DISTRIBUTION_ERROR}{{{labels}}}"]
 

@@ -114,7 +114,7 @@ def off_by(name: str) -> tuple[float, ...]:
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_share_within_a_threshold_is_nearly_true(name: str) -> None:
     """Independent, queued, batched and changing traffic: the share is within a few points of the truth."""
-    print(f"{name:22} {TRAFFIC[name].text:60}", *(f"{one:+5.1f}" for one in off_by(name)))
+    print(f"{name:22} {TRAFFIC[name].text:60}", *(f"{error:+5.1f}" for error in off_by(name)))
 
     assert max(map(abs, off_by(name))) <= WORST
 
@@ -127,15 +127,15 @@ def test_share_that_waited_no_longer_is_nearly_true(name: str) -> None:
     traffic = TRAFFIC[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     requests = traffic.make(rng, SECONDS).until(SECONDS).only_waits()
-    found = errors(requests, traffic.thresholds)
-    print(f"{name:22}", *(f"{one:+5.1f}" for one in found))
+    actual = errors(requests, traffic.thresholds)
+    print(f"{name:22}", *(f"{error:+5.1f}" for error in actual))
 
-    assert np.abs(found).max() <= (WORST if name == "bursts" else WORST_WAITS)
+    assert np.abs(actual).max() <= (WORST if name == "bursts" else WORST_WAITS)
 
 
 def test_most_shares_are_true_to_a_point() -> None:
     """Half of all shares are much better than the worst."""
-    assert np.median([abs(one) for name in TRAFFIC for one in off_by(name)]) <= MEDIAN
+    assert np.median([abs(error) for name in TRAFFIC for error in off_by(name)]) <= MEDIAN
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
@@ -158,10 +158,10 @@ def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> 
     arrivals = poisson(rng, 20, 100)
     before, after = mixture(rng, 0.01)(len(arrivals)), mixture(rng, 0.2)(len(arrivals))
     requests = independent(arrivals, np.where(arrivals < 50, before, after)).until(100)
-    found = errors(requests, (0.05, 0.2), 0.15)
-    print(np.round(found, 1))
+    actual = errors(requests, (0.05, 0.2), 0.15)
+    print(np.round(actual, 1))
 
-    assert np.abs(found).max() <= 3.5
+    assert np.abs(actual).max() <= 3.5
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -188,7 +188,7 @@ def test_random_traffic(seed: int, rate: float, service: str, mean: float, serve
     if len(requests.took) < 200:
         return
     bounds = tuple(
-        one for one in DEFAULT_BOUNDS if np.quantile(requests.took, 0.05) < one < requests.took.max()
+        bound for bound in DEFAULT_BOUNDS if np.quantile(requests.took, 0.05) < bound < requests.took.max()
     )
 
     assert 12.0 >= np.abs(errors(requests, bounds)).max(initial=0)
@@ -197,7 +197,7 @@ def test_random_traffic(seed: int, rate: float, service: str, mean: float, serve
 @cache
 def random_waits() -> list[tuple[float, float]]:
     """The errors of shares of waits, and the stated ones, however requests arrive and are served; in points."""
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for seed in range(80 if THOROUGH else 5):
         rng = np.random.default_rng(seed)
         how, servers = rng.choice(ARRIVALS), int(rng.choice([1, 2, 4]))
@@ -219,19 +219,20 @@ def random_waits() -> list[tuple[float, float]]:
         decomposition = Decomposition()
         shown = observed(requests, bounds, interval, decomposition)
         off = [
-            100 * (one - (requests.took <= bound).mean()) for one, bound in zip(shown, bounds, strict=True)
+            100 * (share - (requests.took <= bound).mean())
+            for share, bound in zip(shown, bounds, strict=True)
         ]
-        stated = [100 * one for one in decomposition.errors]
+        stated = [100 * error for error in decomposition.errors]
         print(f"{how} {service} {1000 * mean:.0f} ms, {servers} at {load:.2f}, {interval} s", end=" ")
         print(np.round(off, 1), np.round(stated, 1))
-        found += zip(off, stated, strict=True)
-    return found
+        pairs += zip(off, stated, strict=True)
+    return pairs
 
 
 @pytest.mark.timeout(1800)
 def test_random_waits() -> None:
     """Thresholds among the waits of random queues: half are right to a point, 95 of 100 to three."""
-    off = np.abs([one for one, _ in random_waits()])
+    off = np.abs([error for error, _ in random_waits()])
 
     assert np.median(off) <= 1
     assert np.quantile(off, 0.95) <= 3
@@ -239,7 +240,7 @@ def test_random_waits() -> None:
 
 def covered(kind: Kind, seeds: Iterable[int]) -> list[tuple[float, float]]:
     """The errors of shares of random traffic at seven quantiles of its times, and the stated ones; in points."""
-    found: list[tuple[float, float]] = []
+    pairs: list[tuple[float, float]] = []
     for seed in seeds:
         traffic = random_traffic(kind, seed, 60)
         took = traffic.requests.took
@@ -248,11 +249,11 @@ def covered(kind: Kind, seeds: Iterable[int]) -> list[tuple[float, float]]:
         bounds = tuple(np.unique(np.quantile(took[took > 0.001], [0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])))
         decomposition = Decomposition()
         shown = observed(traffic.requests, bounds, traffic.interval, decomposition)
-        off = [100 * (one - (took <= bound).mean()) for one, bound in zip(shown, bounds, strict=True)]
-        stated = [100 * one for one in decomposition.errors]
+        off = [100 * (share - (took <= bound).mean()) for share, bound in zip(shown, bounds, strict=True)]
+        stated = [100 * error for error in decomposition.errors]
         print(traffic.text, np.round(off, 1), np.round(stated, 1))
-        found += zip(off, stated, strict=True)
-    return found
+        pairs += zip(off, stated, strict=True)
+    return pairs
 
 
 @pytest.mark.timeout(1800)
@@ -343,15 +344,16 @@ def test_random_batches(
     arrivals = poisson(rng, min(arriving / base, 0.7 * most / (base + most * 0.001)), 40)
     requests = batched(arrivals, lognormal(rng, base, 0.1), most, delay, each=0.001).until(40)
     waits = Requests(requests.ended, requests.waited, requests.execution, requests.waited)
-    found = []
-    for one in (requests, waits):
-        bounds = tuple(np.quantile(one.took, [0.25, 0.5, 0.75]))
-        found.append(errors(one, bounds, interval))
+    measured = []
+    for kind in (requests, waits):
+        bounds = tuple(np.quantile(kind.took, [0.25, 0.5, 0.75]))
+        measured.append(errors(kind, bounds, interval))
     print(
-        f"{arriving:.1f} arrive in {base:.3f} s, {delay} s, {most} at most, {interval} s", np.round(found, 1)
+        f"{arriving:.1f} arrive in {base:.3f} s, {delay} s, {most} at most, {interval} s",
+        np.round(measured, 1),
     )
 
-    assert np.abs(found).max() <= 6
+    assert np.abs(measured).max() <= 6
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -372,10 +374,10 @@ def test_the_first_request_of_a_batch_waits_for_the_delay() -> None:
     rng = np.random.default_rng(7)
     requests = batched(poisson(rng, 60, 60), lambda count: np.full(count, 0.012), 8, delay=0.02).until(60)
     waits = Requests(requests.ended, requests.waited, requests.execution, requests.waited)
-    found = [*errors(requests, (0.03, 0.035)), *errors(waits, (0.019, 0.022))]
-    print(np.round(found, 1))
+    measured = [*errors(requests, (0.03, 0.035)), *errors(waits, (0.019, 0.022))]
+    print(np.round(measured, 1))
 
-    assert np.abs(found).max() <= 3
+    assert np.abs(measured).max() <= 3
 
 
 def test_sums_show_how_requests_were_divided_over_executions_that_take_longer_for_more() -> None:
@@ -384,10 +386,10 @@ def test_sums_show_how_requests_were_divided_over_executions_that_take_longer_fo
     requests = batched(
         poisson(rng, 40, 60), lambda count: np.full(count, 0.001), 8, delay=0.005, each=0.008
     ).until(60)
-    found = errors(requests, (0.02, 0.025))
-    print(np.round(found, 1))
+    actual = errors(requests, (0.02, 0.025))
+    print(np.round(actual, 1))
 
-    assert np.abs(found).max() <= 2
+    assert np.abs(actual).max() <= 2
 
 
 def test_a_single_request_is_exact() -> None:
@@ -416,9 +418,9 @@ def test_shares_keep_the_mean_of_each_interval() -> None:
 def test_a_sum_that_the_estimate_does_not_allow_is_left_to_its_mean() -> None:
     """A request far beyond all that were seen is not forced into the known distribution."""
     density = Density(0.001, np.eye(64)[5])
-    found = density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([[1.0]]), np.zeros((1, 1)))
+    mean = density.posterior(Sums(*np.array([[2.0], [9.0], [2.0]])), np.array([[1.0]]), np.zeros((1, 1)))
 
-    assert np.isnan(found).all()
+    assert np.isnan(mean).all()
 
 
 def test_a_run_of_slow_intervals_is_found_and_a_single_one_is_not() -> None:

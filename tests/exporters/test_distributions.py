@@ -31,8 +31,8 @@ def shown(distributions: Distributions, now: float = 0.0) -> dict[str, float]:
 
 def fed(*bodies: bytes, buckets: Buckets | None = None) -> dict[str, float]:
     distributions = Distributions(buckets)
-    for second, one in enumerate(bodies):
-        distributions.observe(parse(one), float(second))
+    for second, body in enumerate(bodies):
+        distributions.observe(parse(body), float(second))
     return shown(distributions)
 
 

@@ -79,13 +79,13 @@ def send(server: TritonServer, model: str, sleeps: list[float], at_once: int = 1
 def timed(server: TritonServer, model: str, sleeps: list[float], at_once: int) -> list[float]:
     """Send, and measure what each request took the client."""
 
-    def one(sleep: float) -> float:
+    def send_for(sleep: float) -> float:
         started = time.monotonic()
         assert 200 == sleep_request(session, server.http_url, model, [sleep], time.time())
         return time.monotonic() - started
 
     with requests.Session() as session, ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(one, sleeps))
+        return list(pool.map(send_for, sleeps))
 
 
 def seconds_counted(server: TritonServer, model: str) -> float:
@@ -146,8 +146,8 @@ def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Runnin
     # Triton's time is part of the client's: what was fast for the client was fast in Triton, and no request
     # was faster than it slept. Of two senders, the one behind a slow request queues. One request may fall to
     # the interval beside its own.
-    fast = sum(one <= 0.15 for one in took)
-    unqueued = sum(one - sleep <= 0.03 for one, sleep in zip(took, sleeps, strict=True))
+    fast = sum(seconds <= 0.15 for seconds in took)
+    unqueued = sum(seconds - sleep <= 0.03 for seconds, sleep in zip(took, sleeps, strict=True))
     assert fast - 1 <= (share(state.REQUEST_DURATION.bucket, "0.15") or 0) <= 1 + 36
     assert unqueued - 1 <= (share(state.QUEUE_DURATION.bucket, "0.03") or 0) < 41
     assert 41 == share(state.QUEUE_DURATION.bucket, "+Inf")
@@ -196,8 +196,8 @@ def test_traces_of_a_real_triton_are_accepted_and_forged_ones_are_not(
             assert {200: 10} == send(server, "plain", [0.01] * 9 + [0.1])
             spans = [
                 span
-                for one in range(forged)
-                for span in request("plain", time.time() - 30, 0.0, 29.9, 1000 * number + one)
+                for place in range(forged)
+                for span in request("plain", time.time() - 30, 0.0, 29.9, 1000 * number + place)
             ]
             if spans:
                 headers = {"Content-Type": "application/json"}
@@ -237,7 +237,7 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
     """Triton's own trace mode writes files; requests, queue times and rejections come from them too."""
     write_sleeper(tmp_path / "models", "mixed", config=QUEUE_OF_TWO)
     trace_file = tmp_path / "trace.json"
-    arguments = [f"--trace-config={one}" for one in (
+    arguments = [f"--trace-config={setting}" for setting in (
         "mode=triton", f"triton,file={trace_file}", "triton,log-frequency=4", "level=TIMESTAMPS", "rate=1"
     )]  # fmt: skip
     with live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server:

@@ -203,10 +203,10 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
     """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""
     broken = threading.Event()
 
-    def path(one: ModelVersion) -> str:
+    def path(model: ModelVersion) -> str:
         if broken.is_set():
             raise ZeroDivisionError
-        return f"/v2/models/{one.model}"
+        return f"/v2/models/{model.model}"
 
     monkeypatch.setattr("triton_exporter.triton.poll._path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
@@ -250,7 +250,7 @@ def test_a_reading_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.1)
 
     assert len(parsed) > 5
-    assert set() == {one for one, count in Counter(parsed).items() if count > 1}
+    assert set() == {body for body, count in Counter(parsed).items() if count > 1}
 
 
 def test_concurrent_scrapes_share_one_fetch() -> None:
@@ -303,7 +303,7 @@ def test_no_request_of_the_exporter_can_change_triton() -> None:
         time.sleep(0.3)
         asked = {(method, path) for method, path, _ in target.requests}
 
-    assert {("POST", "/v2/repository/index")} == {one for one in asked if one[0] != "GET"}
+    assert {("POST", "/v2/repository/index")} == {request for request in asked if request[0] != "GET"}
     assert not any(word in path for _, path in asked for word in ("load", "trace", "logging", "shared"))
     assert len(asked) >= 7
 
@@ -335,5 +335,5 @@ def test_pages_come_while_peers_hold_connections_open() -> None:
             healthy = requests.get(f"{running.url}/-/healthy", timeout=20)
             assert 200 == healthy.status_code
         finally:
-            for one in idle:
-                one.close()
+            for connection in idle:
+                connection.close()

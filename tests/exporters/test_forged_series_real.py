@@ -52,15 +52,15 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
         ) as target,
         exporting(target.url, f"{target.url}/all") as running,
     ):
-        found = _stored(prometheus, tmp_path, target.port, running)
+        actual = _stored(prometheus, tmp_path, target.port, running)
         page = running.scrape()
 
     series = ("up", "ALERTS", "ALERTS_FOR_STATE", names.CURRENT_BURN_RATE)
-    assert [0.0, 1.0, 1.0, 99.0] == [found.get(("bare", name)) for name in series]
-    assert [1.0, None, None, None] == [found.get(("exporter", name)) for name in series]
-    assert 7 == found["exporter", str(triton.INFERENCE_COUNT)]
-    assert found["exporter", "scrape_samples_scraped"] > 1
-    assert ("exporter", f"{names.RECORDED_PREFIX}anything") not in found
+    assert [0.0, 1.0, 1.0, 99.0] == [actual.get(("bare", name)) for name in series]
+    assert [1.0, None, None, None] == [actual.get(("exporter", name)) for name in series]
+    assert 7 == actual["exporter", str(triton.INFERENCE_COUNT)]
+    assert actual["exporter", "scrape_samples_scraped"] > 1
+    assert ("exporter", f"{names.RECORDED_PREFIX}anything") not in actual
     # Each of the scrapes counted the same bad lines.
     assert 0 < (page.value(own.BAD_LINES, kind="collision") or 0)
     assert 0 < (page.value(own.BAD_LINES, kind="syntax") or 0)
@@ -107,6 +107,6 @@ def _stored(prometheus: Path, tmp_path: Path, bare: int, running: Running) -> di
 def _query(port: int, expression: str) -> dict[tuple[str, str], float]:
     answer = requests.get(f"http://127.0.0.1:{port}/api/v1/query", {"query": expression}, timeout=5).json()
     return {
-        (one["metric"]["job"], one["metric"].get("__name__", "")): float(one["value"][1])
-        for one in answer["data"]["result"]
+        (sample["metric"]["job"], sample["metric"].get("__name__", "")): float(sample["value"][1])
+        for sample in answer["data"]["result"]
     }

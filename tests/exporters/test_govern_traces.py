@@ -104,9 +104,11 @@ class GovernedTriton:
     @property
     def state(self) -> str:
         """The one state that is shown."""
-        shown = [one for family in self.governor.families(self.now) for one in family.samples]
+        shown = [sample for family in self.governor.families(self.now) for sample in family.samples]
         (state,) = [
-            one.series for one in shown if one.series.startswith(str(own.TRACE_GOVERNOR)) and one.value
+            sample.series
+            for sample in shown
+            if sample.series.startswith(str(own.TRACE_GOVERNOR)) and sample.value
         ]
         return state.split('"')[1]
 
@@ -218,7 +220,7 @@ def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
 
 def test_every_state_is_explained_in_the_list_of_metrics() -> None:
     """The help of the series names each value of its label."""
-    assert [] == [one for one in governor.STATES if one not in own.TRACE_GOVERNOR.help]
+    assert [] == [state for state in governor.STATES if state not in own.TRACE_GOVERNOR.help]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def watched(changes: bool) -> tuple[float, float]:
     """Share of requests within 100 ms as shown and in truth, over ten minutes; traces arrive every 5 s."""
     rng = random.Random(3)
     mailbox = Mailbox()
-    one = Distributions(Buckets(thresholds={"request": (0.1,)}), mailbox)
+    distributions = Distributions(Buckets(thresholds={"request": (0.1,)}), mailbox)
     due = sorted(requests(rng, mailbox, changes))
     batch: list[TracedRequest] = []
     count, seconds, slow, at = 0, 0.0, 0, 0
@@ -298,8 +300,10 @@ def watched(changes: bool) -> tuple[float, float]:
         if step % 100 == 0:
             mailbox.put(batch)
             batch = []
-        (one.observe if step % 20 == 0 else one.sample)(parse(counters(count, seconds)), now)
-    shown = {s.series: s.value for family in one.families(now) for s in family.samples}
+        (distributions.observe if step % 20 == 0 else distributions.sample)(
+            parse(counters(count, seconds)), now
+        )
+    shown = {s.series: s.value for family in distributions.families(now) for s in family.samples}
     name = "triton_model_request_duration_seconds"
     total = shown[f'{name}_count{{model="m",version="1"}}']
     return shown[f'{name}_bucket{{model="m",version="1",le="0.1"}}'] / total, 1 - slow / count

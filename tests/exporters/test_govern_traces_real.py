@@ -48,9 +48,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
 
 def setting(server: TritonServer, model: str) -> TraceSetting:
     with closing(SettingClient(server.http_url)) as client:
-        found = client.setting(model)
-    assert found is not None
-    return found
+        rate = client.setting(model)
+    assert rate is not None
+    return rate
 
 
 def test_the_rate_follows_the_traffic_and_the_share_is_true(server: TritonServer, otlp_port: int) -> None:
@@ -82,14 +82,14 @@ def test_the_rate_follows_the_traffic_and_the_share_is_true(server: TritonServer
         )
         assert 5 * 60 <= traced <= 25 * 60
         assert (ended.value(own.TRACE_POSTS, result="accepted") or 0) < 60
-        asked, clients = (sum(one[kind] <= THRESHOLD for one in shown) / len(shown) for kind in (0, 1))
-        found = share(begun, ended)
+        asked, clients = (sum(times[kind] <= THRESHOLD for times in shown) / len(shown) for kind in (0, 1))
+        actual = share(begun, ended)
         print(
-            f"share {found:.4f}, clients {clients:.4f}, asked {asked:.4f}, traced {traced:.0f} of {len(shown)}"
+            f"share {actual:.4f}, clients {clients:.4f}, asked {asked:.4f}, traced {traced:.0f} of {len(shown)}"
         )
         # Client and server share two busy cores: what the client waited for itself is in its times only. A
         # thousand traces of 5 % are off by 1.3 points in 95 of 100 cases by chance alone.
-        assert clients - 0.025 <= found <= asked + 0.025
+        assert clients - 0.025 <= actual <= asked + 0.025
     eventually(lambda: not setting(server, "stepped").on, "is still traced")
 
 
@@ -102,8 +102,8 @@ def share(begun: Scraped, ended: Scraped) -> float:
     """The share within the threshold of what entered the histogram between two pages."""
     whole, name = {"model": "stepped", "version": "1"}, state.REQUEST_DURATION
     within, total = (
-        (ended.value(one, **labels) or 0) - (begun.value(one, **labels) or 0)
-        for one, labels in ((name.bucket, whole | {"le": str(THRESHOLD)}), (name.count, whole))
+        (ended.value(series, **labels) or 0) - (begun.value(series, **labels) or 0)
+        for series, labels in ((name.bucket, whole | {"le": str(THRESHOLD)}), (name.count, whole))
     )
     return within / total
 

@@ -21,8 +21,8 @@ M = ModelVersion("embedder", "1")
 ON_GPU = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_GPU", 1, (0,)),))}
 
 
-def about(found: tuple[Finding, ...], word: str) -> list[Finding]:
-    return [advice for advice in found if word in advice.seen]
+def about(findings: tuple[Finding, ...], word: str) -> list[Finding]:
+    return [advice for advice in findings if word in advice.seen]
 
 
 def read_text(text: str) -> GpuReading:
@@ -77,7 +77,7 @@ def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_reported() -> N
     """Each has its finding."""
     frozen = GpuReading("triton", 0.0, {"GPU-a": Device("GPU-a")})
     guess = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "guess")
-    found = advise(
+    actual = advise(
         Examined(
             "nvml",
             ages={"GPU-a": 91.0},
@@ -88,9 +88,9 @@ def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_reported() -> N
         )
     )
 
-    assert 4 == len(found)
+    assert 4 == len(actual)
     for word in ("not changed for 91 s", "gave up reading", "another GPU", "only be guessed"):
-        assert 1 == len(about(found, word)), word
+        assert 1 == len(about(actual, word)), word
 
 
 def test_what_is_fine_is_not_mentioned() -> None:
@@ -125,7 +125,7 @@ def test_the_doctor_command_reads_gpus() -> None:
         done = subprocess.run(
             [*command, "--triton", f"http://127.0.0.1:{closed}"], capture_output=True, timeout=60
         )
-    found = {one["title"]: one for one in json.loads(done.stdout)}
+    actual = {finding["title"]: finding for finding in json.loads(done.stdout)}
 
-    assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in found["dcgm-exporter leaves out useful fields"]["do"]
+    assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in actual["dcgm-exporter leaves out useful fields"]["do"]
     assert b"" == done.stderr

@@ -59,7 +59,7 @@ def read_text(text: str) -> GpuReading:
 
 
 def rows(*lines: str) -> GpuReading:
-    return read_text("".join(f"{one}\n" for one in lines))
+    return read_text("".join(f"{text}\n" for text in lines))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -91,8 +91,8 @@ def test_every_name_of_the_table_is_read() -> None:
         reading = rows(f'{alias.name}{{gpu="0",UUID="{CARD.uuid}"}} 1')
 
         expected = {} if alias.scale is None else {Slot(alias.metric, GPU, alias.label): alias.scale}
-        found = {slot: value for slot, value in reading.values.items() if slot.metric is alias.metric}
-        assert expected == found, alias.name
+        actual = {slot: value for slot, value in reading.values.items() if slot.metric is alias.metric}
+        assert expected == actual, alias.name
 
 
 def test_no_name_is_twice_in_the_table() -> None:
@@ -326,9 +326,9 @@ def test_a_source_that_invents_gpus_is_cut_off() -> None:
         max_size=20,
     )
 )
-def test_every_value_of_any_body_is_a_valid_reading(found: list[tuple[str, dict[str, str], object]]) -> None:
+def test_every_value_of_any_body_is_a_valid_reading(rows: list[tuple[str, dict[str, str], object]]) -> None:
     """Any rows at all: nothing is raised, and every value kept is finite and within its unit."""
-    text = "".join(line(name, labels, value) for name, labels, value in found)
+    text = "".join(line(name, labels, value) for name, labels, value in rows)
     reading = read_text(text)
 
     for slot, value in reading.values.items():
@@ -347,18 +347,18 @@ def test_any_bytes_are_survived(body: bytes) -> None:
 
 def test_captures_of_real_exporters_are_read() -> None:
     """Every GPU row of published scrapes gives a series or is counted; what is known to be there is found."""
-    found = {name[:2]: read_text(body.decode()) for name, body in bodies("dcgm", "*.prom")}
+    actual = {name[:2]: read_text(body.decode()) for name, body in bodies("dcgm", "*.prom")}
 
-    assert ("4.x", 1) == (found["01"].dialect, len(found["01"].devices))
-    assert ("1.x", 1) == (found["17"].dialect, len(found["17"].devices))
-    assert 5 == len(found["18"].devices)
-    assert {"3", "4", "5", "6"} == {instance.entity.instance for instance in found["16"].instances}
-    assert {"duplicate": 1} == found["15"].dropped
-    assert 1 == found["09"].dropped["blank"]
-    (l4,) = found["01"].devices
-    assert 24151851008 == found["01"].values[Slot(gpu.MEMORY_TOTAL, Entity(l4))]
-    assert pytest.approx(4742.776) == found["01"].values[Slot(gpu.ENERGY, Entity(l4))]
-    assert Slot(gpu.MEMORY_TEMPERATURE, Entity(l4)) not in found["01"].values
+    assert ("4.x", 1) == (actual["01"].dialect, len(actual["01"].devices))
+    assert ("1.x", 1) == (actual["17"].dialect, len(actual["17"].devices))
+    assert 5 == len(actual["18"].devices)
+    assert {"3", "4", "5", "6"} == {instance.entity.instance for instance in actual["16"].instances}
+    assert {"duplicate": 1} == actual["15"].dropped
+    assert 1 == actual["09"].dropped["blank"]
+    (l4,) = actual["01"].devices
+    assert 24151851008 == actual["01"].values[Slot(gpu.MEMORY_TOTAL, Entity(l4))]
+    assert pytest.approx(4742.776) == actual["01"].values[Slot(gpu.ENERGY, Entity(l4))]
+    assert Slot(gpu.MEMORY_TEMPERATURE, Entity(l4)) not in actual["01"].values
 
 
 # --- Over HTTP ----------------------------------------------------------------------------------------------

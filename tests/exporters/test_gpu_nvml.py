@@ -191,8 +191,8 @@ def test_xid_events_are_taken_as_they_come() -> None:
     """Two equal XIDs are two events; other events are not XIDs."""
     library, nvml = source(FakeGpu(A), FakeGpu(B, index=1))
     nvml.read(0.0)
-    one, two = library.gpus
-    for device, kind, code in ((one, 8, 79), (one, 8, 79), (two, 8, 31), (two, 16, 5)):
+    first, two = library.gpus
+    for device, kind, code in ((first, 8, 79), (first, 8, 79), (two, 8, 31), (two, 16, 5)):
         library.events.append(SimpleNamespace(device=device, eventType=kind, eventData=code))
     reading = nvml.read(1.0)
 

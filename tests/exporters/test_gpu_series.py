@@ -117,8 +117,8 @@ def test_a_short_failure_changes_no_source() -> None:
     first.answer = None
     used = []
     for at in range(1, PATIENCE + 1):
-        found = choice.read(float(at))
-        used.append(found.source if found else None)
+        actual = choice.read(float(at))
+        used.append(actual.source if actual else None)
 
     assert [None] * (PATIENCE - 1) + ["nvml"] == used
     assert PATIENCE == choice.failures["dcgm", "refused"]
@@ -316,16 +316,16 @@ def triton_page(total: float, power: float = 70.5, model_label: str = f'gpu_uuid
 
 def test_tritons_own_series_are_the_last_source() -> None:
     """What Triton says of its GPUs stands in the canonical series; 0 W is not a reading."""
-    found = native.read(parse(triton_page(1000.0, power=0)), 0.0)
+    actual = native.read(parse(triton_page(1000.0, power=0)), 0.0)
 
-    values = {slot.metric: value for slot, value in found.values.items()}
+    values = {slot.metric: value for slot, value in actual.values.items()}
     assert {
         gpu.UTILIZATION: 0.25,
         gpu.MEMORY_TOTAL: 1000,
         gpu.MEMORY_USED: 250,
         gpu.ENERGY: 1234.5,
     } == values
-    assert {"blank": 2} == found.dropped
+    assert {"blank": 2} == actual.dropped
 
 
 def test_a_gpu_that_triton_gave_up_has_no_values() -> None:
@@ -528,12 +528,12 @@ def test_models_stand_on_the_gpus_that_tritons_page_names(labelled: bool) -> Non
         for number in range(4)
     }
     part.observe_snapshot(Snapshot(1.0, configs=configs))
-    found = {
+    series = {
         (labels["model"], labels["gpu_uuid"], labels["confidence"])
         for labels in map(dict, page(part, 1.0).series(gpu.MODEL_GPU_INFO))
     }
 
     if labelled:
-        assert {(f"m{number}", uuid, "likely") for number, uuid in enumerate(uuids)} == found
+        assert {(f"m{number}", uuid, "likely") for number, uuid in enumerate(uuids)} == series
     else:
-        assert {"guess"} == {confidence for _, _, confidence in found}
+        assert {"guess"} == {confidence for _, _, confidence in series}

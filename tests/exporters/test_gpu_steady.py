@@ -21,7 +21,7 @@ def reading(source: str, joules: float, watts: float = 1.0) -> GpuReading:
 
 def shown(*readings: GpuReading) -> list[float]:
     steady = Steady()
-    return [steady.counters(one, {U}).values[ENERGY] for one in readings]
+    return [steady.counters(reading, {U}).values[ENERGY] for reading in readings]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_the_doctor_names_a_server_that_is_not_triton(
     assert f"this is not a Triton: {prometheus}: GET /v2 answers HTTP 404; give --triton" in answer.err
 
     assert 1 == main(["doctor", "--triton", prometheus, "--json"])
-    assert ["This is not a Triton"] == [one["title"] for one in json.loads(capsys.readouterr().out)]
+    assert ["This is not a Triton"] == [finding["title"] for finding in json.loads(capsys.readouterr().out)]
 
 
 @pytest.mark.real

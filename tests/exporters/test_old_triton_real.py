@@ -50,7 +50,7 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
                 and page.value(state.REQUEST_DURATION.count, model="echo", version="1")
             )
         )
-        models = {one["model"]: one for one in exporter.get("/state").json()["models"]}
+        models = {model["model"]: model for model in exporter.get("/state").json()["models"]}
 
     assert (1, 0) == tuple(
         page.value(state.MODEL_READY, model=model, version="1") for model in ("slowly", "broken")
@@ -73,6 +73,6 @@ def test_the_doctor_reports_what_a_newer_triton_shows(server: TritonServer) -> N
     command = [sys.executable, "-m", "tritonwatch", "doctor", "--triton", server.http_url, "--json"]
     command += ["--triton-metrics", server.metrics_url, "--gpu", "none", "--watch", "0"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    advice = {one["title"]: one["do"] for one in json.loads(ended.stdout)}
+    advice = {finding["title"]: finding["do"] for finding in json.loads(ended.stdout)}
 
     assert "2.48 (24.07): failures by reason" in advice["Triton 2.41.0 is not the newest"]

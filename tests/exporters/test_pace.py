@@ -53,18 +53,18 @@ def test_reading_keeps_most_of_the_budget() -> None:
 def test_where_a_steady_pace_is_too_dear_there_are_bursts() -> None:
     """A hundred models: some readings are close together, for two seconds, and most are far apart."""
     _, intervals = spent(Pace(draw=random.Random(1).random), 0.006, 600)
-    bursts = [one for one in intervals if one < 0.05]
+    bursts = [interval for interval in intervals if interval < 0.05]
 
-    assert {0.025} == {round(one, 3) for one in bursts} or max(bursts) < 0.02
+    assert {0.025} == {round(burst, 3) for burst in bursts} or max(bursts) < 0.02
     assert 0.2 < sum(bursts) / 2.0 / 10 < 5
-    assert sum(one < 0.05 and other < 0.05 for one, other in pairwise(intervals)) > 0.9 * len(bursts)
+    assert sum(before < 0.05 and other < 0.05 for before, other in pairwise(intervals)) > 0.9 * len(bursts)
 
 
 def test_a_thousand_models_are_read_steadily() -> None:
     """A burst would cost more than it tells."""
     _, intervals = spent(Pace(), 0.06, 600)
 
-    assert 0 == len({round(one, 6) for one in intervals[20:]} - {round(intervals[-1], 6)})
+    assert 0 == len({round(interval, 6) for interval in intervals[20:]} - {round(intervals[-1], 6)})
     assert 3 < intervals[-1] < 5
 
 

@@ -217,7 +217,7 @@ def test_an_unknown_escape_in_a_label_value() -> None:
         exposition = parser.parse(b'z{path="C:\\models"} 1\nz{path="C:\\\\models"} 2\n')
 
         assert {"corrected": 1, "duplicate": 1} == exposition.faults
-        assert [{"path": r"C:\models"}] == [one.labels for one in exposition.families["z"].series]
+        assert [{"path": r"C:\models"}] == [series.labels for series in exposition.families["z"].series]
         assert 'z{path="C:\\\\models"} 1\n' == exposition.text
 
 
@@ -231,9 +231,9 @@ def test_the_same_words_in_other_lines(changed: bytes) -> None:
     parser.parse(b"# HELP a text\n" + b"a 1\n" + b'a{b="c"} 2\n')
     changed = changed.replace(b"b", b'a{b="c"}')
 
-    found, fresh = parser.parse(b"# HELP a text\n" + changed), parse(b"# HELP a text\n" + changed)
+    cached, fresh = parser.parse(b"# HELP a text\n" + changed), parse(b"# HELP a text\n" + changed)
 
-    assert (fresh.text, fresh.faults) == (found.text, found.faults)
+    assert (fresh.text, fresh.faults) == (cached.text, cached.faults)
 
 
 def test_the_same_line_twice() -> None:
@@ -441,7 +441,7 @@ def test_families_that_were_not_asked_for_stay_known() -> None:
     assert [family.series for family in before.families.values()] == [
         family.series for family in after.families.values()
     ]
-    assert all(one.series is after.families[name].series for name, one in before.families.items())
+    assert all(family.series is after.families[name].series for name, family in before.families.items())
 
 
 def test_captures() -> None:

@@ -45,9 +45,9 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
         return Response((piece for piece in text_pieces(families)), TEXT)
 
     def read(body: bytes) -> list[tuple[str, int, float]]:
-        found = text_string_to_metric_families(body.decode())
-        samples = [sample for family in found for sample in family.samples]
-        return [(one.name, len(one.labels["x"]), one.value) for one in samples]
+        families = text_string_to_metric_families(body.decode())
+        samples = [sample for family in families for sample in family.samples]
+        return [(sample.name, len(sample.labels["x"]), sample.value) for sample in samples]
 
     body = b"".join(page().body)
     zipped = packed(page(), "gzip")

@@ -79,7 +79,7 @@ def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> No
         snapshot = polling.poll()
 
     assert snapshot.statistics is not None
-    assert ["a"] == [one.model for one in snapshot.statistics]
+    assert ["a"] == [statistic.model for statistic in snapshot.statistics]
 
 
 def test_configurations_that_cannot_be_read_do_not_keep_others_from_being_read() -> None:

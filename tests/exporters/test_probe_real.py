@@ -206,7 +206,7 @@ def test_a_hung_model_is_loaded_but_not_ready(probed: Probed) -> None:
     page = probed.exporter.wait(lambda page: page.value(probe.REQUESTS, **mine, result="timeout"))
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     models = probed.exporter.get("/state").json()["models"]
-    hung = next(one for one in models if one["model"] == "hung")
+    hung = next(model for model in models if model["model"] == "hung")
 
     assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
     assert 0 == page.value(probe.SUCCESS, **mine)
@@ -257,7 +257,7 @@ def test_a_model_whose_process_died_is_not_ready_by_its_probe(probed: Probed) ->
     page = probed.exporter.wait(lambda page: page.value(state.MODEL_READY, **mine) == 0)
     index = requests.post(f"{probed.server.http_url}/v2/repository/index", timeout=5).json()
 
-    assert "READY" == next(one["state"] for one in index if one["name"] == "killed")
+    assert "READY" == next(entry["state"] for entry in index if entry["name"] == "killed")
     assert page.value(state.MODEL_NOT_READY_SINCE, **mine) is not None
 
 

@@ -132,7 +132,7 @@ _REFUSED = (
 def test_a_prometheus_server_takes_what_is_relayed(prometheus: Path, tmp_path: Path) -> None:
     """A server that scrapes the pages of damaged bodies, in both formats, refuses none."""
     rng = random.Random(prometheus.parts[1])
-    pages = [_relayed(one) for one in (*_REFUSED, *(_damaged(rng) for _ in range(40)))]
+    pages = [_relayed(damaged) for damaged in (*_REFUSED, *(_damaged(rng) for _ in range(40)))]
     types = (TEXT, OPENMETRICS)
     answers = {
         f"/{number}/{kind}": body(page, Content_Type=types[kind])
@@ -192,7 +192,7 @@ def _when_scraped(url: str) -> dict[str, str]:
     for _ in range(200):
         time.sleep(0.1)
         with suppress(requests.RequestException, KeyError):
-            found = requests.get(url, timeout=5).json()["data"]["activeTargets"]
-            if found and all(target["health"] != "unknown" for target in found):
-                return {target["labels"]["path"]: target["lastError"] for target in found}
+            answer = requests.get(url, timeout=5).json()["data"]["activeTargets"]
+            if answer and all(target["health"] != "unknown" for target in answer):
+                return {target["labels"]["path"]: target["lastError"] for target in answer}
     raise AssertionError("Prometheus did not scrape everything; see prometheus.log")

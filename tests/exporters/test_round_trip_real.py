@@ -105,17 +105,17 @@ def _query(url: str, query: str) -> list[dict[str, object]]:
 
 def _wait(url: str, query: str, count: int) -> list[dict[str, object]]:
     deadline = time.monotonic() + 20
-    while len(found := _query(url, query)) < count and time.monotonic() < deadline:
+    while len(samples := _query(url, query)) < count and time.monotonic() < deadline:
         time.sleep(0.2)
-    return found
+    return samples
 
 
-def _series(found: list[dict[str, object]]) -> dict[str, str]:
+def _series(samples: list[dict[str, object]]) -> dict[str, str]:
     """Values by labels, without those that Prometheus itself adds."""
     values = {}
-    for one in found:
-        labels = {name: value for name, value in one["metric"].items() if name not in ("job", "instance")}
-        values[json.dumps(labels, sort_keys=True)] = one["value"][1]
+    for sample in samples:
+        labels = {name: value for name, value in sample["metric"].items() if name not in ("job", "instance")}
+        values[json.dumps(labels, sort_keys=True)] = sample["value"][1]
     return values
 
 
@@ -142,7 +142,7 @@ def test_prometheus_reads_the_same_through_the_exporter(
         assert "7" == total[0]["value"][1]
         ready = _query(url, f'sum by (model) ({state.MODEL_READY}{{job="through"}})')
         assert {"echo": "4", "custom": "2", "broken": "0"} == {
-            one["metric"]["model"]: one["value"][1] for one in ready
+            sample["metric"]["model"]: sample["value"][1] for sample in ready
         }
 
 

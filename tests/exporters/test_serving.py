@@ -119,7 +119,8 @@ def test_health_state_and_landing_pages(running: Running) -> None:
     assert 404 == running.get("/nothing").status_code
     assert '<a href="/metrics">' in running.get("/").text
     assert [("a", "1", "ready", True, "index")] == [
-        (one["model"], one["version"], one["state"], one["ready"], one["source"]) for one in models
+        (model["model"], model["version"], model["state"], model["ready"], model["source"])
+        for model in models
     ]
 
 
@@ -185,9 +186,9 @@ def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() 
     clock = [0.0]
     table = Connections(now=lambda: clock[0])
     pairs = [socket.socketpair() for _ in range(MOST + 1)]
-    (*held, extra), others = [one for one, _ in pairs], [two for _, two in pairs]
-    for one in held:
-        connection = table.admit(one)
+    (*held, extra), others = [first for first, _ in pairs], [two for _, two in pairs]
+    for peer in held:
+        connection = table.admit(peer)
         assert connection
         table.answer(connection)
 
@@ -196,8 +197,8 @@ def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() 
     assert None is not table.admit(extra)
     assert {"refused": 1, "crowded": 1, "slow_request": 0} == _reasons(table)
     assert b"" == others[0].recv(1)
-    for one in (*held, extra, *others):
-        one.close()
+    for peer in (*held, extra, *others):
+        peer.close()
 
 
 def test_a_connection_is_used_again_after_an_answer() -> None:

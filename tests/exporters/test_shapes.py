@@ -63,7 +63,7 @@ seconds = st.floats(0, 100)
 observed = (
     st.lists(seconds, min_size=1, max_size=30)
     .map(sorted)
-    .map(lambda found: Observed(found, range(1, 1 + len(found))))
+    .map(lambda times: Observed(times, range(1, 1 + len(times))))
 )
 points = seconds.map(Point)
 
@@ -101,34 +101,34 @@ def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
 @given(st.lists(st.tuples(st.integers(1, 1000), seconds, shapes), max_size=20))
 def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None:
     """Buckets are whole, ascend, never fall, and end at the true count, whatever the sources."""
-    one = histogram()
+    growing = histogram()
     before = [0.0] * (len(BOUNDS) + 1)
     for requests, took, shape in additions:
-        one.add(requests, took, shape)
-        now = one.cumulative()
+        growing.add(requests, took, shape)
+        now = growing.cumulative()
         assert now == sorted(now)
         assert all(new >= old for new, old in zip(now, before, strict=True))
         assert all(value == int(value) for value in now)
         before = now
 
-    assert sum(requests for requests, _, _ in additions) == one.count == one.cumulative()[-1]
-    assert sum(took for _, took, _ in additions) == pytest.approx(one.sum)
+    assert sum(requests for requests, _, _ in additions) == growing.count == growing.cumulative()[-1]
+    assert sum(took for _, took, _ in additions) == pytest.approx(growing.sum)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 50), shapes), min_size=1, max_size=60))
 def test_no_bucket_grows_by_more_than_one_above_it(additions: list[tuple[int, Shape]]) -> None:
     """So histogram_quantile() finds nothing to fix in rates, whenever Prometheus scrapes; little is owed."""
-    one = histogram()
-    before = one.cumulative()
+    growing = histogram()
+    before = growing.cumulative()
     true = [0.0] * len(before)
     for requests, shape in additions:
-        one.add(requests, 1.0, shape)
-        now = one.cumulative()
+        growing.add(requests, 1.0, shape)
+        now = growing.cumulative()
         grown = [new - old for new, old in zip(now, before, strict=True)]
         assert grown == sorted(grown)
-        assert [sample.value for sample in one.samples()][: len(now)] == now
-        written = [float(line.split()[-1]) for line in one.lines().splitlines()]
+        assert [sample.value for sample in growing.samples()][: len(now)] == now
+        written = [float(line.split()[-1]) for line in growing.lines().splitlines()]
         assert [*now, now[-1]] == written[:-1]
         shares = (*shape.shares(BOUNDS), 1.0)
         true = [count + requests * share for count, share in zip(true, shares, strict=True)]
@@ -138,11 +138,11 @@ def test_no_bucket_grows_by_more_than_one_above_it(additions: list[tuple[int, Sh
 
 def test_small_shares_are_not_lost() -> None:
     """1 % of one request a second is one request after 100 seconds."""
-    one = histogram()
+    growing = histogram()
     for _ in range(100):
-        one.add(1, 0.1, Observed([0.001] * 99 + [0.5], [1] * 100))
+        growing.add(1, 0.1, Observed([0.001] * 99 + [0.5], [1] * 100))
 
-    assert [99, 99, 100, 100] == one.cumulative()
+    assert [99, 99, 100, 100] == growing.cumulative()
 
 
 def ledger() -> tuple[Observations, Counter[str]]:
@@ -162,65 +162,65 @@ def interval(end: float, requests: float, took: float) -> Interval:
 
 def test_traces_give_the_shape() -> None:
     """An interval that waits gets the shape of its traces once a later trace proves them complete."""
-    one, lost = ledger()
-    one.count(interval(10, 100, 3), wait=True)
+    book, lost = ledger()
+    book.count(interval(10, 100, 3), wait=True)
     for ended, took in ((9.2, 0.005), (9.5, 0.005), (9.7, 0.005), (9.9, 0.5)):
-        one.trace(Trace(ended, took, f"trace-{ended}"))
-    one.close(now=10, watermark=9.9)
-    assert 0 == one.histogram.count
-    one.close(now=15, watermark=14)
+        book.trace(Trace(ended, took, f"trace-{ended}"))
+    book.close(now=10, watermark=9.9)
+    assert 0 == book.histogram.count
+    book.close(now=15, watermark=14)
 
-    assert [75, 75, 100, 100] == one.histogram.cumulative()
-    assert ("trace", 100, 3) == (one.source, one.histogram.count, one.histogram.sum)
+    assert [75, 75, 100, 100] == book.histogram.cumulative()
+    assert ("trace", 100, 3) == (book.source, book.histogram.count, book.histogram.sum)
     assert ["trace-9.7", "trace-9.9"] == [
-        sample.exemplar.trace_id for sample in one.histogram.samples() if sample.exemplar
+        sample.exemplar.trace_id for sample in book.histogram.samples() if sample.exemplar
     ]
     assert {} == lost
 
 
 def test_untraced_interval_joins_the_next_traced_one() -> None:
     """With every Nth request traced, the traced one speaks for those since the one before."""
-    one, _ = ledger()
-    one.count(interval(1, 40, 0.2), wait=True)
-    one.count(interval(2, 60, 0.3), wait=True)
-    one.trace(Trace(1.5, 0.05, "a"))
-    one.close(now=4, watermark=4)
+    book, _ = ledger()
+    book.count(interval(1, 40, 0.2), wait=True)
+    book.count(interval(2, 60, 0.3), wait=True)
+    book.trace(Trace(1.5, 0.05, "a"))
+    book.close(now=4, watermark=4)
 
-    assert [0, 100, 100, 100] == one.histogram.cumulative()
+    assert [0, 100, 100, 100] == book.histogram.cumulative()
 
 
 def test_an_interval_without_a_trace() -> None:
     """Without a trace in time, the interval's own mean is taken, and nothing stays behind."""
-    one, _ = ledger()
-    one.count(interval(1, 2, 0.01), wait=True)
-    one.close(now=40, watermark=0)
-    assert 0 == one.histogram.count
-    one.close(now=47, watermark=0)
+    book, _ = ledger()
+    book.count(interval(1, 2, 0.01), wait=True)
+    book.close(now=40, watermark=0)
+    assert 0 == book.histogram.count
+    book.close(now=47, watermark=0)
 
-    assert [2, 2, 2, 2] == one.histogram.cumulative()
-    assert "sampled_mean" == one.source
+    assert [2, 2, 2, 2] == book.histogram.cumulative()
+    assert "sampled_mean" == book.source
 
 
 def test_late_trace() -> None:
     """A trace whose interval is closed is counted as lost, not observed."""
-    one, lost = ledger()
-    one.count(interval(1, 2, 0.01), wait=True)
-    one.trace(Trace(0.9, 0.005, "a"))
-    one.close(now=5, watermark=5)
-    one.trace(Trace(0.5, 0.005, "b"))
+    book, lost = ledger()
+    book.count(interval(1, 2, 0.01), wait=True)
+    book.trace(Trace(0.9, 0.005, "a"))
+    book.close(now=5, watermark=5)
+    book.trace(Trace(0.5, 0.005, "b"))
 
     assert {"late": 1} == lost
-    assert 2 == one.histogram.count
+    assert 2 == book.histogram.count
 
 
 def test_traces_nobody_counts() -> None:
     """Traces of requests that no counter counts do not pile up."""
-    one, _ = ledger()
+    book, _ = ledger()
     for second in range(100):
-        one.trace(Trace(second, 0.1, "a"))
-        one.close(now=second, watermark=second)
+        book.trace(Trace(second, 0.1, "a"))
+        book.close(now=second, watermark=second)
 
-    assert len(one._traces) <= 46
+    assert len(book._traces) <= 46
 
 
 @settings(max_examples=100, deadline=None)
@@ -232,16 +232,16 @@ def test_traces_nobody_counts() -> None:
 )
 def test_every_request_enters_once(story: list[tuple[int, bool, bool, list[float]]]) -> None:
     """Whatever sources come and go, each counted request enters the histogram exactly once."""
-    one, _ = ledger()
+    book, _ = ledger()
     now = 0.0
     for requests, wait, tracing, offsets in story:
         now += 1
-        one.count(interval(now, requests, requests * 0.02), wait)
+        book.count(interval(now, requests, requests * 0.02), wait)
         for offset in offsets:
-            one.trace(Trace(now + offset, 0.05, "t"))
-        one.close(now, now if tracing else 0)
-        assert one.histogram.count <= sum(step[0] for step in story)
-    one.close(now + 100, 0)
+            book.trace(Trace(now + offset, 0.05, "t"))
+        book.close(now, now if tracing else 0)
+        assert book.histogram.count <= sum(step[0] for step in story)
+    book.close(now + 100, 0)
 
-    assert sum(step[0] for step in story) == one.histogram.count
-    assert sum(step[0] for step in story) * 0.02 == pytest.approx(one.histogram.sum)
+    assert sum(step[0] for step in story) == book.histogram.count
+    assert sum(step[0] for step in story) * 0.02 == pytest.approx(book.histogram.sum)

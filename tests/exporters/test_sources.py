@@ -60,8 +60,8 @@ def buckets(series: dict[str, float]) -> list[float]:
 
 def source(series: dict[str, float], signal: str = "request") -> list[str]:
     known = ("histogram", "trace", "summary", "sampled_mean")
-    names = {one: f'{state.DISTRIBUTION_SOURCE}{{{M},signal="{signal}",source="{one}"}}' for one in known}
-    return [one for one, name in names.items() if series.get(name) == 1]
+    names = {kind: f'{state.DISTRIBUTION_SOURCE}{{{M},signal="{signal}",source="{kind}"}}' for kind in known}
+    return [kind for kind, name in names.items() if series.get(name) == 1]
 
 
 def feed(distributions: Distributions, *bodies: str, start: float = 0.0) -> dict[str, float]:
@@ -105,9 +105,9 @@ def test_quantiles_of_summaries_are_tritons_own() -> None:
     bodies = [
         counters(count, 0.015 * count) + summary(count, 0.015 * count, rows) for count in range(0, 1201, 100)
     ]
-    found = quantiles(feed(Distributions(BOUNDS), *bodies))
+    actual = quantiles(feed(Distributions(BOUNDS), *bodies))
 
-    assert {"0.5": 0.005, "0.95": 0.06, "0.99": 0.2} == pytest.approx(found, rel=0.08)
+    assert {"0.5": 0.005, "0.95": 0.06, "0.99": 0.2} == pytest.approx(actual, rel=0.08)
 
 
 def test_a_sampled_mean_has_no_quantiles() -> None:
@@ -203,16 +203,16 @@ def test_a_change_of_source_only_adds(
 ) -> None:
     """Sources come and go and the model reloads: no series ever falls, and no request is lost."""
     mailbox = Mailbox()
-    one = knowing(Distributions(BOUNDS, mailbox), False)
+    distributions = knowing(Distributions(BOUNDS, mailbox), False)
     count, total, now, before = 0, 0, 0.0, dict[str, float]()
     points = [(0.5, 0.02), (0.99, 0.5)]
-    one.observe(parse((counters(0, 0) + NONE + summary(0, 0, points)).encode()), now)
+    distributions.observe(parse((counters(0, 0) + NONE + summary(0, 0, points)).encode()), now)
     for requests, has_native, has_summary, traces, reload in story:
         now += 1
         count = requests if reload else count + requests
         total += requests if not reload else 0
         if reload:
-            one.observe(parse(UNLOADED.encode()), now - 0.5)
+            distributions.observe(parse(UNLOADED.encode()), now - 0.5)
             total += requests
         body = counters(count, count * 0.02)
         body += (
@@ -222,10 +222,10 @@ def test_a_change_of_source_only_adds(
         mailbox.put(
             TracedRequest(ModelVersion("m", "1"), "completed", now - 0.1, took, 0.0, "t") for took in traces
         )
-        one.observe(parse(body.encode()), now)
+        distributions.observe(parse(body.encode()), now)
         series = {
             name: value
-            for name, value in shown(one).items()
+            for name, value in shown(distributions).items()
             if not name.startswith(str(state.DISTRIBUTION_SOURCE)) and "quantile" not in name
         }
         assert [] == [name for name, value in before.items() if series[name] < value - 1e-9]
@@ -233,7 +233,7 @@ def test_a_change_of_source_only_adds(
         before = series
     for _ in range(60):
         now += 1
-        one.observe(parse(counters(count, count * 0.02).encode()), now)
+        distributions.observe(parse(counters(count, count * 0.02).encode()), now)
 
-    assert total == shown(one)[f"{REQUEST}_count{{{M}}}"]
-    assert total * 0.02 == pytest.approx(shown(one)[f"{REQUEST}_sum{{{M}}}"])
+    assert total == shown(distributions)[f"{REQUEST}_count{{{M}}}"]
+    assert total * 0.02 == pytest.approx(shown(distributions)[f"{REQUEST}_sum{{{M}}}"])

@@ -46,10 +46,10 @@ def restarted(before: Distributions, now: float, buckets: Buckets = BUCKETS) -> 
 
 
 def counted(*bodies: bytes, buckets: Buckets = BUCKETS) -> Distributions:
-    found = distributions(buckets)
-    for second, one in enumerate(bodies):
-        found.observe(parse(one), float(second))
-    return found
+    made = distributions(buckets)
+    for second, page in enumerate(bodies):
+        made.observe(parse(page), float(second))
+    return made
 
 
 def test_requests_while_the_exporter_was_away_are_counted() -> None:
@@ -291,7 +291,7 @@ def test_only_its_user_can_read_the_state_file(tmp_path: Path) -> None:
     finally:
         os.umask(umask)
 
-    assert [0o600, 0o600] == [stat.S_IMODE(one.stat().st_mode) for one in (path, Path(f"{path}.lock"))]
+    assert [0o600, 0o600] == [stat.S_IMODE(file.stat().st_mode) for file in (path, Path(f"{path}.lock"))]
 
 
 def test_a_file_that_cannot_be_replaced_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -355,7 +355,7 @@ def test_a_model_whose_process_died_is_not_ready_once_its_requests_fail(triton: 
         assert 500 == triton.infer("stubless")
         page = triton.exporter.scrape()
     models = triton.exporter.get("/state").json()["models"]
-    shown = next(one for one in models if one["model"] == "stubless")
+    shown = next(model for model in models if model["model"] == "stubless")
 
     assert 0 == page.value(state.MODEL_READY, **mine)
     assert 1 == page.value(state.MODEL_STATE, **mine, state="ready")
@@ -419,7 +419,7 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     assert 1 == page.value(state.MODEL_RELOAD_FAILURES, **mine)
     assert 1 == page.value(state.MODEL_LOAD_FAILURES, **mine)
     assert 1 == page.value(state.MODEL_READY, model="relogged", version="1")
-    failure = next(one["last_load_failure"] for one in models if one["model"] == "relogged")
+    failure = next(model["last_load_failure"] for model in models if model["model"] == "relogged")
     assert ("log", "1", True) == (failure["source"], failure["version"], "out of memory" in failure["text"])
 
 
@@ -450,7 +450,7 @@ def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
         page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
-    shown = next(one for one in models if one["model"] == "early")
+    shown = next(model for model in models if model["model"] == "early")
 
     assert 1 == page.value(state.MODEL_EXPECTED, model="early")
     assert "no tokenizer" in shown["reason"]

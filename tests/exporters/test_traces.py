@@ -44,10 +44,10 @@ def assembled(spans: list[Span], lost: Counter[str] | None = None) -> list[Trace
 
 def test_request() -> None:
     """A request's time is REQUEST_START to REQUEST_END, its queue time QUEUE_START to COMPUTE_START."""
-    (found,) = assembled(decode_json(as_json(*request("m", T, 0.25, 1.5))))
+    (trace,) = assembled(decode_json(as_json(*request("m", T, 0.25, 1.5))))
 
-    assert (M, "completed", f"{1:032x}") == (found.model, found.outcome, found.trace_id)
-    assert (1.5, 0.25, T + 1.5) == pytest.approx((found.request_seconds, found.queue_seconds, found.ended))
+    assert (M, "completed", f"{1:032x}") == (trace.model, trace.outcome, trace.trace_id)
+    assert (1.5, 0.25, T + 1.5) == pytest.approx((trace.request_seconds, trace.queue_seconds, trace.ended))
 
 
 def test_protobuf_decodes_to_the_same_spans() -> None:
@@ -61,14 +61,14 @@ def test_queue_full() -> None:
     """A request without an end was refused by a full queue: no metric of Triton counts it."""
     refused = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T + 1e-5)
 
-    assert ["queue_full"] == [one.outcome for one in assembled(decode_json(as_json(refused)))]
+    assert ["queue_full"] == [trace.outcome for trace in assembled(decode_json(as_json(refused)))]
 
 
 def test_queue_timeout() -> None:
     """A request with an end but no execution waited too long."""
     waited = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
 
-    assert ["not_executed"] == [one.outcome for one in assembled(decode_json(as_json(waited)))]
+    assert ["not_executed"] == [trace.outcome for trace in assembled(decode_json(as_json(waited)))]
 
 
 def test_ensemble() -> None:
@@ -76,10 +76,10 @@ def test_ensemble() -> None:
     step = span("step", 4, 2, model="step", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
     run = span("compute", 5, 4, COMPUTE_START=T + 0.5, COMPUTE_END=T + 1)
     whole = span("ens", 2, 1, model="ens", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
-    found = {one.model.model: one for one in assembled(decode_json(as_json(run, step, whole)))}
+    actual = {trace.model.model: trace for trace in assembled(decode_json(as_json(run, step, whole)))}
 
-    assert ("completed", None) == (found["ens"].outcome, found["ens"].queue_seconds)
-    assert ("completed", 0.5) == (found["step"].outcome, found["step"].queue_seconds)
+    assert ("completed", None) == (actual["ens"].outcome, actual["ens"].queue_seconds)
+    assert ("completed", 0.5) == (actual["step"].outcome, actual["step"].queue_seconds)
 
 
 def test_spans_in_two_batches() -> None:
@@ -88,7 +88,7 @@ def test_spans_in_two_batches() -> None:
     assembler = Assembler(lambda *_: None)
 
     assert [] == assembler.assemble([compute], 0)
-    assert [0.25] == pytest.approx([one.queue_seconds for one in assembler.assemble([model], 5)])
+    assert [0.25] == pytest.approx([trace.queue_seconds for trace in assembler.assemble([model], 5)])
 
 
 def test_orphans() -> None:
@@ -146,10 +146,10 @@ def test_damaged_spans(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(spans))
     target[data.draw(st.sampled_from(sorted(target)))] = data.draw(json_values)
     try:
-        found = assembled(decode_json(json.dumps(whole).encode()))
+        actual = assembled(decode_json(json.dumps(whole).encode()))
     except OtlpError:
         return
-    assert all(one.request_seconds >= 0 and one.ended > 0 for one in found)
+    assert all(trace.request_seconds >= 0 and trace.ended > 0 for trace in actual)
 
 
 @settings(max_examples=200, deadline=None)
@@ -158,10 +158,10 @@ def test_damaged_protobuf(junk: bytes, at: int) -> None:
     """Bytes put into a good protobuf batch: an error of ours, or requests that make sense."""
     body = as_protobuf(*request("m", T, 0.25, 1.5))
     try:
-        found = assembled(decode_protobuf(body[:at] + junk + body[at:]))
+        actual = assembled(decode_protobuf(body[:at] + junk + body[at:]))
     except OtlpError:
         return
-    assert all(one.request_seconds >= 0 for one in found)
+    assert all(trace.request_seconds >= 0 for trace in actual)
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def test_receive(body: bytes, headers: dict[str, str]) -> None:
     with receiving(mailbox) as receiver:
         assert 200 == post(receiver, body, **headers)
 
-    assert [M] == [one.model for one in mailbox.drain()]
+    assert [M] == [trace.model for trace in mailbox.drain()]
     assert {"accepted": 1} == mailbox.batches()
 
 
@@ -266,7 +266,7 @@ def test_a_slow_sender_of_traces_is_cut_off_in_time() -> None:
         slow.sendall(
             b"POST /v1/traces HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
         )
-        while not any(one.answering for one in receiver.server.connections.open()):
+        while not any(connection.answering for connection in receiver.server.connections.open()):
             time.sleep(0.01)
         assert 503 == post(receiver, b"{}")
         for _ in range(8):
@@ -328,8 +328,8 @@ def test_tail_that_a_mean_hides() -> None:
         means.observe(parse(body), second)
         traces.observe(parse(body), second)
     share, total = {}, {}
-    for name, one in (("mean", means), ("trace", traces)):
-        shown = {s.series: s.value for family in one.families(60) for s in family.samples}
+    for name, distributions in (("mean", means), ("trace", traces)):
+        shown = {s.series: s.value for family in distributions.families(60) for s in family.samples}
         labels = 'model="m",version="1"'
         total[name] = shown[f"{state.REQUEST_DURATION}_count{{{labels}}}"]
         share[name] = shown[f'{state.REQUEST_DURATION}_bucket{{{labels},le="0.1"}}'] / total[name]
@@ -344,11 +344,11 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     """Each traced rejection stands for as many as the trace rate says."""
     mailbox = Mailbox()
     mailbox.rate = 10
-    one = Distributions(mailbox=mailbox)
-    one.observe(parse(counters(0, 0)), T)
+    distributions = Distributions(mailbox=mailbox)
+    distributions.observe(parse(counters(0, 0)), T)
     mailbox.put([traced(0, T, "queue_full")] * 3)
-    one.observe(parse(counters(1, 1)), T + 1)
-    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+    distributions.observe(parse(counters(1, 1)), T + 1)
+    shown = {s.series: s.value for family in distributions.families(T) for s in family.samples}
 
     assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
     assert 3 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="1",outcome="queue_full"}}']
@@ -366,12 +366,12 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
 def test_a_queue_without_a_limit_is_never_full(config: ModelConfig, full: int) -> None:
     """A sequence that lacks its start is refused as a full queue refuses: only the configuration tells which."""
     mailbox = Mailbox()
-    one = Distributions(mailbox=mailbox)
-    one.observe_snapshot(Snapshot(T, configs={M: config}))
-    one.observe(parse(counters(0, 0)), T)
+    distributions = Distributions(mailbox=mailbox)
+    distributions.observe_snapshot(Snapshot(T, configs={M: config}))
+    distributions.observe(parse(counters(0, 0)), T)
     mailbox.put([traced(0, T, "queue_full")])
-    one.observe(parse(counters(1, 1)), T + 1)
-    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+    distributions.observe(parse(counters(1, 1)), T + 1)
+    shown = {s.series: s.value for family in distributions.families(T) for s in family.samples}
 
     labels = 'model="m",version="1"'
     assert full == shown[f"{state.QUEUE_FULL_ESTIMATE}{{{labels}}}"]
@@ -389,13 +389,13 @@ def test_traces_of_an_ensemble_go_where_its_requests_are_counted(
 ) -> None:
     """Triton counts an ensemble under version 1 and traces it under its folder's name."""
     mailbox = Mailbox()
-    one = Distributions(mailbox=mailbox)
+    distributions = Distributions(mailbox=mailbox)
     config = ModelConfig("m", platform="ensemble" if ensemble else "")
-    one.observe_snapshot(Snapshot(T, configs={ModelVersion("m", folder): config}))
-    one.observe(parse(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b"")), T)
+    distributions.observe_snapshot(Snapshot(T, configs={ModelVersion("m", folder): config}))
+    distributions.observe(parse(counters(0, 0) + (counters(0, 0, version="7") if folder == "7" else b"")), T)
     mailbox.put([TracedRequest(ModelVersion("m", folder), "completed", T + 0.5, 0.2, 0.0, "t1")])
-    one.observe(parse(counters(1, 0.2)), T + 1)
-    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+    distributions.observe(parse(counters(1, 0.2)), T + 1)
+    shown = {s.series: s.value for family in distributions.families(T) for s in family.samples}
 
     assert 1 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="{counted}",outcome="completed"}}']
 
@@ -416,7 +416,7 @@ def watched(
     rng = random.Random(7)
     mailbox = Mailbox()
     mailbox.rate = rate
-    one = Distributions(mailbox=mailbox)
+    distributions = Distributions(mailbox=mailbox)
     batch: list[TracedRequest] = []
     number, total = 0, 0.0
     for second in range(seconds):
@@ -436,8 +436,8 @@ def watched(
         if second % 5 == 0:
             mailbox.put(batch)
             batch = []
-        one.observe(parse(counters(number, total)), T + second)
-    return {s.series: s.value for family in one.families(T + seconds) for s in family.samples}
+        distributions.observe(parse(counters(number, total)), T + second)
+    return {s.series: s.value for family in distributions.families(T + seconds) for s in family.samples}
 
 
 def source_is(shown: Mapping[str, float], source: str) -> bool:
@@ -515,13 +515,13 @@ def test_a_sender_in_a_hurry_does_not_make_the_true_traces_late(hurry: float) ->
 def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
     """Of a model whose traces contradict the counters, nothing a trace says is passed on."""
     mailbox = Mailbox()
-    one = Distributions(mailbox=mailbox)
+    distributions = Distributions(mailbox=mailbox)
     for second in range(60):
         mailbox.put([traced(5.0, T + second - 0.4)] * 50)
-        one.observe(parse(counters(10 * second, 0.1 * second)), T + second)
+        distributions.observe(parse(counters(10 * second, 0.1 * second)), T + second)
     mailbox.put([traced(0, T + 59.5, "queue_full")] * 100)
-    one.observe(parse(counters(600, 6)), T + 60)
-    shown = {s.series: s.value for family in one.families(T) for s in family.samples}
+    distributions.observe(parse(counters(600, 6)), T + 60)
+    shown = {s.series: s.value for family in distributions.families(T) for s in family.samples}
 
     assert 0 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
 
@@ -573,14 +573,14 @@ def test_trace_file(tmp_path: Path) -> None:
     files.poll(1)
     files.poll(2)
 
-    (found,) = mailbox.drain()
+    (trace,) = mailbox.drain()
     assert (M, "completed", 1.5, 0.25) == (
-        found.model,
-        found.outcome,
-        found.request_seconds,
-        found.queue_seconds,
+        trace.model,
+        trace.outcome,
+        trace.request_seconds,
+        trace.queue_seconds,
     )
-    assert T + 3.5 == found.ended
+    assert T + 3.5 == trace.ended
 
 
 def test_trace_file_outcomes() -> None:
@@ -589,13 +589,13 @@ def test_trace_file_outcomes() -> None:
     parent = {"id": 8, "model_name": "ens", "model_version": 1}
     stamps = [{"name": "REQUEST_START", "ns": 5}, {"name": "REQUEST_END", "ns": 9}]
     child = {"id": 9, "model_name": "m", "parent_id": 8}
-    found = [
+    actual = [
         line.request()
         for line in timelines([*refused, parent, {"id": 8, "timestamps": stamps}, child], 10**18)
     ]
 
     assert [("m", "queue_full"), ("ens", "completed")] == [
-        (one.model.model, one.outcome) for one in found if one
+        (trace.model.model, trace.outcome) for trace in actual if trace
     ]
 
 
@@ -606,8 +606,8 @@ def test_damaged_trace_file(value: object, places: list[int]) -> None:
     records: list[object] = list(RECORDS)
     for place in places:
         records[place] = value
-    for one in (*timelines(records, 0), *timelines(value, 0)):
-        one.request()
+    for timeline in (*timelines(records, 0), *timelines(value, 0)):
+        timeline.request()
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ def test_the_doctor_names_the_files_it_needs_and_uses_them(pki: Path, guarded: G
         ended = subprocess.run(
             [*command, *options], cwd=pki, capture_output=True, text=True, timeout=30, check=False
         )
-        return {one["title"]: one["do"] for one in json.loads(ended.stdout)}
+        return {finding["title"]: finding["do"] for finding in json.loads(ended.stdout)}
 
     without = findings()
     for title in ("Triton's API does not answer", "Triton's metrics do not answer"):

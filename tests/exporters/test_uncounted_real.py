@@ -232,19 +232,19 @@ class TracedTriton:
 
     def counts(self, name: str) -> Counter[str]:
         """What the page shows of a model: successes, failures by reason, and traces by outcome."""
-        page, found = self.exporter.scrape(), Counter[str]()
+        page, counted = self.exporter.scrape(), Counter[str]()
         labels = {"model": name, "version": "1"}
-        found["success"] = int(page.value(triton.REQUEST_SUCCESS, **labels) or 0)
+        counted["success"] = int(page.value(triton.REQUEST_SUCCESS, **labels) or 0)
         for reason in ("", "BACKEND", "OTHER", "REJECTED", "CANCELED"):
             by_reason = {"reason": reason} if reason else {}
             failed = int(page.value(triton.REQUEST_FAILURE, **labels, **by_reason) or 0)
-            found[f"failure {reason}".strip()] = failed
-            found["statistics"] -= failed
+            counted[f"failure {reason}".strip()] = failed
+            counted["statistics"] -= failed
         # The statistics say as much as the failure counter: the difference of the two stays as it is.
-        found["statistics"] += int(page.value(models.FAILED_REQUESTS, **labels) or 0)
+        counted["statistics"] += int(page.value(models.FAILED_REQUESTS, **labels) or 0)
         for outcome in OUTCOMES:
-            found[outcome] = int(page.value(state.TRACED_REQUESTS, **labels, outcome=outcome) or 0)
-        return found
+            counted[outcome] = int(page.value(state.TRACED_REQUESTS, **labels, outcome=outcome) or 0)
+        return counted
 
 
 def asking(value: float, **changed: object) -> dict[str, object]:
@@ -287,7 +287,7 @@ def behind(name: str, blockers: int, status: Callable[[TracedTriton], str]) -> S
                 busy.append(pool.submit(traced.http, name, 1.0))
                 time.sleep(0.1)
             mine = status(traced)
-            return [*(one.result() for one in busy), mine]
+            return [*(answer.result() for answer in busy), mine]
 
     return send
 
@@ -300,80 +300,98 @@ def after_a_failure(traced: TracedTriton) -> Statuses:
 Action = tuple[str, Send]
 """The model whose counters are looked at, and how requests are sent."""
 ACTIONS: Mapping[str, Action] = {
-    "Python model raises in `execute`": ("plain", each(lambda one: one.http("plain", -1))),
+    "Python model raises in `execute`": ("plain", each(lambda client: client.http("plain", -1))),
     "Python model answers `InferenceResponse(error=...)`": (
         "plain",
-        each(lambda one: one.http("plain", -2)),
+        each(lambda client: client.http("plain", -2)),
     ),
-    "the same, over gRPC": ("plain", each(lambda one: one.rpc("plain", -2))),
+    "the same, over gRPC": ("plain", each(lambda client: client.rpc("plain", -2))),
     "Python model returns `None` for a request": (
         "plain",
-        each(lambda one: one.http("plain", -4, timeout=1)),
+        each(lambda client: client.http("plain", -4, timeout=1)),
     ),
-    "Python model leaves out an output": ("plain", each(lambda one: one.http("plain", -5))),
-    "Python model's process has died": ("dying", each(lambda one: one.http("dying", -3))),
-    "stream: raises before a response": ("stream", each(lambda one: one.stream("stream", -1))),
-    "stream: answers with an error": ("stream", each(lambda one: one.stream("stream", -2))),
-    "stream: a response, then an error": ("stream", each(lambda one: one.stream("stream", -3))),
-    "stream: a response, then raises": ("stream", each(lambda one: one.stream("stream", -4))),
-    "stream: a thread answers with an error later": ("stream", each(lambda one: one.stream("stream", -5))),
-    "stream: ends without a response": ("stream", each(lambda one: one.stream("stream", -6))),
-    "ensemble: a step raises": ("of_plain", each(lambda one: one.http("of_plain", -1))),
-    "ensemble: a step answers with an error": ("of_plain", each(lambda one: one.http("of_plain", -2))),
-    "ensemble: the queue of a step is full": ("of_tight", at_once(6, lambda one: one.http("of_tight", 0.5))),
+    "Python model leaves out an output": ("plain", each(lambda client: client.http("plain", -5))),
+    "Python model's process has died": ("dying", each(lambda client: client.http("dying", -3))),
+    "stream: raises before a response": ("stream", each(lambda client: client.stream("stream", -1))),
+    "stream: answers with an error": ("stream", each(lambda client: client.stream("stream", -2))),
+    "stream: a response, then an error": ("stream", each(lambda client: client.stream("stream", -3))),
+    "stream: a response, then raises": ("stream", each(lambda client: client.stream("stream", -4))),
+    "stream: a thread answers with an error later": (
+        "stream",
+        each(lambda client: client.stream("stream", -5)),
+    ),
+    "stream: ends without a response": ("stream", each(lambda client: client.stream("stream", -6))),
+    "ensemble: a step raises": ("of_plain", each(lambda client: client.http("of_plain", -1))),
+    "ensemble: a step answers with an error": ("of_plain", each(lambda client: client.http("of_plain", -2))),
+    "ensemble: the queue of a step is full": (
+        "of_tight",
+        at_once(6, lambda client: client.http("of_tight", 0.5)),
+    ),
     "ensemble: a step times out in its queue": (
         "of_reject",
-        at_once(4, lambda one: one.http("of_reject", 0.5)),
+        at_once(4, lambda client: client.http("of_reject", 0.5)),
     ),
     "ensemble: a streaming step answers with an error": (
         "of_stream",
-        each(lambda one: one.stream("of_stream", -2)),
+        each(lambda client: client.stream("of_stream", -2)),
     ),
-    "BLS: the called model fails, the caller answers": ("caller", each(lambda one: one.http("caller", -2))),
-    "the queue is full": ("tight", at_once(6, lambda one: one.http("tight", 0.5))),
-    "the queue is full, over gRPC": ("tight", at_once(6, lambda one: one.rpc("tight", 0.5))),
-    "the queue of a priority level is full": ("ranked", at_once(6, lambda one: one.http("ranked", 0.5))),
-    "queue timeout, action REJECT": ("reject", at_once(4, lambda one: one.http("reject", 0.5))),
-    "queue timeout, action DELAY": ("delay", at_once(4, lambda one: one.http("delay", 0.5))),
+    "BLS: the called model fails, the caller answers": (
+        "caller",
+        each(lambda client: client.http("caller", -2)),
+    ),
+    "the queue is full": ("tight", at_once(6, lambda client: client.http("tight", 0.5))),
+    "the queue is full, over gRPC": ("tight", at_once(6, lambda client: client.rpc("tight", 0.5))),
+    "the queue of a priority level is full": (
+        "ranked",
+        at_once(6, lambda client: client.http("ranked", 0.5)),
+    ),
+    "queue timeout, action REJECT": ("reject", at_once(4, lambda client: client.http("reject", 0.5))),
+    "queue timeout, action DELAY": ("delay", at_once(4, lambda client: client.http("delay", 0.5))),
     "client gives up over HTTP": (
         "plain",
-        lambda one: [one.http("plain", 1, timeout=0.3).replace("no answer", "gave up")],
+        lambda client: [client.http("plain", 1, timeout=0.3).replace("no answer", "gave up")],
     ),
     "client cancels over gRPC while the model executes": (
         "plain",
-        lambda one: [one.rpc("plain", 1, cancel_after=0.3)],
+        lambda client: [client.rpc("plain", 1, cancel_after=0.3)],
     ),
     "client cancels over gRPC, waiting in a dynamic batcher": (
         "delay",
-        behind("delay", 2, lambda one: one.rpc("delay", 0, cancel_after=0.3)),
+        behind("delay", 2, lambda client: client.rpc("delay", 0, cancel_after=0.3)),
     ),
     "client cancels over gRPC, waiting without one": (
         "plain",
-        behind("plain", 1, lambda one: one.rpc("plain", 0, cancel_after=0.3)),
+        behind("plain", 1, lambda client: client.rpc("plain", 0, cancel_after=0.3)),
     ),
     "response cache: an answer after a failed request": ("cached", after_a_failure),
     "wrong shape": (
         "plain",
-        each(lambda one: one.http("plain", 0, body=asking(0, shape=[1, 3], data=[1, 2, 3]))),
+        each(lambda client: client.http("plain", 0, body=asking(0, shape=[1, 3], data=[1, 2, 3]))),
     ),
-    "wrong datatype": ("plain", each(lambda one: one.http("plain", 0, body=asking(0, datatype="INT32")))),
+    "wrong datatype": (
+        "plain",
+        each(lambda client: client.http("plain", 0, body=asking(0, datatype="INT32"))),
+    ),
     "batch too large": (
         "plain",
-        each(lambda one: one.http("plain", 0, body=asking(0, shape=[3, 1], data=[1, 2, 3]))),
+        each(lambda client: client.http("plain", 0, body=asking(0, shape=[3, 1], data=[1, 2, 3]))),
     ),
-    "missing input": ("plain", each(lambda one: one.http("plain", 0, body={"inputs": []}))),
+    "missing input": ("plain", each(lambda client: client.http("plain", 0, body={"inputs": []}))),
     "unknown output": (
         "plain",
-        each(lambda one: one.http("plain", 0, body=asking(0) | {"outputs": [{"name": "Z"}]})),
+        each(lambda client: client.http("plain", 0, body=asking(0) | {"outputs": [{"name": "Z"}]})),
     ),
-    "malformed JSON": ("plain", each(lambda one: one.http("plain", 0, body="{"))),
-    "unknown version of a model": ("plain", each(lambda one: one.http("plain", 0, version="/versions/9"))),
+    "malformed JSON": ("plain", each(lambda client: client.http("plain", 0, body="{"))),
+    "unknown version of a model": (
+        "plain",
+        each(lambda client: client.http("plain", 0, version="/versions/9")),
+    ),
     "sequence without its start": (
         "sequence",
-        each(lambda one: one.http("sequence", 0, body=asking(0) | {"parameters": {"sequence_id": 7}})),
+        each(lambda client: client.http("sequence", 0, body=asking(0) | {"parameters": {"sequence_id": 7}})),
     ),
-    "streaming model, over HTTP": ("stream", each(lambda one: one.http("stream", 0))),
-    "unknown or unloaded model": ("gone", each(lambda one: one.http("gone", 0))),
+    "streaming model, over HTTP": ("stream", each(lambda client: client.http("stream", 0))),
+    "unknown or unloaded model": ("gone", each(lambda client: client.http("gone", 0))),
 }
 
 
@@ -407,8 +425,8 @@ def traced(directory: Path, *arguments: str) -> Iterator[TracedTriton]:
 @pytest.fixture(scope="module")
 def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedTriton]:
     arguments = "--trace-config=opentelemetry,bsp_schedule_delay=200"
-    with traced(tmp_path_factory.mktemp("uncounted"), arguments) as one:
-        yield one
+    with traced(tmp_path_factory.mktemp("uncounted"), arguments) as started:
+        yield started
 
 
 @pytest.mark.parametrize("what", NEW)
@@ -443,8 +461,8 @@ def assert_counted(traced: TracedTriton, row: Row, name: str, send: Send) -> Non
         eventually(lambda: traced.counts(name)["not_executed"], "no trace of a cache hit")
     before = traced.counts(name)
     statuses = send(traced)
-    fine = [] if row.client.startswith("200") else [one for one in statuses if one == "200"]
-    failed = [one for one in statuses if one not in fine]
+    fine = [] if row.client.startswith("200") else [status for status in statuses if status == "200"]
+    failed = [status for status in statuses if status not in fine]
     assert failed
     assert {row.client} == set(failed)
     if name == "plain" and row.client != "no answer":  # what comes later shows that nothing is counted late
@@ -472,4 +490,4 @@ def assert_grown(
 
 
 def grown(before: Counter[str], after: Counter[str]) -> dict[str, int]:
-    return {one: after[one] - before[one] for one in {*after, *before} if after[one] != before[one]}
+    return {name: after[name] - before[name] for name in {*after, *before} if after[name] != before[name]}
