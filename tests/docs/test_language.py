@@ -152,6 +152,21 @@ def test_names_use_the_words_of_the_field(package: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "folder",
+    ["alerts", "bench", "clusters", "compose", "containers", "dashboards", "docs", "exporters", "fuzz"],
+)
+def test_names_of_tests_say_what_they_hold(folder: str) -> None:
+    """In each folder of tests that has been read for it."""
+    unnamed = {
+        path.relative_to(ROOT).as_posix(): names
+        for path in sorted((ROOT / "tests" / folder).rglob("*.py"))
+        if (names := NAMES_NOTHING.intersection(_names(path.read_text())))
+    }
+
+    assert {} == unnamed
+
+
+@pytest.mark.parametrize(
     "name", ["_KEPT", "_has_room", "vanished_scene", "SceneOfProof", "is_stranger", "one"]
 )
 def test_a_private_word_in_a_name_is_found(name: str) -> None:
