@@ -190,11 +190,13 @@ _WRITES = {"trailClaim": "trail", "existingSecret": "token", "importUrl": "http:
 
 def test_the_page_writes_corrections_where_a_secret_is_named() -> None:
     """With the trail alone it shows them; both read nothing that is not mounted."""
-    found = []
+    deployments = []
     for values in ({"trailClaim": "trail"}, _WRITES):
         given = ",".join(f"web.corrections.{name}={value}" for name, value in values.items())
-        found.append(objects(template(f"--set=web.enabled=true,{given}"))["Deployment", "tritonwatch-web"])
-    shows, writes = (_container(deployment, "web") for deployment in found)
+        deployments.append(
+            objects(template(f"--set=web.enabled=true,{given}"))["Deployment", "tritonwatch-web"]
+        )
+    shows, writes = (_container(deployment, "web") for deployment in deployments)
 
     assert "--trail=/corrections" == shows["args"][-1]
     assert [
@@ -206,10 +208,10 @@ def test_the_page_writes_corrections_where_a_secret_is_named() -> None:
         next(mount["readOnly"] for mount in web["volumeMounts"] if mount["name"] == "corrections")
         for web in (shows, writes)
     ]
-    volumes = {one["name"]: one for one in found[1]["spec"]["template"]["spec"]["volumes"]}
+    volumes = {volume["name"]: volume for volume in deployments[1]["spec"]["template"]["spec"]["volumes"]}
     assert {"claimName": "trail"} == volumes["corrections"]["persistentVolumeClaim"]
     assert "token" == volumes["corrections-token"]["secret"]["secretName"]
-    for deployment in found:
+    for deployment in deployments:
         validate(deployment)
 
 
@@ -232,14 +234,16 @@ def test_half_of_the_values_for_corrections_are_refused(missing: str, words: str
 
 def test_a_triton_and_a_channel_of_reports_reach_the_programs() -> None:
     """The page examines the Triton that is named; the bridge posts reports where a channel is."""
-    found = objects(
+    rendered = objects(
         template("--set=web.enabled=true,web.triton=http://triton-0:8000,bridge.reportChannel=C0REPORTS")
     )
 
     assert ["--triton=http://triton-0:8000", "--gpu=none"] == _container(
-        found["Deployment", "tritonwatch-web"], "web"
+        rendered["Deployment", "tritonwatch-web"], "web"
     )["args"][-2:]
-    assert "--report=C0REPORTS" == _container(found["Deployment", "tritonwatch-bridge"], "bridge")["args"][-1]
+    assert (
+        "--report=C0REPORTS" == _container(rendered["Deployment", "tritonwatch-bridge"], "bridge")["args"][-1]
+    )
 
 
 def test_what_is_disabled_is_not_rendered() -> None:

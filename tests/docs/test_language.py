@@ -153,10 +153,21 @@ def test_names_use_the_words_of_the_field(package: str) -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    ["alerts", "bench", "clusters", "compose", "containers", "dashboards", "docs", "exporters", "fuzz"],
+    [
+        "alerts",
+        "bench",
+        "clusters",
+        "compose",
+        "containers",
+        "dashboards",
+        "docs",
+        "exporters",
+        "fuzz",
+        "slo",
+    ],
 )
 def test_names_of_tests_say_what_they_hold(folder: str) -> None:
-    """In each folder of tests that has been read for it."""
+    """In each folder of tests; its helpers in tests/support are held to all rules above."""
     unnamed = {
         path.relative_to(ROOT).as_posix(): names
         for path in sorted((ROOT / "tests" / folder).rglob("*.py"))

@@ -121,11 +121,11 @@ def test_a_history_begins_where_records_do(
 
     # An hour at a time, 10,000 hours a query; two more read the events.
     assert counted <= 55
-    found = json.loads(printed.out)
-    assert 0 < START - found["start"] <= 2 * 3600
-    assert exact["data_from"] == pytest.approx(found["data_from"])
-    assert [len(one["episodes"]) for one in exact["outcomes"]] == [
-        len(one["episodes"]) for one in found["outcomes"]
+    document = json.loads(printed.out)
+    assert 0 < START - document["start"] <= 2 * 3600
+    assert exact["data_from"] == pytest.approx(document["data_from"])
+    assert [len(outcome["episodes"]) for outcome in exact["outcomes"]] == [
+        len(outcome["episodes"]) for outcome in document["outcomes"]
     ]
     assert f"warning: --last {last}: Prometheus has no record of these objectives before 20" in printed.err
 
@@ -171,14 +171,14 @@ def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
     """Events per step are those of the counters; what the client cancelled is not a failure."""
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
     with Prometheus(Access(prometheus)) as client:
-        found = fetch(client, [plan], END - 86400, END, STEP)
+        actual = fetch(client, [plan], END - 86400, END, STEP)
 
-    rows = {key[1]: row for row, key in enumerate(found.keys)}
-    inside = (found.times > INCIDENT[0] + STEP) & (found.times <= INCIDENT[1])
-    assert pytest.approx(600.0) == found.total[rows["m"]].mean()
-    assert pytest.approx(60.0) == found.bad[rows["m"], inside].mean()
-    assert pytest.approx(0.0) == found.bad[rows["m"], found.times > INCIDENT[1] + STEP].max()
-    assert pytest.approx(0.0) == found.bad[rows["ok"]].max()
+    rows = {key[1]: row for row, key in enumerate(actual.keys)}
+    inside = (actual.times > INCIDENT[0] + STEP) & (actual.times <= INCIDENT[1])
+    assert pytest.approx(600.0) == actual.total[rows["m"]].mean()
+    assert pytest.approx(60.0) == actual.bad[rows["m"], inside].mean()
+    assert pytest.approx(0.0) == actual.bad[rows["m"], actual.times > INCIDENT[1] + STEP].max()
+    assert pytest.approx(0.0) == actual.bad[rows["ok"]].max()
 
 
 @pytest.mark.real
@@ -198,9 +198,9 @@ def test_recorded_events_are_read_where_they_reach_back(since: float, failed: fl
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
-        found = fetch(client, [plan], END - 86400, END, 300)
-    assert (("errors", "m", "1"),) == found.keys
-    assert pytest.approx(failed) == found.bad[0].max()
+        actual = fetch(client, [plan], END - 86400, END, 300)
+    assert (("errors", "m", "1"),) == actual.keys
+    assert pytest.approx(failed) == actual.bad[0].max()
 
 
 @pytest.mark.real
@@ -222,11 +222,11 @@ def test_recorded_time_without_data_is_unknown_and_not_idle(tmp_path: Path) -> N
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
-        found = fetch(client, [plan], END - 43200, END, 300)
-    late = found.times >= left + 300
-    unknown = {key[1]: bool(np.isnan(found.total[row, late]).all()) for row, key in enumerate(found.keys)}
+        actual = fetch(client, [plan], END - 43200, END, 300)
+    late = actual.times >= left + 300
+    unknown = {key[1]: bool(np.isnan(actual.total[row, late]).all()) for row, key in enumerate(actual.keys)}
     assert {"gone": True, "retired": False, "idle": False} == unknown
-    assert not np.isnan(found.total[:, ~late]).any()
+    assert not np.isnan(actual.total[:, ~late]).any()
 
 
 @pytest.mark.real
@@ -270,7 +270,7 @@ def test_an_incident_within_the_stated_error_pages_only_where_none_was_stated(
     def paged(*more: str) -> set[str]:
         assert 0 == main(["backtest", *words, *more])
         (ours,) = json.loads(capsys.readouterr().out)["outcomes"]
-        return {one["key"][1] for one in ours["episodes"] if one["severity"] == "page"}
+        return {episode["key"][1] for episode in ours["episodes"] if episode["severity"] == "page"}
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url:
         asked = ["--prometheus", url, "--last", "8h", "--at", str(END)]
@@ -330,7 +330,7 @@ def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
 
     lines = out.getvalue().splitlines()
     assert "1970-01-11 00:00" in next(line for line in lines if "page_fast" in line)
-    assert [True, True] == [any(one in line for line in lines) for one in ("false pages", "precision")]
+    assert [True, True] == [any(word in line for line in lines) for word in ("false pages", "precision")]
     assert "not shown in 80 columns" in out.getvalue()
     assert "…" not in out.getvalue()
 
@@ -416,8 +416,8 @@ def test_overrides_reach_the_replay() -> None:
         name="errors", target=0.9, indicator="errors",
         overrides=[{"models": "strict", "target": 0.999}, {"models": {"regex": "st.*"}, "target": 0.99}],
     )  # fmt: skip
-    found = replayed(objective)
+    actual = replayed(objective)
 
-    assert (0.999, 0.99, 0.9) == tuple(found.target_of(name, "1") for name in ("strict", "stub", "other"))
+    assert (0.999, 0.99, 0.9) == tuple(actual.target_of(name, "1") for name in ("strict", "stub", "other"))
     loose = policy(Plan(Objective(name="errors", target=0.9, indicator="errors"), Options()))
     assert ["unknown", "page_slow", "ticket_fast", "ticket_slow"] == [alert.name for alert in loose.alerts]

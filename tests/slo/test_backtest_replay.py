@@ -82,16 +82,16 @@ def test_the_shapes_of_sloth_and_pyrra_fire_when_promtool_fires(scenario: str) -
     """Each alert begins and ends within a minute of what the same rules did in a real rule engine."""
     bad, *expected = MEASURED[scenario]
     history = steady(bad, 4 * 1440, 1440)
-    found = {
+    actual = {
         (policy.name, episode.alert): (episode.started / MINUTE, (episode.ended or 0) / MINUTE - 1)
         for policy in (SLOTH, pyrra(0.999))
         for episode in replay(history, policy, [0.999])
     }
 
-    measured = {key: span for one in expected for key, span in one.items()}
-    assert set(measured) == set(found)
+    measured = {key: span for spans in expected for key, span in spans.items()}
+    assert set(measured) == set(actual)
     for key, span in measured.items():
-        assert pytest.approx(span, abs=1.01) == found[key]
+        assert pytest.approx(span, abs=1.01) == actual[key]
 
 
 SHORT, LONG = (
@@ -168,8 +168,8 @@ class BruteForce:
             case Recurs(window, span, times):
                 return self.falls(window, span, at) >= times
             case Compare(quantity, operator, limit):
-                found = self.quantity(quantity, at)
-                return found is not None and OPERATORS[operator](found, limit)
+                value = self.quantity(quantity, at)
+                return value is not None and OPERATORS[operator](value, limit)
         raise AssertionError(condition)
 
     def quantity(self, quantity: Quantity, at: int) -> Fraction | float | None:
@@ -232,8 +232,8 @@ def test_a_replay_fires_exactly_when_brute_force_does(
     series: list[list[tuple[float, float]]], alert: PolicyAlert, target: float
 ) -> None:
     """Running sums, `for`, keep_firing_for, guards and unknown steps give what step by step gives."""
-    length = min(len(one) for one in series)
-    matrix = np.array([one[:length] for one in series])
+    length = min(len(values) for values in series)
+    matrix = np.array([values[:length] for values in series])
     keys = tuple(("e", f"m{i}", "1") for i in range(len(series)))
     history = History(keys, np.arange(length) + 1.0, matrix[:, :, 0], matrix[:, :, 1])
 
@@ -244,7 +244,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
         for at in range(int(episode.started) - 1, stop):
             assert not fired[episode.key][at]
             fired[episode.key][at] = True
-    expected = [brute_force(one[:length], alert, 1 - target) for one in series]
+    expected = [brute_force(values[:length], alert, 1 - target) for values in series]
     assert expected == list(fired.values())
 
 
@@ -303,9 +303,9 @@ def test_time_before_the_first_data_raises_nothing(missing: slice, starts: list[
     history = History((KEY,), np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
     absent = PolicyAlert("absent", "page", pending=3 * MINUTE, missing="all")
 
-    found = replay(history, Policy("p", (absent,)), [0.99])
+    actual = replay(history, Policy("p", (absent,)), [0.99])
 
-    assert starts == [one.started / MINUTE for one in found]
+    assert starts == [episode.started / MINUTE for episode in actual]
 
 
 def test_each_alert_has_the_budget_at_its_start() -> None:

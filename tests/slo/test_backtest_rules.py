@@ -92,14 +92,16 @@ def estimated(histories: Mapping[str, Sequence[int]], errors: Mapping[str, Matri
         bucket = f'{state.REQUEST_DURATION.bucket}{{{labels}, le="0.5"}}'
         series[bucket] = counter([RATE - bad for bad in failures])
         stated = f'{state.DISTRIBUTION_ERROR}{{{labels}, signal="request", le="0.5"}}'
-        series[stated] = " ".join("_" if np.isnan(one) else f"{one:g}" for one in (np.nan, *errors[model]))
+        series[stated] = " ".join(
+            "_" if np.isnan(error) else f"{error:g}" for error in (np.nan, *errors[model])
+        )
     return series
 
 
 def fired_in_promtool(objective: Objective, series: Mapping[str, str], minutes: int, folder: Path) -> Firing:
     """When the generated rules fired."""
     name = f"slo-{objective.name}.yml"
-    [rules] = [one.text for one in artifacts([objective], OPTIONS) if one.name == name]
+    [rules] = [artifact.text for artifact in artifacts([objective], OPTIONS) if artifact.name == name]
     groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
     firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS[objective.indicator.kind]}"}}'
     span = f"[{minutes}m:1m]"
@@ -129,14 +131,14 @@ def fired_in_replay(
     history = History(keys, 60.0 * minutes, failures, np.full(failures.shape, RATE), stated)
     known = replayed(objective, OPTIONS)
     policy = Policy("tritonwatch", known.policy.alerts)
-    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for episode in replay(history, policy, [known.target] * len(keys)):
         ended = episode.ended or 60.0 * (len(minutes) + 1)
         key = (episode.key[1], episode.alert)
-        found.setdefault(key, []).append((int(episode.started / 60), int(ended / 60) - 1))
+        spans_of.setdefault(key, []).append((int(episode.started / 60), int(ended / 60) - 1))
     return {
         key: (spans[0][0], spans[-1][1], sum(last - first + 1 for first, last in spans))
-        for key, spans in found.items()
+        for key, spans in spans_of.items()
     }
 
 
@@ -180,10 +182,12 @@ def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Pa
     ours = fired_in_replay(LATENCY, histories, errors)
 
     assert set(real) == set(ours)
-    for key, found in real.items():
-        assert pytest.approx(found, abs=2) == ours[key], key
+    for key, real_spans in real.items():
+        assert pytest.approx(real_spans, abs=2) == ours[key], key
     certain = fired_in_replay(LATENCY, histories)
-    changed = {tier for (model, tier), found in certain.items() if ours.get((model, tier)) != found}
+    changed = {
+        tier for (model, tier), certain_spans in certain.items() if ours.get((model, tier)) != certain_spans
+    }
     assert {"page_fast", "page_slow"} == changed
 
 
@@ -199,8 +203,8 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
     def raised(policy: Policy, severity: str) -> list[str]:
-        found = replay(history, policy, [0.999] * models)
-        return [episode.key[1] for episode in found if episode.severity == severity]
+        episodes = replay(history, policy, [0.999] * models)
+        return [episode.key[1] for episode in episodes if episode.severity == severity]
 
     ours = replayed(ERRORS, OPTIONS).policy
     assert {f"m{row}" for row in range(models // 2)} == set(raised(ours, "page"))
@@ -219,5 +223,5 @@ def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
     keys = tuple(("errors", f"m{row}", "1") for row in range(models))
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
-    found = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
-    assert set(keys) == {episode.key for episode in found}
+    actual = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
+    assert set(keys) == {episode.key for episode in actual}

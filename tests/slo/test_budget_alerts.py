@@ -175,12 +175,12 @@ def open_tickets(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Path, Tick
 
 def played(tool: Path, cases: Sequence[Case], folder: Path) -> Tickets:
     about = {"target": 0.99, "indicator": "errors", "owner": "team"}
-    objectives = [Objective.model_validate({**about, "name": one.slo, **one.objective}) for one in cases]
+    objectives = [Objective.model_validate({**about, "name": case.slo, **case.objective}) for case in cases]
     rules = [
         rule
-        for one in artifacts(objectives, Options())
-        if one.part == "rules"
-        for rule in alerting(one.text)[-1]["rules"]
+        for artifact in artifacts(objectives, Options())
+        if artifact.part == "rules"
+        for rule in alerting(artifact.text)[-1]["rules"]
         if "alert" in rule
     ]
     days = sorted({day for case in cases for some in (case.quiet, *case.open.values()) for day in some})
@@ -195,8 +195,8 @@ def played(tool: Path, cases: Sequence[Case], folder: Path) -> Tickets:
         interval=STEP,
         evaluation=STEP,
     )
-    found = ({(labels["slo"], labels["alertname"]) for labels, _ in answer} for answer in answers)
-    return dict(zip(days, found, strict=True))
+    firing = ({(labels["slo"], labels["alertname"]) for labels, _ in answer} for answer in answers)
+    return dict(zip(days, firing, strict=True))
 
 
 @pytest.mark.real
@@ -206,7 +206,7 @@ def test_how_long_the_rest_must_last_is_tuned_by_model(binary: Path, tmp_path: P
     setting = AlertSetting.model_validate({"overrides": [{"models": "early", "threshold": 5 * 86400.0}]})
     objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
     slow = list(groups(Plan(objective, Options(tuning=Tuning({NEARLY: setting})))))[-1]
-    tuned = Group("slow", tuple(one for one in slow.rules if one.alert == NEARLY))
+    tuned = Group("slow", tuple(rule for rule in slow.rules if rule.alert == NEARLY))
     rules = render([tuned], "x", "prometheus")
     series = {
         f'{names.PERIOD_BUDGET_REMAINING}{{slo="x",indicator="errors",model="{model}",version="1"}}': LEAK
@@ -227,7 +227,7 @@ def test_how_long_the_rest_must_last_is_tuned_by_model(binary: Path, tmp_path: P
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("tool", "case"), PLAYED, ids=lambda one: getattr(one, "name", None))
+@pytest.mark.parametrize(("tool", "case"), PLAYED, ids=lambda parameter: getattr(parameter, "name", None))
 def test_a_ticket_opens_for_what_no_burn_alert_shows(
     open_tickets: Mapping[Path, Tickets], tool: Path, case: Case
 ) -> None:

@@ -40,7 +40,9 @@ ROUNDING = 0.01
 def rules() -> str:
     """The generated rules on which the budget rests; windows and alerts that it does not read are left out."""
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE)
-    (text,) = (one.text for one in artifacts([OBJECTIVE], options) if one.name == "slo-errors.yml")
+    (text,) = (
+        artifact.text for artifact in artifacts([OBJECTIVE], options) if artifact.name == "slo-errors.yml"
+    )
     recording = [
         rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
     ]
@@ -60,17 +62,17 @@ def recorded(models: Sequence[Model], folder: Path) -> dict[str, tuple[float, fl
 
 
 def _by_model(answer: Answer) -> dict[str, float]:
-    found = {labels["model"]: value for labels, value in answer}
-    assert len(found) == len(answer), answer
-    return found
+    by_model = {labels["model"]: value for labels, value in answer}
+    assert len(by_model) == len(answer), answer
+    return by_model
 
 
 def check(models: Sequence[Model], folder: Path) -> None:
     """Events within what broken-off scrapes hide, and the budget within what that leaves of the ratio."""
-    found = recorded(models, folder)
+    amounts = recorded(models, folder)
     for model in models:
         (failed, every), (less_failed, less) = model.truth(), model.allowance()
-        got_failed, got, left = found[model.name]
+        got_failed, got, left = amounts[model.name]
         assert pytest.approx(failed, abs=less_failed + ROUNDING) == got_failed, model
         assert pytest.approx(every, abs=less + ROUNDING) == got, model
         if left is None:

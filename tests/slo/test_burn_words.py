@@ -128,7 +128,9 @@ def test_a_burn_alert_names_the_problem_its_cause_and_the_first_step(name: str, 
     """Every label and every text of every tier, and what its source cannot see, on one Prometheus or the other."""
     alert = f"Triton{name.capitalize()}BudgetBurn"
     for tool, cases in shared_out(CASES[name]).items():
-        series = {one: values for case in cases for one, values in case.renamed().items()}
+        series = {
+            name_of_series: values for case in cases for name_of_series, values in case.renamed().items()
+        }
         expected = [words(name, alert, case, tier) for case in cases for tier in TIERS]
 
         assert "" == contradictions(tool, tmp_path, name, alert, series, expected)
@@ -185,7 +187,7 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
     """One bad minute in ten holds the alert between the bursts: then the last 5 minutes show no failure."""
     failed = [20 if scrape % 40 < 4 else 0 for scrape in range(400)]
     series = {
-        f"{triton.REQUEST_SUCCESS}{{{WHO}}}": counted(100 - one for one in failed),
+        f"{triton.REQUEST_SUCCESS}{{{WHO}}}": counted(100 - failures for failures in failed),
         f'{triton.REQUEST_FAILURE}{{{WHO}, reason="BACKEND"}}': counted(failed),
     }
 
@@ -207,7 +209,10 @@ def described(
     text = (SHIPPED / f"{name}.yaml").read_text() + more
     reading = read([(f"{name}.yaml", text)])
     assert () == tuple(reading.problems)
-    write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
+    write(
+        [artifact for artifact in artifacts(reading.objectives, Options()) if artifact.part == "rules"],
+        folder,
+    )
     never = [{"exp_labels": {"none": "expected"}}]
     proof = proven(folder, name, f"Triton{name.capitalize()}BudgetBurn", series, dict.fromkeys(at, never))
     printed = promtool(promtools()[-1], "test", "rules", proof)
@@ -219,8 +224,8 @@ def described(
 def test_every_first_step_is_a_sentence_and_no_template() -> None:
     """They stand inside templates."""
     texts = [
-        *(one.first_step for one in KINDS.values()),
-        *(step for one in KINDS.values() for step in one.steps_by_cause.values()),
+        *(kind.first_step for kind in KINDS.values()),
+        *(step for kind in KINDS.values() for step in kind.steps_by_cause.values()),
     ]
 
     assert [] == [text for text in texts if "{{" in text or not text.endswith(".")]
@@ -231,10 +236,13 @@ def contradictions(
 ) -> str:
     """What a promtool says against the expected alerts."""
     reading = read((path.name, path.read_text()) for path in sorted(SHIPPED.glob("*.yaml")))
-    write([one for one in artifacts(reading.objectives, Options()) if one.part == "rules"], folder)
+    write(
+        [artifact for artifact in artifacts(reading.objectives, Options()) if artifact.part == "rules"],
+        folder,
+    )
     proof = proven(folder, name, alert, series, {"30m": expected})
-    found = promtool(tool, "test", "rules", proof)
-    return found.stdout + found.stderr if found.returncode else ""
+    done = promtool(tool, "test", "rules", proof)
+    return done.stdout + done.stderr if done.returncode else ""
 
 
 def proven(
@@ -242,12 +250,14 @@ def proven(
 ) -> Path:
     """A file for `promtool test rules`: when which alerts of a name are expected."""
     proof = {
-        "rule_files": [str(folder / "rules" / f"slo-{one}.yml") for one in (name, "causes")],
+        "rule_files": [str(folder / "rules" / f"slo-{file}.yml") for file in (name, "causes")],
         "evaluation_interval": "1m",
         "tests": [
             {
                 "interval": "15s",
-                "input_series": [{"series": one, "values": values} for one, values in series.items()],
+                "input_series": [
+                    {"series": series_name, "values": values} for series_name, values in series.items()
+                ],
                 "alert_rule_test": [
                     {"eval_time": at, "alertname": alert, "exp_alerts": list(alerts)}
                     for at, alerts in expected.items()

@@ -42,13 +42,13 @@ HOURS_OF_MARCH = 31 * 24 - 1
 GROUP = 'model="m", version="1"'
 
 
-def recorded(tool: Path, folder: Path, one: Objective) -> dict[str, float]:
+def recorded(tool: Path, folder: Path, promise: Objective) -> dict[str, float]:
     """Recorded name -> value, ten days into March."""
-    found = rules(one, MARCH + 10 * DAY, names.PERIOD_BUDGET_REMAINING)
-    found += [rule for rule in rules(one, MARCH + 10 * DAY, names.PERIOD_DAYS) if rule not in found]
+    chosen = rules(promise, MARCH + 10 * DAY, names.PERIOD_BUDGET_REMAINING)
+    chosen += [rule for rule in rules(promise, MARCH + 10 * DAY, names.PERIOD_DAYS) if rule not in chosen]
     given = (names.PERIOD_EVENTS, names.ERROR_BUDGET_RATIO)
-    kept = [rule for rule in found if rule["record"] not in given and "rate1h" not in rule["record"]]
-    labels = f'slo="{one.name}", indicator="{one.indicator.kind}", {GROUP}'
+    kept = [rule for rule in chosen if rule["record"] not in given and "rate1h" not in rule["record"]]
+    labels = f'slo="{promise.name}", indicator="{promise.indicator.kind}", {GROUP}'
     series = {f'{given[0]}{{{labels}, event="{event}"}}': str(n) for event, n in SPENT.items()}
     series[f"{given[1]}{{{labels}}}"] = "0.01"
     asked = (names.PERIOD_START, names.PERIOD_DAYS, names.PERIOD_BURN_RATE, names.PERIOD_BUDGET_REMAINING)
@@ -67,12 +67,12 @@ def test_a_budget_is_of_the_events_so_far_or_of_all_seconds(
     tool: Path, more: dict[str, str], budget_days: float, tmp_path: Path
 ) -> None:
     """6,000 failed requests spend 69 % of what ten days' may; as many seconds 22 % of what 743 hours may."""
-    found = recorded(tool, tmp_path, objective("o", "month", BERLIN, **more))
+    actual = recorded(tool, tmp_path, objective("o", "month", BERLIN, **more))
 
-    assert MARCH == found[names.PERIOD_START]
-    assert pytest.approx(budget_days) == found[names.PERIOD_DAYS]
-    assert pytest.approx(6000 / 8640) == found[names.PERIOD_BURN_RATE]
-    assert pytest.approx(1 - 6000 / (0.01 * budget_days * DAY)) == found[names.PERIOD_BUDGET_REMAINING]
+    assert MARCH == actual[names.PERIOD_START]
+    assert pytest.approx(budget_days) == actual[names.PERIOD_DAYS]
+    assert pytest.approx(6000 / 8640) == actual[names.PERIOD_BURN_RATE]
+    assert pytest.approx(1 - 6000 / (0.01 * budget_days * DAY)) == actual[names.PERIOD_BUDGET_REMAINING]
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,12 @@ spec:
   objectives: [{{target: 0.99}}]
 """
     ledger = Ledger()
-    entries = [one for one in documents("a.yaml", text) if isinstance(one, Entry)]
-    [found] = openslo.convert(entries, "30d", ledger)
+    entries = [entry for entry in documents("a.yaml", text) if isinstance(entry, Entry)]
+    [taken] = openslo.convert(entries, "30d", ledger)
 
-    assert objective("a", kind, BERLIN).window == found.window
+    assert objective("a", kind, BERLIN).window == taken.window
     assert ([], []) == (ledger.mistakes, ledger.losses)
-    [slo] = [d for d in openslo_export.documents(found) if d["kind"] == "SLO"]
+    [slo] = [d for d in openslo_export.documents(taken) if d["kind"] == "SLO"]
     [window] = slo["spec"]["timeWindow"]
     assert (False, BERLIN) == (window["isRolling"], window["calendar"]["timeZone"])
     assert {"week": "1w", "month": "1M", "quarter": "1Q"}[kind] == window["duration"]
@@ -217,5 +217,5 @@ def test_check_warns_before_the_clock_changes_in_the_rules_run_out() -> None:
         ("UTC", soon, 0),
         (BERLIN, Surroundings(now=LAST.timestamp() - 400 * DAY), 0),
     ):
-        found = list(lint(objective("o", "month", zone), str, now))
-        assert expected == len([one for one in found if "until 2040-01-01" in str(one)])
+        actual = list(lint(objective("o", "month", zone), str, now))
+        assert expected == len([warning for warning in actual if "until 2040-01-01" in str(warning)])

@@ -97,16 +97,16 @@ def test_recorded_periods_are_those_of_zoneinfo(
     """The rules know start and end of every week, month and quarter in every zone, to the second."""
     groups = {}
     for number, (at, zone, kind) in enumerate(moments):
-        one = objective(f"o{number}", kind, zone)
-        groups[one.name] = [
-            *rules(one, at, names.PERIOD_START),
-            *[r for r in rules(one, at, names.PERIOD_END) if r["record"] == names.PERIOD_END],
+        made = objective(f"o{number}", kind, zone)
+        groups[made.name] = [
+            *rules(made, at, names.PERIOD_START),
+            *[r for r in rules(made, at, names.PERIOD_END) if r["record"] == names.PERIOD_END],
         ]
     edges = [(names.PERIOD_START, 0), (names.PERIOD_END, 0)]
 
     starts, ends = (
-        {labels["slo"]: value for labels, value in found}
-        for found in evaluated(tool, tmp_path, grouped(groups), {}, edges, interval=60, evaluation=60)
+        {labels["slo"]: value for labels, value in answer}
+        for answer in evaluated(tool, tmp_path, grouped(groups), {}, edges, interval=60, evaluation=60)
     )
 
     assert len(moments) == len(starts) == len(ends)
@@ -139,12 +139,12 @@ FLEET = (
 
 def tiles(end: int, since: int) -> list[tuple[int, int]]:
     """The windows that a sum at a tick is made of, back to the period's (or the model's) first minutes."""
-    found = []
+    periods = []
     while end - since >= SHORT:
-        length = next(one for one in (HOUR, HALF, SHORT) if end - since >= one)
-        found.append((end - length, end))
+        length = next(length_of for length_of in (HOUR, HALF, SHORT) if end - since >= length_of)
+        periods.append((end - length, end))
         end -= length
-    return [*found, (end - SHORT, end)]
+    return [*periods, (end - SHORT, end)]
 
 
 def known(model: Model, end: int) -> dict[str, tuple[float, float]]:
@@ -155,14 +155,16 @@ def known(model: Model, end: int) -> dict[str, tuple[float, float]]:
     hidden: dict[str, float] = {}
     for kind in ("BACKEND", "success"):
         counts = [(replica, model.events[replica.instance][kind]) for replica in model.replicas]
-        truth[kind] = sum(int(found[BEGINS:end].sum()) for _, found in counts)
+        truth[kind] = sum(int(events[BEGINS:end].sum()) for _, events in counts)
         # Whose the first minutes are is known only to the minute: all of them may be the period's before.
-        hidden[kind] = sum(int(found[BEGINS - SHORT : BEGINS + SHORT].sum()) for _, found in counts)
-        for replica, found in counts:
-            hidden[kind] += simulator.allowed_since(replica, found, windows)
+        hidden[kind] = sum(int(events[BEGINS - SHORT : BEGINS + SHORT].sum()) for _, events in counts)
+        for replica, events in counts:
+            hidden[kind] += simulator.allowed_since(replica, events, windows)
             # 20 scrapes span 19 intervals: rate() makes up for the twentieth, and only longer windows reach for it.
             short = sum(
-                int(found[low - simulator.EVERY : high].sum()) for low, high in windows if high - low == SHORT
+                int(events[low - simulator.EVERY : high].sum())
+                for low, high in windows
+                if high - low == SHORT
             )
             hidden[kind] += short * simulator.EVERY / (SHORT - simulator.EVERY)
     return {
@@ -191,22 +193,24 @@ def recorded(
     """(model, event) -> sum, at each tick of `looks`; nothing is evaluated or scraped from one tick to another."""
     zone, kind, begins = BOUNDARIES[boundary]
     promise = objective("errors", kind, zone, exclusions=exclusions)
-    found = rules(promise, unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
+    chosen = rules(promise, unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
     if down:
         silence = f"((vector(time()) >= {down[0] * TICK}) < {down[1] * TICK})"
-        found = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in found]
+        chosen = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in chosen]
     series = {
         name: " ".join(values.split()[: looks[-1] + 1]) for model in models for name, values in model.series()
     }
     asked = [(names.PERIOD_EVENTS, look * TICK) for look in looks]
     answers = evaluated(
-        tool, folder, grouped({"slo-errors": found}), series, asked, interval=TICK, evaluation=60
+        tool, folder, grouped({"slo-errors": chosen}), series, asked, interval=TICK, evaluation=60
     )
-    return [{(one["model"], one["event"]): value for one, value in answer} for answer in answers]
+    return [{(labels["model"], labels["event"]): value for labels, value in answer} for answer in answers]
 
 
-def check(found: Sequence[Mapping[tuple[str, str], float]], models: Sequence[Model], lost: float = 0) -> None:
-    for look, sums in zip(LOOKS, found, strict=True):
+def check(
+    answers: Sequence[Mapping[tuple[str, str], float]], models: Sequence[Model], lost: float = 0
+) -> None:
+    for look, sums in zip(LOOKS, answers, strict=True):
         for model in models:
             for event, (truth, hidden) in known(model, look).items():
                 assert pytest.approx(truth, abs=hidden + lost + 0.01) == sums.get((model.name, event), 0.0), (
@@ -266,7 +270,7 @@ def test_a_period_of_any_fleet(fleet: tuple[Model, ...], boundary: str, tmp_path
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("boundary", [one for one in BOUNDARIES if "Monday" not in one])
+@pytest.mark.parametrize("boundary", [boundary for boundary in BOUNDARIES if "Monday" not in boundary])
 def test_setting_the_clock_moves_no_event(boundary: str, tmp_path: Path) -> None:
     """A clock that is set back near the boundary neither begins a period twice nor drops events of one."""
     check(recorded(promtools()[-1], tmp_path, boundary, FLEET[:1]), FLEET[:1])
@@ -285,9 +289,9 @@ def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) ->
     dark = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE, ((began, back),)),), 1)
     missed = sum(int(even.events["a"][kind][began - lost : back].sum()) for kind in ("BACKEND", "success"))
 
-    found = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), looks)
+    actual = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), looks)
 
-    for look, sums in zip(looks, found, strict=True):
+    for look, sums in zip(looks, actual, strict=True):
         truth, hidden = known(even, look)[names.TOTAL]
         assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (look - back) * TICK / 60
 
@@ -303,9 +307,9 @@ def test_excluded_time_is_not_part_of_a_period(tmp_path: Path) -> None:
     even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
     looks = [start, end, end + SHORT, end + HOUR, end + 2 * HOUR]
 
-    found = recorded(promtools()[-1], tmp_path, boundary, [even], looks=looks, exclusions=[exclusion])
+    actual = recorded(promtools()[-1], tmp_path, boundary, [even], looks=looks, exclusions=[exclusion])
 
-    for look, sums in zip(looks, found, strict=True):
+    for look, sums in zip(looks, actual, strict=True):
         truth, hidden = known(even, look)[names.TOTAL]
         missed = sum(
             int(even.events["a"][kind][start : min(look, end + SHORT)].sum())

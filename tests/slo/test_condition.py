@@ -29,7 +29,7 @@ OBJECTIVES = [
 ]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda one: one.name)
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
 def test_a_burn_alert_reads_in_three_short_lines(objective: Objective) -> None:
     """The expression names the burn rate and the recorded parts, and restates none of them."""
     burns = [rule for rule in alert_rules(Plan(objective, Options())) if names.TIER in rule.labels]
@@ -91,7 +91,7 @@ def test_the_reference_defines_every_part_of_a_condition() -> None:
 RUNBOOKS = sorted((ROOT / "alerts/runbooks").glob("*BudgetBurn.md"))
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda one: one.stem)
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda page: page.stem)
 def test_a_runbook_states_what_the_tiers_find(path: Path) -> None:
     """The burn rate and the shares of a runbook are those of the tiers."""
     page = " ".join(path.read_text().split())
@@ -104,7 +104,9 @@ def test_a_runbook_states_what_the_tiers_find(path: Path) -> None:
 
 def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -> None:
     """Parts cost series only while budget burns."""
-    [rules] = [one.text for one in artifacts(OBJECTIVES[:1], Options()) if one.name == "slo-e.yml"]
+    [rules] = [
+        artifact.text for artifact in artifacts(OBJECTIVES[:1], Options()) if artifact.name == "slo-e.yml"
+    ]
     success, failure = str(triton.REQUEST_SUCCESS), str(triton.REQUEST_FAILURE)
     series = {
         f'{success}{{model="healthy", version="1"}}': "0+100x60",
@@ -115,9 +117,11 @@ def test_a_healthy_group_has_no_series_for_the_parts_of_alerts(tmp_path: Path) -
     parts = "|".join(names.burn_part(name) for name in ("enough", "recovered", "over", "now"))
     query = f'count by (model) ({{__name__=~"{parts}"}})'
 
-    [found] = evaluated(promtools()[0], tmp_path, rules, series, [(query, 3600)], interval=60, evaluation=60)
+    [samples] = evaluated(
+        promtools()[0], tmp_path, rules, series, [(query, 3600)], interval=60, evaluation=60
+    )
 
-    assert ["failing"] == [labels["model"] for labels, _ in found]
+    assert ["failing"] == [labels["model"] for labels, _ in samples]
 
 
 def failing(model: str, *stretches: tuple[int, int, int]) -> dict[str, str]:
@@ -138,9 +142,9 @@ def failing(model: str, *stretches: tuple[int, int, int]) -> dict[str, str]:
 def test_little_traffic_pages_from_the_fifth_failure_on(tmp_path: Path) -> None:
     """Four failures fire nothing and six every tier; an outage that is back after 5 minutes pages again at once."""
     [rules] = [
-        one.text
-        for one in artifacts(OBJECTIVES[:1], Options(scrape_interval_seconds=60))
-        if one.name == "slo-e.yml"
+        artifact.text
+        for artifact in artifacts(OBJECTIVES[:1], Options(scrape_interval_seconds=60))
+        if artifact.name == "slo-e.yml"
     ]
     groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
     series = failing("rare", (60, 1, 0), (10, 0, 1)) | failing(

@@ -118,7 +118,11 @@ def test_a_document_with_a_wrong_value_is_converted_or_refused_in_words(data: st
         assert code in (0, 1, 3)
         assert (code == 1) == (not out.exists())
         assert (code == 0) == (
-            not any("in.yaml" in one for one in output.getvalue().splitlines() if "note" not in one)
+            not any(
+                "in.yaml" in splitline
+                for splitline in output.getvalue().splitlines()
+                if "note" not in splitline
+            )
         )
         assert "Traceback" not in output.getvalue()
 

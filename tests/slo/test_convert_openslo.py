@@ -93,9 +93,11 @@ def test_documents_that_refer_to_each_other_become_objectives(tmp_path: Path) ->
     """One SLO with two targets is two objectives, with the queries, window and burn rate that it names."""
     assert 0 == run(tmp_path, SHOP)
 
-    found = converted(tmp_path)
-    assert {"shop-usual": 0.999, "shop-best": 0.9999} == {name: one.target for name, one in found.items()}
-    usual = found["shop-usual"]
+    actual = converted(tmp_path)
+    assert {"shop-usual": 0.999, "shop-best": 0.9999} == {
+        name: objective.target for name, objective in actual.items()
+    }
+    usual = actual["shop-usual"]
     assert {
         "kind": "custom",
         "good": 'sum by (region) (rate(orders_total{outcome="taken"}[{{window}}]))',
@@ -134,11 +136,11 @@ def test_each_kind_of_ratio_has_its_form(tmp_path: Path, metric: str, expected: 
     slo["spec"] |= {"budgetingMethod": "Occurrences", "objectives": [{"target": 0.99}]}
     run(tmp_path, yaml.safe_dump(slo))
 
-    (one,) = converted(tmp_path).values()
-    assert {"kind": "custom", **expected} == one.indicator.model_dump(
+    (objective,) = converted(tmp_path).values()
+    assert {"kind": "custom", **expected} == objective.indicator.model_dump(
         exclude_none=True, exclude={"counts_failures"}
     )
-    assert (metric == "gauge") == (one.alerting.min_failures == 0)
+    assert (metric == "gauge") == (objective.alerting.min_failures == 0)
 
 
 def test_ratios_of_time_slices_are_averaged_and_a_rolling_month_has_thirty_days(
@@ -158,12 +160,12 @@ def test_ratios_of_time_slices_are_averaged_and_a_rolling_month_has_thirty_days(
     }
 
     assert 0 == run(tmp_path, yaml.safe_dump(slo))
-    (one,) = converted(tmp_path).values()
-    assert "30d" == one.window.nominal
+    (objective,) = converted(tmp_path).values()
+    assert "30d" == objective.window.nominal
     assert {
         "kind": "custom",
         "error_ratio": "avg_over_time(((sum (rate(b[1m]))) / ((sum (rate(t[1m]))) > 0))[{{window}}:1m])",
-    } == one.indicator.model_dump(exclude_none=True, exclude={"counts_failures"})
+    } == objective.indicator.model_dump(exclude_none=True, exclude={"counts_failures"})
     assert "a rolling 1M is 30d" in capsys.readouterr().err
 
 
@@ -173,12 +175,12 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
     """A slice is bad when less than its target of it was good; that slices slide is said."""
     assert 3 == run(tmp_path, THRESHOLD)
 
-    (one,) = converted(tmp_path).values()
+    (objective,) = converted(tmp_path).values()
     assert {
         "kind": "custom",
         "error_ratio": "avg_over_time(((1 - avg_over_time(((max by (gpu) (gpu_celsius)) <= bool 83)[5m:1m]))"
         " > bool 0.1)[{{window}}:1m])",
-    } == one.indicator.model_dump(exclude_none=True, exclude={"counts_failures"})
+    } == objective.indicator.model_dump(exclude_none=True, exclude={"counts_failures"})
     assert "slices of 5m that end at every minute" in capsys.readouterr().err
 
 
@@ -271,7 +273,7 @@ def test_the_shipped_objectives_go_there_and_come_back(
     assert 0 == run(tmp_path, there.read_text(encoding="utf-8"))
 
     shipped = read([(str(path), path.read_text()) for path in sorted(Path("slo/objectives").iterdir())])
-    assert {one.name: one for one in shipped.objectives} == converted(tmp_path)
+    assert {objective.name: objective for objective in shipped.objectives} == converted(tmp_path)
     assert "" == capsys.readouterr().err
 
 
@@ -286,20 +288,24 @@ def test_a_document_that_was_changed_holds_against_its_annotation(
 
     assert 3 == run(tmp_path, text)
     assert "the documents no longer match what the annotation" in capsys.readouterr().err
-    (one,) = converted(tmp_path).values()
-    assert (0.95, "custom", ("model", "version")) == (one.target, one.indicator.kind, one.group_by)
+    (objective,) = converted(tmp_path).values()
+    assert (0.95, "custom", ("model", "version")) == (
+        objective.target,
+        objective.indicator.kind,
+        objective.group_by,
+    )
 
 
 def test_every_query_that_goes_out_is_promql(tmp_path: Path) -> None:
     """Another tool can run what stands in the SLIs."""
     there = tmp_path / "openslo.yaml"
     main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
-    indicators = [one for one in yaml.safe_load_all(there.read_text()) if one["kind"] == "SLI"]
+    indicators = [document for document in yaml.safe_load_all(there.read_text()) if document["kind"] == "SLI"]
 
     assert 4 == len(indicators)
-    for one in indicators:
+    for indicator in indicators:
         for part in ("bad", "total"):
-            promql_parser.parse(one["spec"]["ratioMetric"][part]["metricSource"]["spec"]["query"])
+            promql_parser.parse(indicator["spec"]["ratioMetric"][part]["metricSource"]["spec"]["query"])
 
 
 NAMES = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,12}[a-z0-9])?\Z")
@@ -364,7 +370,7 @@ def test_there_and_back_is_the_same_objective(data: dict[str, Any]) -> None:
     assert (objective,) == read([("a.yaml", writing.write([objective]))]).objectives
 
     text = writing.dump(*openslo_export.export([objective], {objective.name: "a.yaml:1"}, Ledger()))
-    entries = [one for one in documents("b.yaml", text) if isinstance(one, Entry)]
+    entries = [document for document in documents("b.yaml", text) if isinstance(document, Entry)]
     ledger = Ledger()
     back = openslo.convert(entries, "30d", ledger)
 

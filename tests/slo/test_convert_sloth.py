@@ -42,16 +42,20 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
     """Nothing lost is exit code 0, and every query keeps its meaning."""
     assert 0 == convert("sloth", tmp_path, SLOTH)
 
-    (one,) = converted(tmp_path).values()
-    assert ("checkout-orders", 0.999, "30d") == (one.name, one.target, one.window.nominal)
+    (objective,) = converted(tmp_path).values()
+    assert ("checkout-orders", 0.999, "30d") == (objective.name, objective.target, objective.window.nominal)
     assert (
         Custom(
             errors='sum(rate(orders_total{outcome="failed"}[{{window}}]))',
             total="sum(rate(orders_total[{{window}}]))",
         )
-        == one.indicator
+        == objective.indicator
     )
-    assert ((), {"service": "checkout"}, "Orders are taken.") == (one.group_by, one.labels, one.description)
+    assert ((), {"service": "checkout"}, "Orders are taken.") == (
+        objective.group_by,
+        objective.labels,
+        objective.description,
+    )
 
 
 def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,13 +74,13 @@ def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.C
     )
     assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in printed
     assert all("instead: " in line for line in printed.splitlines() if line.startswith(str(source)))
-    found = converted(tmp_path)
-    orders = found["checkout-orders"]
+    actual = converted(tmp_path)
+    orders = actual["checkout-orders"]
     assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
     assert {"page_fast": "info", "page_slow": "info"} == orders.alerting.severities
     assert {key: {"channel": "#pay"} for key in ("page_fast", "page_slow")} == orders.alerting.labels
     assert "CheckoutFails" == orders.alerting.name
-    assert ("region",) == found["checkout-speed"].group_by
+    assert ("region",) == actual["checkout-speed"].group_by
 
 
 @pytest.mark.real
@@ -212,7 +216,7 @@ def test_the_report_is_json_for_a_program(tmp_path: Path, capsys: pytest.Capture
     assert 3 == main(["convert", "--from", "sloth", str(source), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert ["mistakes", "losses", "notes", "converted"] == list(report)
-    assert [f"{source}:11"] == [one["place"] for one in report["losses"]]
+    assert [f"{source}:11"] == [loss["place"] for loss in report["losses"]]
     assert "name: checkout-orders" in report["converted"]
     assert 3 == main(["convert", "--from", "sloth", str(source), "--json", "--out", str(tmp_path / "o.yaml")])
     assert json.loads(capsys.readouterr().out)["converted"] is None
@@ -256,10 +260,16 @@ def test_the_kubernetes_form_keeps_what_routes_match(
         "pageAlert.labels.severity: the rules set the label severity themselves: kept as original_sev"
         in notes
     )
-    (one,) = converted(tmp_path).values()
-    assert ("checkout-orders", "payments", "OrdersFail") == (one.name, one.owner, one.burn_alert)
-    assert {"service": "checkout", "original_tier": "2", "category": "availability"} == one.labels
-    rules = {rule.labels["tier"]: rule for rule in alert_rules(Plan(one, Options())) if "tier" in rule.labels}
+    (objective,) = converted(tmp_path).values()
+    assert ("checkout-orders", "payments", "OrdersFail") == (
+        objective.name,
+        objective.owner,
+        objective.burn_alert,
+    )
+    assert {"service": "checkout", "original_tier": "2", "category": "availability"} == objective.labels
+    rules = {
+        rule.labels["tier"]: rule for rule in alert_rules(Plan(objective, Options())) if "tier" in rule.labels
+    }
     assert {"OrdersFail"} == {rule.alert for rule in rules.values()}
     page, ticket = rules["page_fast"], rules["ticket_slow"]
     assert ("critical", "pageteam", "payments") == tuple(

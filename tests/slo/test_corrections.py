@@ -65,22 +65,22 @@ class Kept:
 
 def net(texts: list[str]) -> dict[tuple[str, float], float]:
     """Events by event and time, of all that was written once."""
-    found: dict[tuple[str, float], float] = {}
+    sums: dict[tuple[str, float], float] = {}
     for text in dict.fromkeys(texts):
         for series, value, at in samples_of(text):
             labels = dict(labels_of(series))
             if labels["__name__"] == names.SLI_EVENTS_CORRECTION:
                 key = labels[names.EVENT], at
-                found[key] = found.get(key, 0.0) + value
-    return found
+                sums[key] = sums.get(key, 0.0) + value
+    return sums
 
 
 def test_samples_name_series_as_they_were() -> None:
     """Quotes and backslashes in the name of a model come back as they were."""
     series = {labels_of(name) for name, _, _ in samples_of(openmetrics([CORRECTION], "c1"))}
 
-    assert {dict(LABELS)["model"]} == {dict(one)["model"] for one in series}
-    assert {"c1"} == {dict(one)[names.CORRECTION] for one in series}
+    assert {dict(LABELS)["model"]} == {dict(labels)["model"] for labels in series}
+    assert {"c1"} == {dict(labels)[names.CORRECTION] for labels in series}
 
 
 def test_an_undo_takes_back_every_event(tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
     lines = tmp_path / "trail.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"event": "begin", "id": "excl')
     with locked(tmp_path) as trail:
-        assert [entry.id] == [one.id for one in trail.entries]
+        assert [entry.id] == [entry.id for entry in trail.entries]
         undo(trail, trail.find("exclude"), SIGNED, place)
 
-    assert [entry.id, f"undo-{entry.id}"] == [one.id for one in Trail(tmp_path).entries]
+    assert [entry.id, f"undo-{entry.id}"] == [entry.id for entry in Trail(tmp_path).entries]
 
 
 def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
@@ -169,7 +169,9 @@ def test_growth_never_falls() -> None:
 def period_rule(window: str) -> dict[str, str]:
     """The rule that adds corrections to a period."""
     objective = Objective.model_validate({**OBJECTIVE.model_dump(exclude_unset=True), "window": window})
-    text = next(one.text for one in artifacts([objective], Options()) if one.name == "slo-errors.yml")
+    text = next(
+        artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-errors.yml"
+    )
     name = names.PERIOD_EVENTS_COUNTED if window == "month" else names.sli_events("7d")
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     return next(rule for rule in rules if rule.get("record") == name)
@@ -202,10 +204,10 @@ def test_a_correction_counts_for_the_sum_it_was_made_of(counted_from: float, tmp
     [answer] = evaluated(
         promtools()[-1], tmp_path, grouped({"g": [rule]}), given, asked, interval=HOUR, evaluation=HOUR
     )
-    found = {labels["event"]: value * 7 * 24 * HOUR for labels, value in answer}
+    actual = {labels["event"]: value * 7 * 24 * HOUR for labels, value in answer}
 
     taken = 7 if counted_from == 3.0 else 0
-    assert pytest.approx({"error": 120 - taken, "total": 1200 - 10 * taken}) == found
+    assert pytest.approx({"error": 120 - taken, "total": 1200 - 10 * taken}) == actual
 
 
 @pytest.mark.real
@@ -277,8 +279,10 @@ class StoredSamples(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def do_GET(self) -> None:
-        found = (one.rsplit(" ", 2) for one in self.stored if urlsplit(self.path).path == "/api/v1/export")
-        rows = [{"metric": dict(labels_of(one)), "timestamps": [int(at)]} for one, _, at in found]
+        storeds = (
+            line.rsplit(" ", 2) for line in self.stored if urlsplit(self.path).path == "/api/v1/export"
+        )
+        rows = [{"metric": dict(labels_of(series)), "timestamps": [int(at)]} for series, _, at in storeds]
         self.answer("".join(f"{json.dumps(row)}\n" for row in rows))
 
     def do_POST(self) -> None:
@@ -315,7 +319,7 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
 
     assert 10 == len(Handler.stored)
     assert ["undone", "written"] == [
-        Trail(tmp_path / "trail").state(one) for one in Trail(tmp_path / "trail").entries
+        Trail(tmp_path / "trail").state(entry) for entry in Trail(tmp_path / "trail").entries
     ]
 
 

@@ -43,17 +43,17 @@ Budgets = dict[str, tuple[float, float, float]]
 
 def budgets(url: str) -> Budgets:
     """What the rules have recorded lately."""
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     with Prometheus(Access(url)) as prometheus:
         for name in (names.sli_events("7d"), names.PERIOD_BUDGET_REMAINING):
             for sample in prometheus.instant(f"{name} and timestamp({name}) > time() - 4"):
                 kind = sample.labels.get(names.EVENT, "left")
-                found.setdefault(sample.labels["model"], {})[kind] = sample.value
+                values.setdefault(sample.labels["model"], {})[kind] = sample.value
     week = 7 * 86_400
     return {
-        model: (one["error"] * week, one["total"] * week, one["left"])
-        for model, one in found.items()
-        if len(one) == 3
+        model: (amounts["error"] * week, amounts["total"] * week, amounts["left"])
+        for model, amounts in values.items()
+        if len(amounts) == 3
     }
 
 
@@ -63,15 +63,15 @@ def settled(url: str) -> Budgets:
     with Prometheus(Access(url)) as prometheus:
         evaluated = f"min(timestamp({names.PERIOD_BUDGET_REMAINING})) > {begun + 3}"
         eventually(lambda: prometheus.instant(evaluated), "the rules were not evaluated")
-    return eventually(lambda: found if len(found := budgets(url)) == 2 else None, "no budgets")
+    return eventually(lambda: left if len(left := budgets(url)) == 2 else None, "no budgets")
 
 
-def expect(fleet: RecordedFleet, found: Budgets, *, without_test: bool, shared: float = 0) -> None:
+def expect(fleet: RecordedFleet, amounts: Budgets, *, without_test: bool, shared: float = 0) -> None:
     """The recorded period is the truth, give or take the minutes at its edges, and `shared` failures.
 
     What a replay has added is known by tiles of five minutes: events of those at a stretch's ends are shared out.
     """
-    for model, (failed, every, left) in found.items():
+    for model, (failed, every, left) in amounts.items():
         true_failed, true_every = fleet.truth(model, without_test=without_test and model == "tested")
         assert pytest.approx(true_every, rel=1e-3) == every, model
         assert pytest.approx(true_failed, abs=5e-3 * true_failed + shared) == failed, model
@@ -209,15 +209,15 @@ def evaluated(url: str, at: float) -> Budgets:
         for rule in group["rules"]
         if rule.get("record") == names.sli_events("7d")
     ]
-    found: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, float]] = {}
     with Prometheus(Access(url)) as prometheus:
         for sample in prometheus.instant(expression, at):
-            found.setdefault(sample.labels["model"], {})[sample.labels[names.EVENT]] = (
+            values.setdefault(sample.labels["model"], {})[sample.labels[names.EVENT]] = (
                 sample.value * 7 * 86_400
             )
     return {
-        model: (one["error"], one["total"], 1 - one["error"] / one["total"] / (1 - TARGET))
-        for model, one in found.items()
+        model: (amounts["error"], amounts["total"], 1 - amounts["error"] / amounts["total"] / (1 - TARGET))
+        for model, amounts in values.items()
     }
 
 

@@ -72,23 +72,23 @@ class Chain:
     def counted(self) -> Mapping[str, Counter[str]]:
         """What each source has counted until now, by what it says of a request."""
         page, model = self.exporter.scrape(), {"model": "mixed", "version": "1"}
-        found = {source: Counter[str]() for source in SOURCES}
-        found["clients"] = Counter(self.clients)
-        found["nginx"] = Counter(json.loads(line)["status"] for line in self.log.read_text().splitlines())
+        counts = {source: Counter[str]() for source in SOURCES}
+        counts["clients"] = Counter(self.clients)
+        counts["nginx"] = Counter(json.loads(line)["status"] for line in self.log.read_text().splitlines())
         for key, count in envoy_counters(self.admin).items():
-            found["Envoy"][key.split()[1]] += count
+            counts["Envoy"][key.split()[1]] += count
         for metric in self.registry.collect():
             for sample in metric.samples:
                 if sample.name == str(gateway.GRPC_CLIENT_REQUESTS):
-                    found["gRPC client"][sample.labels["grpc_code"]] += int(sample.value)
-        counters = found["Triton's counters"]
+                    counts["gRPC client"][sample.labels["grpc_code"]] += int(sample.value)
+        counters = counts["Triton's counters"]
         counters["success"] = int(page.value(triton.REQUEST_SUCCESS, **model) or 0)
         for reason in ("BACKEND", "OTHER", "REJECTED", "CANCELED"):
             counters[reason] = int(page.value(triton.REQUEST_FAILURE, **model, reason=reason) or 0)
-        found["summary"]["observed"] = int(page.value(triton.REQUEST_SUMMARY_US.count, **model) or 0)
+        counts["summary"]["observed"] = int(page.value(triton.REQUEST_SUMMARY_US.count, **model) or 0)
         for outcome in OUTCOMES:
-            found["traces"][outcome] = int(page.value(state.TRACED_REQUESTS, **model, outcome=outcome) or 0)
-        return found
+            counts["traces"][outcome] = int(page.value(state.TRACED_REQUESTS, **model, outcome=outcome) or 0)
+        return counts
 
 
 def repeat(count: int, send: Callable[..., None], *given: object) -> None:
@@ -139,7 +139,7 @@ def chain(directory: Path) -> Iterator[Chain]:
     write_models(directory / "models", "mixed")
     (port,) = free_ports(1)
     trace = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1", "opentelemetry,bsp_schedule_delay=200")
-    given = [f"--trace-config={one}" for one in trace]
+    given = [f"--trace-config={setting}" for setting in trace]
     given += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{port}/v1/traces"]
     given += ["--metrics-config=summary_latencies=true"]
     registry = CollectorRegistry()
@@ -162,9 +162,9 @@ def rows() -> Mapping[str, str]:
     page = (ROOT / "docs" / "gateways.md").read_text()
     section = page.partition("## One run, counted by everything on its way")[2].partition("\n## ")[0]
     lines = [line.strip("| ") for line in section.splitlines() if line.startswith("| ")]
-    heading, *found = (line.split(" | ") for line in lines)
+    heading, *body = (line.split(" | ") for line in lines)
     assert SOURCES == tuple(heading[1:])
-    return {what: " | ".join(cells) for what, *cells in found}
+    return {what: " | ".join(cells) for what, *cells in body}
 
 
 def words(counted: Counter[str]) -> str:
@@ -177,14 +177,14 @@ def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
     """Every row, measured once more: the proxies and the clients' library count what the clients saw."""
     expected = rows()
     assert expected.keys() == ACTIONS.keys()
-    with chain(tmp_path) as one:
+    with chain(tmp_path) as sources:
         for what, send in ACTIONS.items():
-            before = one.counted()
-            send(one)
+            before = sources.counted()
+            send(sources)
             seen = [""]
 
             def as_expected(cells: str, before: Mapping[str, Counter[str]], seen: list[str]) -> bool:
-                after = one.counted()
+                after = sources.counted()
                 seen.append(" | ".join(words(after[source] - before[source]) for source in SOURCES))
                 return seen[-1] == cells
 
@@ -198,4 +198,4 @@ def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
             series = page.series(state.REQUEST_DURATION.count)
             return sum(series.values()) == page.value(triton.REQUEST_SUCCESS, model="mixed", version="1")
 
-        one.exporter.wait(in_the_histogram, 60)
+        sources.exporter.wait(in_the_histogram, 60)

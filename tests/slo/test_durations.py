@@ -29,7 +29,7 @@ def test_rules_hold_no_number_with_binary_dust() -> None:
         {"name": "slow", "target": "99%", "indicator": {"kind": "latency", "threshold": "2.01s"}},
     ]
     reading = read([("o.yaml", yaml.safe_dump({"objectives": objectives}))])
-    text = "".join(one.text for one in artifacts(reading.objectives, Options()))
+    text = "".join(artifact.text for artifact in artifacts(reading.objectives, Options()))
 
     assert 'le=~"2010(\\\\.0)?"' in text
     assert 'le="2.01"' in text

@@ -29,9 +29,9 @@ def rules() -> str:
     """The rules of the error of estimates, of one objective: 99 % within 500 ms."""
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}}
     [text] = [
-        one.text
-        for one in artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
-        if one.name == "slo-o.yml"
+        artifact.text
+        for artifact in artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
+        if artifact.name == "slo-o.yml"
     ]
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     return grouped({"slo": resting_on(rules, names.ESTIMATE_ERROR)})
@@ -45,7 +45,7 @@ def served(
     of_signal = f'{own}, signal="request"'
     within = f'{state.REQUESTS_WITHIN}{{{of_signal}, le="0.5", bound='
     steps = f"x{SCRAPES}"
-    found = {
+    written = {
         f"{state.REQUEST_DURATION.count}{{{own}}}": f"0+100{steps}",
         f'{state.REQUEST_DURATION.bucket}{{{own}, le="0.5"}}': f"0+{100 - slow}{steps}",
         f'{state.DISTRIBUTION_SOURCE}{{{of_signal}, source="{source}"}}': f"1+0{steps}",
@@ -53,9 +53,9 @@ def served(
         f'{within}"most"}}': f"0+{100 - slow}{steps}",
     }
     if error is not None:
-        found[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="0.5"}}'] = f"{error}+0{steps}"
-        found[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="2.0"}}'] = f"0.7+0{steps}"
-    return found
+        written[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="0.5"}}'] = f"{error}+0{steps}"
+        written[f'{state.DISTRIBUTION_ERROR}{{{of_signal}, le="2.0"}}'] = f"0.7+0{steps}"
+    return written
 
 
 @pytest.mark.real
@@ -71,13 +71,13 @@ def test_the_error_of_an_estimate_is_recorded_for_each_group(tool: Path, tmp_pat
         **served("mixed", "sampled_mean", instance="b", blur=30),
     }
 
-    [found] = evaluated(
+    [samples] = evaluated(
         tool, tmp_path, rules(), series, [(names.ESTIMATE_ERROR, 2 * HOUR)], interval=15, evaluation=60
     )
 
-    errors = {labels["model"]: round(value, 4) for labels, value in found}
+    errors = {labels["model"]: round(value, 4) for labels, value in samples}
     assert {"stated": 0.02, "bounded": 0.1, "means": 0.3, "mixed": 0.2} == errors
-    assert {"o"} == {labels[names.SLO] for labels, _ in found}
+    assert {"o"} == {labels[names.SLO] for labels, _ in samples}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def excluded(prometheus: str, about: Plan, start: float, days: float) -> set[flo
 def expected(about: Plan, start: float, days: float) -> set[float]:
     """The same, by zoneinfo: while an exclusion holds, and until no window reaches back into it."""
     lag, end = lag_seconds(about), start + days * 86_400
-    spans = [span for one in about.objective.exclusions for span in one.spans(start - 86_400, end)]
+    spans = [
+        span for exclusion in about.objective.exclusions for span in exclusion.spans(start - 86_400, end)
+    ]
     times = [start + STEP * number for number in range(int((end - start) // STEP) + 1)]
     return {at for at in times if any(low <= at < high + lag for low, high in spans)}
 
@@ -138,10 +140,10 @@ def test_one_time_and_expressions(prometheus: str) -> None:
     shown = plan({"reason": "r", "promql": "hour() == 19"})
 
     for about in (once, shown):
-        found = excluded(prometheus, about, start - 7207, 0.3)
+        actual = excluded(prometheus, about, start - 7207, 0.3)
         hours = 2 if about is once else 1
-        assert start - 7 + STEP == min(found)
-        assert hours * 3600 - STEP < max(found) - start < hours * 3600 + lag_seconds(about)
+        assert start - 7 + STEP == min(actual)
+        assert hours * 3600 - STEP < max(actual) - start < hours * 3600 + lag_seconds(about)
 
 
 def test_irregular_clocks_are_refused() -> None:

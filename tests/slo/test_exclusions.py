@@ -57,7 +57,11 @@ def asked_of(
 def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
     """The generated rules that these series rest on."""
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
-    (text,) = (one.text for one in artifacts([objective], options) if one.name == f"slo-{objective.name}.yml")
+    (text,) = (
+        artifact.text
+        for artifact in artifacts([objective], options)
+        if artifact.name == f"slo-{objective.name}.yml"
+    )
     every = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     return grouped({"some": resting_on(every, *needed)})
 
@@ -91,7 +95,7 @@ def inside(
 
 spans = st.lists(
     st.tuples(st.integers(0, LENGTH), st.sampled_from((10, 61, 300, 900, 3600))).map(
-        lambda one: (one[0], one[0] + one[1])
+        lambda pair: (pair[0], pair[0] + pair[1])
     ),
     max_size=5,
 )
@@ -123,10 +127,10 @@ def test_no_event_inside_is_counted_and_few_beside_are_lost(
     window = names.sli_events("1d")
     queries = [f'{window}{{{names.EVENT}="{event}"}} * {DAY}' for event in (names.ERROR, names.TOTAL)]
     text = rules(objective(*left_out), window)
-    found = asked_of(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
+    actual = asked_of(text, series, [(query, LENGTH) for query in queries], tmp_path, promtools()[0])
 
     for model, (failures, totals) in bounds.items():
-        for (least, most), recorded in zip((failures, totals), found, strict=True):
+        for (least, most), recorded in zip((failures, totals), actual, strict=True):
             assert least - 0.01 <= recorded[model] <= most + 0.01, (model, left_out)
 
 
@@ -182,9 +186,9 @@ def test_a_window_that_is_partly_left_out_holds_the_rest(tmp_path: Path) -> None
     text = rules(objective((0, 600), indicator="readiness"), window, scale=1)
     asked = [(f'{window}{{{names.EVENT}="total"}}', 600 + TILE + 150)]
 
-    (found,) = asked_of(text, series, asked, tmp_path, promtools()[0], SCRAPE)
+    (shares,) = asked_of(text, series, asked, tmp_path, promtools()[0], SCRAPE)
 
-    assert {"m": pytest.approx(0.5, abs=0.06)} == found
+    assert {"m": pytest.approx(0.5, abs=0.06)} == shares
 
 
 @pytest.mark.real
@@ -213,11 +217,11 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
             "alerting": {"tiers": tiers},
         }
     )
-    for one in artifacts([promised], Options(scrape_interval_seconds=30)):
-        (tmp_path / one.part).mkdir(exist_ok=True)
-        (tmp_path / one.part / one.name).write_text(one.text)
+    for artifact in artifacts([promised], Options(scrape_interval_seconds=30)):
+        (tmp_path / artifact.part).mkdir(exist_ok=True)
+        (tmp_path / artifact.part / artifact.name).write_text(artifact.text)
     cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
-    fire = {one["name"] for one in cases if any(check["exp_samples"] for check in one["promql_expr_test"])}
+    fire = {case["name"] for case in cases if any(check["exp_samples"] for check in case["promql_expr_test"])}
 
     each_minute(tmp_path / "promtool" / "slo-o.test.yml")
     done = promtool(tool, "test", "rules", tmp_path / "promtool" / "slo-o.test.yml")
@@ -225,14 +229,14 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
     assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]
     assert len(fire) >= 2
     assert {f"excluded: {name}" for name in fire} == {
-        one["name"] for one in cases if one["name"].startswith("excluded: ")
+        case["name"] for case in cases if case["name"].startswith("excluded: ")
     }
 
 
 def problems(*exclusions: object, **more: object) -> list[str]:
     """Mistakes of an objective with these exclusions."""
-    one = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": list(exclusions), **more}
-    return [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
+    fields = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": list(exclusions), **more}
+    return [str(problem) for problem in read([("o.yaml", yaml.safe_dump(fields))]).problems]
 
 
 ONCE = {"reason": "r", "start": "2026-12-24T20:00Z", "end": "2026-12-24T22:00Z"}
@@ -266,10 +270,10 @@ PROMQL = {"reason": "r", "promql": "maintenance == 1"}
 )
 def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason: str) -> None:
     """With its place, and how to fix it."""
-    found = problems(exclusion)
+    actual = problems(exclusion)
 
-    assert any(reason in one for one in found), found
-    assert all(one.startswith("o.yaml:") for one in found)
+    assert any(reason in problem for problem in actual), actual
+    assert all(problem.startswith("o.yaml:") for problem in actual)
 
 
 def test_times_are_read_as_people_write_them() -> None:
@@ -288,7 +292,9 @@ def test_times_are_read_as_people_write_them() -> None:
 def test_the_documented_exclusions_are_sound() -> None:
     """All forms that the reference shows are read as they stand there."""
     text = (ROOT / "docs" / "objectives.md").read_text()
-    (block,) = [one for one in re.findall(r"```yaml\n(.*?)```", text, re.S) if one.startswith("exclusions:")]
+    (block,) = [
+        fence for fence in re.findall(r"```yaml\n(.*?)```", text, re.S) if fence.startswith("exclusions:")
+    ]
     reading = read([("o.yaml", f"name: o\ntarget: 99%\nindicator: errors\n{block}")])
 
     assert () == reading.problems
@@ -300,8 +306,8 @@ def test_windows_that_cannot_be_made_of_tiles_are_refused() -> None:
     tier = {"name": "page", "severity": "critical", "long": "1h", "short": "7m", "burn": 10}
 
     assert [] == problems(alerting={"tiers": [tier]})
-    (found,) = problems(WEEKLY, alerting={"tiers": [tier]})
-    assert "tier page: with exclusions, 7m must be a multiple of 5m" in found
+    (problem,) = problems(WEEKLY, alerting={"tiers": [tier]})
+    assert "tier page: with exclusions, 7m must be a multiple of 5m" in problem
 
 
 TWICE = "overlaps with exclusions.0 (r)"
@@ -338,7 +344,7 @@ def test_without_exclusions_nothing_is_different() -> None:
     """No rule, no condition, no file: an objective that uses none pays nothing."""
     plain = Objective.model_validate({"name": "o", "target": "99%", "indicator": "errors"})
 
-    texts = {one.name: one.text for one in artifacts([plain], Options())}
+    texts = {artifact.name: artifact.text for artifact in artifacts([plain], Options())}
 
     assert {"slo-causes.yml", "slo-o.yml", "slo-o.test.yml"} == set(texts)
     assert not any(names.SLI_EXCLUDED in text for text in texts.values())
@@ -365,7 +371,7 @@ def test_spans_follow_the_clock_of_the_zone(
     timezone: str, days: set[str], opens: int, closes: int, first: int, minutes: int
 ) -> None:
     """Minute by minute, spans are what a person reads off a clock and a calendar of the zone."""
-    one = Exclusion.model_validate(
+    model_validate = Exclusion.model_validate(
         {"reason": "r", "days": sorted(days), "timezone": timezone}
         | {"start": f"{opens // 60:02}:{opens % 60:02}", "end": f"{closes // 60:02}:{closes % 60:02}"}
     )
@@ -376,7 +382,7 @@ def test_spans_follow_the_clock_of_the_zone(
         since = clock - timedelta(minutes=opens)
         return DAYS[since.weekday()] in days and since.hour * 60 + since.minute < length
 
-    held = list(one.spans(first * 60, (first + minutes) * 60))
+    held = list(model_validate.spans(first * 60, (first + minutes) * 60))
 
     assert held == merged(held)
     expected = [at for at in range(first, first + minutes) if shown(at)]
@@ -415,7 +421,7 @@ def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
     }
 
     assert () == raised["inside"]
-    assert "page_fast" in {one.alert for one in raised["outside"]}
+    assert "page_fast" in {episode.alert for episode in raised["outside"]}
 
 
 @pytest.mark.real
@@ -423,7 +429,7 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
     """An outage that outlives its planned hour is an outage from then on, for both within a minute."""
     planned, outage = (3600.0, 5400.0), (4500, 9000)
     of = objective(planned, window="30d")
-    (text,) = (one.text for one in artifacts([of], Options()) if one.name == "slo-o.yml")
+    (text,) = (artifact.text for artifact in artifacts([of], Options()) if artifact.name == "slo-o.yml")
     ticks = np.arange(9000 // TICK)
     failed = np.where((ticks * TICK >= outage[0]) & (ticks * TICK < outage[1]), 50, 0)
     who = 'model="m", version="1", instance="a"'
@@ -438,9 +444,9 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
     times = (np.arange(150) + 1) * 60.0
     bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]
     history = History((("o", "m", "1"),), times, bad, np.full((1, 150), 600.0))
-    found = replay(history, replayed(of, excluded=[planned]).policy, [0.99])
+    actual = replay(history, replayed(of, excluded=[planned]).policy, [0.99])
 
-    paged = min(one.started for one in found if one.alert == "page_fast")
+    paged = min(episode.started for episode in actual if episode.alert == "page_fast")
     assert planned[1] < measured["m"]
     assert pytest.approx(measured["m"], abs=60) == paged
 
@@ -461,7 +467,7 @@ def test_a_replay_counts_unknown_time_as_failed_where_that_is_the_policy() -> No
     plain = objective(indicator="readiness")
 
     burnt, left = (
-        {one.alert: one.budget_left for one in replay(gone, replayed(of).policy, [0.99])}
+        {episode.alert: episode.budget_left for episode in replay(gone, replayed(of).policy, [0.99])}
         for of in (bad, plain)
     )
 
@@ -535,9 +541,9 @@ def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
     promql: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An objective that counts nothing looks perfect."""
-    found = {"name": "a", "target": "99%", "indicator": "errors"}
+    fields = {"name": "a", "target": "99%", "indicator": "errors"}
     (tmp_path / "o.yaml").write_text(
-        yaml.safe_dump({**found, "exclusions": [{"reason": "r", "promql": promql}]})
+        yaml.safe_dump({**fields, "exclusions": [{"reason": "r", "promql": promql}]})
     )
 
     assert 1 == main(["check", str(tmp_path)])
@@ -560,9 +566,9 @@ def test_an_exclusion_with_a_condition_is_accepted(
     promql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither a comment nor a condition of one's own is a mistake."""
-    found = {"name": "a", "target": "99%", "indicator": "errors"}
+    fields = {"name": "a", "target": "99%", "indicator": "errors"}
     (tmp_path / "o.yaml").write_text(
-        yaml.safe_dump({**found, "exclusions": [{"reason": "r", "promql": promql}]})
+        yaml.safe_dump({**fields, "exclusions": [{"reason": "r", "promql": promql}]})
     )
 
     assert 0 == main(["check", str(tmp_path)]), capsys.readouterr().err
@@ -579,7 +585,7 @@ def test_an_exclusion_with_a_condition_is_accepted(
 )
 def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, printed: str) -> None:
     """Not by the brackets in which a rule puts it."""
-    (found,) = read(
+    (problem,) = read(
         [
             (
                 "o.yaml",
@@ -595,4 +601,4 @@ def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, printed: str) -
         ]
     ).problems
 
-    assert printed in str(found)
+    assert printed in str(problem)

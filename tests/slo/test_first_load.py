@@ -41,7 +41,11 @@ def test_a_first_load_burns_nothing(
     promtool: Path, now: str, first_load: bool, fails: float | None, tmp_path: Path
 ) -> None:
     """Ten minutes of loading for the first time are no event and no cause; other ways of not being ready are."""
-    rules = {one.name: one.text for one in artifacts([READINESS], Options()) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts([READINESS], Options())
+        if artifact.part == "rules"
+    }
     for name, text in rules.items():
         (tmp_path / name).write_text(text)
     burning = names.sli_error("5m")
@@ -54,8 +58,8 @@ def test_a_first_load_burns_nothing(
             _series(state.MODEL_READY, f"0x{SCRAPES}", version="1"),
             *([_series(state.MODEL_FIRST_LOAD, f"1x{SCRAPES}", version="1")] if first_load else []),
             *(
-                _series(state.MODEL_STATE, f"{int(one == now)}x{SCRAPES}", version="1", state=one)
-                for one in ("ready", "loading", "unavailable", "unloaded")
+                _series(state.MODEL_STATE, f"{int(name == now)}x{SCRAPES}", version="1", state=name)
+                for name in ("ready", "loading", "unavailable", "unloaded")
             ),
         ],
         "promql_expr_test": [
@@ -78,7 +82,11 @@ def test_a_first_load_burns_nothing(
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_readiness_asks_a_young_group_for_no_evidence(promtool: Path, tmp_path: Path) -> None:
     """One look at a model that is down fires all tiers when the rules are new; none is left when it serves."""
-    rules = {one.name: one.text for one in artifacts([READINESS], Options()) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts([READINESS], Options())
+        if artifact.part == "rules"
+    }
     for name, text in rules.items():
         (tmp_path / name).write_text(text)
     firing = f'count(ALERTS{{alertstate="firing", {names.TIER}!=""}})'
@@ -130,16 +138,20 @@ def test_lost_time_is_split_by_what_took_it(
     tmp_path: Path,
 ) -> None:
     """Scrapes in each state that is not ready, first loads left out, and in ready where it does not serve."""
-    causes = next(one for one in artifacts([READINESS], Options()) if one.name == "slo-causes.yml")
+    causes = next(
+        artifact for artifact in artifacts([READINESS], Options()) if artifact.name == "slo-causes.yml"
+    )
     (tmp_path / causes.name).write_text(causes.text)
     series = []
     for number, states in enumerate(servers):
         at = {"instance": str(number), "version": "1"}
-        series += [_series(state.MODEL_STATE, values, state=one, **at) for one, values in states.items()]
+        series += [_series(state.MODEL_STATE, values, state=name, **at) for name, values in states.items()]
         series.append(_series(state.MODEL_READY, serves or states["ready"], **at))
         if "loading" in states:
             series.append(_series(state.MODEL_FIRST_LOAD, "1x7 _x27", **at))
-    samples = [{"labels": f'{{{names.CAUSE}="state:{one}"}}', "value": share} for one, share in split.items()]
+    samples = [
+        {"labels": f'{{{names.CAUSE}="state:{name}"}}', "value": share} for name, share in split.items()
+    ]
     proof = {
         "interval": "15s",
         "input_series": series,

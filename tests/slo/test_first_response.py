@@ -85,7 +85,11 @@ def test_models_without_a_first_response_are_unknown(
 ) -> None:
     """Nobody exports it, or not for a model that streams: the objective is unknown, by a reason of its own."""
     [parsed] = read([("o.yaml", objective)]).objectives
-    [rules] = [one.text for one in artifacts([parsed], Options()) if one.name == f"slo-{parsed.name}.yml"]
+    [rules] = [
+        artifact.text
+        for artifact in artifacts([parsed], Options())
+        if artifact.name == f"slo-{parsed.name}.yml"
+    ]
     asked = [(f"max by (model, {names.REASON}) ({names.UNKNOWN})", 120.0)]
     [answer] = evaluated(promtools()[0], tmp_path, rules, there, asked, interval=15, evaluation=15)
 
@@ -99,7 +103,11 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Repository(directory / "models").model("echo")
     objectives = read([("o.yaml", OBJECTIVE)]).objectives
     options = Options(scrape_interval_seconds=1)
-    rules = {one.name: one.text for one in artifacts(objectives, options) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts(objectives, options)
+        if artifact.part == "rules"
+    }
     with (
         live_triton(
             directory / "models", directory, arguments=["--metrics-config=histogram_latencies=true"]

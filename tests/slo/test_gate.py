@@ -229,7 +229,9 @@ def test_a_doubt_about_many_groups_is_explained_once(
 
     gate(prometheus, "--json")
     judged = json.loads(capsys.readouterr().out)["judgements"]
-    doubted = [one["reason"] for one in judged if "but estimated (sampled_mean)" in one["reason"]]
+    doubted = [
+        judgement["reason"] for judgement in judged if "but estimated (sampled_mean)" in judgement["reason"]
+    ]
     assert all("requests between two" in reason for reason in doubted)
 
 
@@ -322,8 +324,8 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
 
     def verdict(*others: GroupStatus, events: float = 1000.0) -> tuple[str, str]:
         seen = failure_evidence(others, lambda *_: 1.0, [], GateLimits(), lambda _: events)
-        [one] = judge([hidden], lambda *_: 1.0, [], GateLimits(), seen)
-        return one.verdict, one.reason
+        [judgement] = judge([hidden], lambda *_: 1.0, [], GateLimits(), seen)
+        return judgement.verdict, judgement.reason
 
     assert "promote" == verdict(probe)[0] == verdict(clients)[0]
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
@@ -410,10 +412,14 @@ def test_json_contains_the_numbers(prometheus: str, capsys: pytest.CaptureFixtur
     assert ROLLBACK == gate(prometheus, "--model", "canary", "--canary", "3", "--baseline", "1", "--json")
 
     answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    [one] = answer["judgements"]
-    assert ("rollback", "rollback", 5.0) == (answer["verdict"], one["verdict"], one["data_age_seconds"])
-    assert pytest.approx(36000) == one["comparison"]["canary"]["total"]
-    assert one["comparison"]["worse"] > 0.999
+    [judgement] = answer["judgements"]
+    assert ("rollback", "rollback", 5.0) == (
+        answer["verdict"],
+        judgement["verdict"],
+        judgement["data_age_seconds"],
+    )
+    assert pytest.approx(36000) == judgement["comparison"]["canary"]["total"]
+    assert judgement["comparison"]["worse"] > 0.999
 
 
 @pytest.mark.real
@@ -463,7 +469,7 @@ def test_a_budget_of_two_minutes_is_called_one() -> None:
     young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
     known = replace(young, history_seconds=120.0)
 
-    [short], [whole] = (judge([one], lambda *_: 1.0, (), GateLimits()) for one in (known, young))
+    [short], [whole] = (judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young))
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
     assert "budget left: 100.0% (recorded for 2m only), burning 0x now" == short.reason

@@ -70,12 +70,12 @@ def test_bursts_lower_confidence_instead_of_faking_it() -> None:
 def test_a_clear_difference_is_found() -> None:
     """Three times the errors in an hour of traffic is not missed."""
     random = np.random.default_rng(10)
-    found = sum(
+    actual = sum(
         compare(drawn(random, 3000, 0.03), drawn(random, 3000, 0.01), margin=0.001).verdict == "rollback"
         for _ in range(ROUNDS)
     )
 
-    assert found / ROUNDS >= 0.95
+    assert actual / ROUNDS >= 0.95
 
 
 @given(EVENTS, EVENTS, st.floats(0, 0.5), st.floats(0.6, 0.999))
@@ -83,20 +83,23 @@ def test_a_comparison_is_coherent(
     canary: list[Slice], baseline: list[Slice], margin: float, confidence: float
 ) -> None:
     """Confidences are shares, bounds hold the difference, and swapping the versions mirrors the result."""
-    one = compare(canary, baseline, margin=margin, confidence=confidence)
+    comparison = compare(canary, baseline, margin=margin, confidence=confidence)
     other = compare(baseline, canary, margin=margin, confidence=confidence)
 
-    assert 0 <= one.worse <= 1
-    assert 0 <= one.acceptable <= 1
-    assert one.low <= one.high
-    assert pytest.approx((-other.high, -other.low)) == (one.low, one.high)
-    if one.canary.total and one.baseline.total:
-        difference = one.canary.bad / one.canary.total - one.baseline.bad / one.baseline.total
-        assert one.low - 1e-9 <= difference <= one.high + 1e-9
+    assert 0 <= comparison.worse <= 1
+    assert 0 <= comparison.acceptable <= 1
+    assert comparison.low <= comparison.high
+    assert pytest.approx((-other.high, -other.low)) == (comparison.low, comparison.high)
+    if comparison.canary.total and comparison.baseline.total:
+        difference = (
+            comparison.canary.bad / comparison.canary.total
+            - comparison.baseline.bad / comparison.baseline.total
+        )
+        assert comparison.low - 1e-9 <= difference <= comparison.high + 1e-9
         # Sure to be worse at the asked confidence is the same as a lower bound above zero.
-        assert (one.worse > confidence + 1e-6) <= (one.low > -1e-9)
+        assert (comparison.worse > confidence + 1e-6) <= (comparison.low > -1e-9)
     else:
-        assert "hold" == one.verdict
+        assert "hold" == comparison.verdict
 
 
 @given(st.integers(1, 500), st.data())
@@ -121,12 +124,12 @@ def test_dispersion_distinguishes_even_from_bursty() -> None:
 
 
 def _sum(slices: list[Slice]) -> Slice:
-    return Slice(sum(one.bad for one in slices), sum(one.total for one in slices))
+    return Slice(sum(tile.bad for tile in slices), sum(tile.total for tile in slices))
 
 
 @pytest.mark.parametrize(("canary", "named"), [(Slice(0, 0), "canary"), (Slice(1, 100), "baseline")])
 def test_a_side_without_events_holds_at_any_minimum(canary: Slice, named: str) -> None:
     """With `--min-events 0` a side without any event is a reason to hold, not a division by zero."""
-    found = compare([canary], [Slice(0, 0)], margin=0.01, minimum_events=0)
+    actual = compare([canary], [Slice(0, 0)], margin=0.01, minimum_events=0)
 
-    assert ("hold", f"the {named} has no events") == (found.verdict, found.reason)
+    assert ("hold", f"the {named} has no events") == (actual.verdict, actual.reason)

@@ -64,7 +64,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     models = ("sound", "hiding")
     write_models(directory / "models", *models)
     made = artifacts(OBJECTIVES, Options(scrape_interval_seconds=1))
-    rules = {one.name: one.text for one in made if one.part == "rules"}
+    rules = {artifact.name: artifact.text for artifact in made if artifact.part == "rules"}
     targets = directory / "targets.json"
     with (
         live_triton(directory / "models", directory) as server,
@@ -79,7 +79,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         with history.serve("", directory / "p", rules=rules, targets=targets) as prometheus:
             stack = Stack(url, prometheus, targets)
             # What comes before the first scrape of a status is in no rate.
-            first = [post(url, *one) for one in (("sound", 0.0), ("hiding", 0.0), ("hiding", HIDDEN))]
+            first = [post(url, *request) for request in (("sound", 0.0), ("hiding", 0.0), ("hiding", HIDDEN))]
             assert [200, 200, 500] == first
             scraped_all = f"count({gateway.ENVOY_REQUESTS}) == 3 and count({triton.REQUEST_SUCCESS} > 0) == 2"
             eventually(lambda: stack.asked(scraped_all), "not scraped")
@@ -107,7 +107,9 @@ def gate(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Gate:
     def judged(model: str, *more: str) -> tuple[int, Mapping[str, str]]:
         code = main(["gate", "--prometheus", stack.prometheus, "--model", model, "--json", *more])
         judgements = json.loads(capsys.readouterr().out)["judgements"]
-        return code, {one["slo"]: f"{one['verdict']}: {one['reason']}" for one in judgements}
+        return code, {
+            judgement["slo"]: f"{judgement['verdict']}: {judgement['reason']}" for judgement in judgements
+        }
 
     return judged
 

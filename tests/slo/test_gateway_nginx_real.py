@@ -55,7 +55,7 @@ class IngressMetrics(Collector):
             requested.add_sample(str(gateway.NGINX_REQUESTS), dict(zip(labels, own, strict=True)), count)
             times = [float(line["time"]) for line in lines if own == tuple(line[label] for label in labels)]
             edges = (0.05, 0.25, 1.0, float("inf"))
-            buckets = [(f"{edge:g}", sum(one <= edge for one in times)) for edge in edges]
+            buckets = [(f"{edge:g}", sum(seconds <= edge for seconds in times)) for edge in edges]
             timed.add_metric(own, [(le.replace("inf", "+Inf"), n) for le, n in buckets], sum(times))
         yield requested
         yield timed
@@ -67,7 +67,7 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
     write_models(tmp_path / "models", "mixed", "stuck")
     (metrics,) = free_ports(1)
     made = artifacts([ERRORS, LATENCY], Options(scrape_interval_seconds=1))
-    rules = {one.name: one.text for one in made if one.part == "rules"}
+    rules = {artifact.name: artifact.text for artifact in made if artifact.part == "rules"}
     registry = CollectorRegistry()
     clients: Counter[str] = Counter()
     with live_triton(tmp_path / "models", tmp_path) as triton, nginx(triton.http_url, tmp_path) as (url, log):
@@ -84,8 +84,10 @@ def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -
                         post(url, "mixed", SLOW, timeout=0.1)
                     time.sleep(2.5 if turn < 2 else 0)
                 time.sleep(3)
-                logged = Counter(f"{one['ingress']} {one['status']}" for one in map(json.loads, _lines(log)))
-                failed = {one: _ratio(prometheus, "errors", one) for one in ("mixed", "gone", "stuck")}
+                logged = Counter(
+                    f"{line['ingress']} {line['status']}" for line in map(json.loads, _lines(log))
+                )
+                failed = {name: _ratio(prometheus, "errors", name) for name in ("mixed", "gone", "stuck")}
                 slow = _ratio(prometheus, "latency", "mixed")
         finally:
             server.shutdown()

@@ -54,8 +54,8 @@ def failed(objective: Objective) -> str:
 def test_alerts_of_a_source_fire_on_its_series(indicator: dict[str, str], tmp_path: Path) -> None:
     """promtool plays an incident on the series that the source exposes, through all rules."""
     page = Tier(name="page", severity="critical", long="1h", short="5m", burn=10)
-    one = Objective(name="o", target=0.99, indicator=indicator, alerting=Alerting(tiers=(page,)))
-    write(artifacts([one], Options()), tmp_path)
+    promise = Objective(name="o", target=0.99, indicator=indicator, alerting=Alerting(tiers=(page,)))
+    write(artifacts([promise], Options()), tmp_path)
     test = tmp_path / "promtool" / "slo-o.test.yml"
     each_minute(test)
 
@@ -72,7 +72,7 @@ def test_the_page_shows_every_source_with_a_sound_example() -> None:
     reading = read([("gateways.md", block) for block in blocks()])
 
     assert () == reading.problems
-    used = {one.indicator.source for one in reading.objectives}  # type: ignore[union-attr]
+    used = {objective.indicator.source for objective in reading.objectives}  # type: ignore[union-attr]
     assert GATEWAYS.keys() == used
     for name, row in GATEWAYS.items():
         shown = rows[name]
@@ -126,10 +126,10 @@ def test_a_group_at_a_gateway_is_a_model() -> None:
 )
 def test_what_a_source_cannot_give_is_refused(changes: dict[str, object], printed: str) -> None:
     """Silently nothing would be measured."""
-    one = {"name": "e", "target": "99%", "indicator": {"kind": "errors", "source": "envoy"}, **changes}
-    found = [str(problem) for problem in read([("o.yaml", yaml.safe_dump(one))]).problems]
+    fields = {"name": "e", "target": "99%", "indicator": {"kind": "errors", "source": "envoy"}, **changes}
+    problems = [str(problem) for problem in read([("o.yaml", yaml.safe_dump(fields))]).problems]
 
-    assert any(printed in problem for problem in found), found
+    assert any(printed in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_check_names_what_a_source_lacks(tmp_path: Path, capsys: pytest.CaptureF
     }
     file = tmp_path / "o.yaml"
     objectives = [
-        {"name": name, "target": "99%", "indicator": one, "models": ["embedder"]}
-        for name, one in indicators.items()
+        {"name": name, "target": "99%", "indicator": indicator, "models": ["embedder"]}
+        for name, indicator in indicators.items()
         if name != "nameless"
     ]
     objectives.append({"name": "nameless", "target": "99%", "indicator": indicators["nameless"]})

@@ -182,7 +182,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     directory = tmp_path_factory.mktemp("stack")
     write_models(directory / "models", *MODELS)
     made = artifacts(list(objectives()), Options(scrape_interval_seconds=1))
-    rules = {one.name: one.text for one in made if one.part == "rules"}
+    rules = {artifact.name: artifact.text for artifact in made if artifact.part == "rules"}
     grpc_port, otel_port = free_ports(2)
     registry = CollectorRegistry()
     server, thread = start_http_server(grpc_port, addr="127.0.0.1", registry=registry)
@@ -194,15 +194,15 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
             {"targets": [triton.metrics_url.removeprefix("http://").partition("/")[0]]},
             {"targets": [admin], "labels": {"__metrics_path__": "/stats/prometheus"}},
             *(
-                {"targets": [f"127.0.0.1:{one}"], "labels": {"model": "mixed"}}
-                for one in (grpc_port, otel_port)
+                {"targets": [f"127.0.0.1:{port}"], "labels": {"model": "mixed"}}
+                for port in (grpc_port, otel_port)
             ),
         ]
         (directory / "targets.json").write_text(json.dumps(scraped))
         with history.serve(
             "", directory / "p", rules=rules, targets=directory / "targets.json"
         ) as prometheus:
-            found = Counted(prometheus)
+            counts = Counted(prometheus)
 
             def scrapes() -> None:
                 """Wait for two scrapes of everything: of a new status the first is in no rate."""
@@ -210,13 +210,13 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
                 with Prometheus(Access(prometheus)) as client:
                     eventually(lambda: client.instant(f"min(timestamp(up)) > {after}"), "not scraped")
 
-            found.keep("envoy", over_http(url, scrapes))
-            found.statuses["raw"] = envoy_counters(admin)
-            found.keep("grpc-client", over_grpc(triton, registry, scrapes))
+            counts.keep("envoy", over_http(url, scrapes))
+            counts.statuses["raw"] = envoy_counters(admin)
+            counts.keep("grpc-client", over_grpc(triton, registry, scrapes))
             for statuses in over_otel(url, otel_port, scrapes):
-                found.keep("otel-http-client", statuses)
+                counts.keep("otel-http-client", statuses)
                 time.sleep(3)
-                yield found
+                yield counts
     server.shutdown()
     thread.join()
     server.server_close()
@@ -224,7 +224,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
 
 def failed(counted: Counter[str], *statuses: str) -> float:
     """Share of the answers that have one of these statuses."""
-    return sum(counted[one] for one in statuses) / sum(counted.values())
+    return sum(counted[status] for status in statuses) / sum(counted.values())
 
 
 @pytest.mark.parametrize(("source", "client"), [("envoy", "envoy"), ("envoy-virtual-cluster", "envoy")])
@@ -280,8 +280,8 @@ def test_status_and_alerts_name_the_model(counted: Counted, capsys: pytest.Captu
     main(["status", "--prometheus", counted.prometheus, "--json"])
 
     rows = {
-        (one["slo"], one["group"]["model"]): one
-        for one in json.loads(capsys.readouterr().out)["group_statuses"]
+        (group_statuse["slo"], group_statuse["group"]["model"]): group_statuse
+        for group_statuse in json.loads(capsys.readouterr().out)["group_statuses"]
     }
     assert "burning" != rows["e-envoy", "left"]["state"]
     assert rows["e-envoy", "gone"]["state"] in ("burning", "exhausted")

@@ -18,7 +18,7 @@ PACKAGES = (
     "dashboards/triton_dashboards",
     "compose/tritonwatch",
 )
-CLASSES = {one.__name__ for one in KINDS.values()}
+CLASSES = {kind.__name__ for kind in KINDS.values()}
 FORMS: list[type[object]] = [EventQuery, *EventQuery.__subclasses__()]
 QUERIES = {form.__name__ for kind in FORMS for form in (kind, *kind.__subclasses__())}
 FLAGS = ("counted", "sampled", "adds", "exact", "no_bucket", "stuck", "unseen", "silent")
@@ -30,7 +30,7 @@ BELOW = "exporters/triton_exporter/distribution/buckets.py"
 def named(node: ast.expr) -> set[str]:
     """Kinds and classes that an operand names, alone or listed."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return {name for one in node.elts if not isinstance(one, ast.Set) for name in named(one)}
+        return {name for elt in node.elts if not isinstance(elt, ast.Set) for name in named(elt)}
     if isinstance(node, ast.BinOp):
         return named(node.left) | named(node.right)
     if isinstance(node, ast.Constant):
@@ -55,24 +55,28 @@ def switches(text: str) -> Iterator[int]:
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
-                found = False
+                is_switch = False
             case ast.Compare(left=left, comparators=others):
-                found = any(named(one) & KINDS.keys() or about_an_indicator(one) for one in (left, *others))
+                is_switch = any(
+                    named(side) & KINDS.keys() or about_an_indicator(side) for side in (left, *others)
+                )
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, of]):
-                found = bool(named(of))
+                is_switch = bool(named(of))
             case ast.MatchClass(cls=of):
-                found = bool(named(of))
+                is_switch = bool(named(of))
             case ast.MatchValue(value=ast.Constant(value=str(kind))):
-                found = kind in KINDS
+                is_switch = kind in KINDS
             case ast.Dict(keys=keys):
-                found = len(KINDS.keys() & {key.value for key in keys if isinstance(key, ast.Constant)}) > 1
+                is_switch = (
+                    len(KINDS.keys() & {key.value for key in keys if isinstance(key, ast.Constant)}) > 1
+                )
             case ast.Attribute(attr=flag, value=ast.Call(func=ast.Attribute(attr="measure"))):
-                found = flag in FLAGS
+                is_switch = flag in FLAGS
             case ast.Attribute(attr=flag, value=ast.Name(id="measure")):
-                found = flag in FLAGS
+                is_switch = flag in FLAGS
             case _:
-                found = False
-        if found and isinstance(node, ast.expr | ast.pattern):
+                is_switch = False
+        if is_switch and isinstance(node, ast.expr | ast.pattern):
             yield node.lineno
 
 
@@ -80,14 +84,14 @@ def switches(text: str) -> Iterator[int]:
 def test_nothing_switches_on_the_kind_of_an_indicator(package: str) -> None:
     """Adding a kind is adding one file, with its test and its page."""
     files = [path.relative_to(ROOT) for path in sorted((ROOT / package).rglob("*.py"))]
-    found = [
+    actual = [
         f"{path}:{line}"
         for path in files
         if "triton_slo/indicators" not in str(path) and str(path) != BELOW
         for line in switches((ROOT / path).read_text(encoding="utf-8"))
     ]
 
-    assert [] == found
+    assert [] == actual
 
 
 @pytest.mark.parametrize(

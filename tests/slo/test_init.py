@@ -61,15 +61,17 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
 
     assert 0 == init(server, "--out", path)
     assert 0 == main(["check", str(path)])
-    found = objectives_in(path)
-    assert ["readiness", "errors", "latency", "queue"] == list(found)
-    assert {(None, None)} == {(one.models.names, one.models.regex) for one in found.values()}
+    actual = objectives_in(path)
+    assert ["readiness", "errors", "latency", "queue"] == list(actual)
+    assert {(None, None)} == {
+        (objective.models.names, objective.models.regex) for objective in actual.values()
+    }
     text = path.read_text()
     assert "embedder: mean " in text
     assert "of 20 requests" in text
     assert "its batcher waits up to 2ms" in text
     assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
-    assert () == found["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
+    assert () == actual["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
     assert "traffic as measured pages nobody" in text
 
 
@@ -83,7 +85,7 @@ def test_an_existing_file_is_never_overwritten(
 
     assert 1 == init(server, "--out", path)
     assert "exists already and is not overwritten" in capsys.readouterr().err
-    assert ["mine"] == [one.read_text() for one in tmp_path.iterdir()]
+    assert ["mine"] == [path.read_text() for path in tmp_path.iterdir()]
 
 
 @pytest.mark.real
@@ -141,7 +143,7 @@ def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.Capture
     st.lists(
         st.tuples(st.text(min_size=1, max_size=20), st.text(max_size=40), st.floats(0, 500) | st.none()),
         max_size=5,
-        unique_by=lambda one: one[0],
+        unique_by=lambda pair: pair[0],
     )
 )
 def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str, str, float | None]]) -> None:
@@ -154,11 +156,13 @@ def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str,
     text = propose(seen, MeasurementSource(notes=[reason for _, reason, _ in models]))
 
     documents = yaml.safe_load(text)
-    assert ["readiness", "errors", "latency", "queue"] == [one["name"] for one in documents["objectives"]]
+    assert ["readiness", "errors", "latency", "queue"] == [
+        objective["name"] for objective in documents["objectives"]
+    ]
     named = {
         n for o in documents["objectives"] for override in o.get("overrides", ()) for n in override["models"]
     }
-    assert named <= {one.model for one in seen}
+    assert named <= {entry.model for entry in seen}
     assert () == read([("o.yaml", text)]).problems
 
 
@@ -178,7 +182,7 @@ def test_the_requests_that_made_a_mean_page_nobody(slow: int) -> None:
     threshold = Timing(100, sum(seconds) / 100).threshold(1.0)
     least = min(tier.factor(30 * DAY) for tier in WORKBOOK_TIERS if tier.severity == "critical") * 0.01
 
-    assert sum(one > threshold for one in seconds) / 100 < least
+    assert sum(second > threshold for second in seconds) / 100 < least
 
 
 def test_few_light_requests_make_no_tight_promise() -> None:

@@ -63,7 +63,11 @@ def traffic(triton: TritonServer, seconds: float, folder: Path) -> Iterator[None
 def test_a_slow_tail_on_a_stock_triton_pages_for_its_version_only(tmp_path: Path) -> None:
     """5 % of the requests take 600 ms, which the mean of a second hides; the other version stays quiet."""
     write_sleeper(tmp_path / "models", "two", instances=3, config="version_policy { all {} }\n", versions=2)
-    rules = {one.name: one.text for one in artifacts([OBJECTIVE], OPTIONS) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts([OBJECTIVE], OPTIONS)
+        if artifact.part == "rules"
+    }
     buckets = Buckets(thresholds={"request": (0.5,)})
     with (
         live_triton(tmp_path / "models", tmp_path) as triton,

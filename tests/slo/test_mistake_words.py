@@ -72,7 +72,7 @@ ANYTHING = st.recursive(
 
 def problems(text: str) -> list[str]:
     """Every mistake in a file, as it is printed."""
-    return [str(one) for one in read([("o.yaml", text)]).problems]
+    return [str(problem) for problem in read([("o.yaml", text)]).problems]
 
 
 def changed(**fields: object) -> list[str]:
@@ -84,7 +84,7 @@ def changed(**fields: object) -> list[str]:
 @settings(max_examples=300, deadline=None)
 def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: object) -> None:
     """Whatever stands in a field, the reader need not know what a tuple is."""
-    assert [] == [one for one in changed(**{field: value}) if OURS.search(one)]
+    assert [] == [problem for problem in changed(**{field: value}) if OURS.search(problem)]
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_a_value_of_the_wrong_kind_is_shown_and_the_right_kind_named(
     fields: dict[str, object], expected: str
 ) -> None:
     """What is there, what must be there, and how to write it, in one line."""
-    (found,) = changed(**fields)
+    (problem,) = changed(**fields)
 
-    assert expected in found
+    assert expected in problem
 
 
 def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
     """One mistake is reported once."""
-    (found,) = changed(exclusions=[{"reason": "r", "days": ["funday"], "start": "10:00", "end": "11:00"}])
+    (problem,) = changed(exclusions=[{"reason": "r", "days": ["funday"], "start": "10:00", "end": "11:00"}])
 
-    assert "exclusions.0.days.0: 'funday' is none of monday" in found
+    assert "exclusions.0.days.0: 'funday' is none of monday" in problem
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,10 @@ def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
 )
 def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: int, expected: str) -> None:
     """Not the line at which the objective begins."""
-    (found,) = problems(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
+    (problem,) = problems(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
 
-    assert found.startswith(f"o.yaml:{place}: ")
-    assert expected in found
+    assert problem.startswith(f"o.yaml:{place}: ")
+    assert expected in problem
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_a_zone_that_only_this_machine_has_is_refused(zone: str) -> None:
 )
 def test_a_moment_that_never_comes_is_refused(start: str, end: str, zone: str | None, expected: str) -> None:
     """An exclusion that begins in an hour that clocks skip was meant to begin at another."""
-    (found,) = changed(exclusions=[{"reason": "r", "start": start, "end": end, "timezone": zone}])
+    (problem,) = changed(exclusions=[{"reason": "r", "start": start, "end": end, "timezone": zone}])
 
-    assert expected in found
+    assert expected in problem
 
 
 def test_a_moment_that_comes_twice_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,9 +245,9 @@ def test_a_reason_that_triton_does_not_know_is_doubted(
 def test_alerting_off_is_short_for_not_enabled(off: str) -> None:
     """YAML 1.1 reads `off` as false; programs that write YAML quote it."""
     text = f"name: a\ntarget: 99%\nindicator: errors\nalerting: {off}\n"
-    (found,) = read([("o.yaml", text)]).objectives
+    (objective,) = read([("o.yaml", text)]).objectives
 
-    assert not found.alerting.enabled
+    assert not objective.alerting.enabled
 
 
 def test_one_is_not_reported_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         pytest.skip("no Prometheus 3 is here; `make tools-next` fetches it where apt can")
     objectives = read([("o.yaml", OBJECTIVES)]).objectives
     options = Options(time_scale=0.01, scrape_interval_seconds=1)
-    rules = {one.name: one.text for one in artifacts(objectives, options) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts(objectives, options)
+        if artifact.part == "rules"
+    }
     with ExitStack() as stack:
         exporter = stack.enter_context(_exporter())
         yield {
@@ -132,18 +136,18 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
 def _values(url: str, query: str) -> list[tuple[str, float]]:
     """The values of a query by objective."""
     with Prometheus(Access(url)) as prometheus:
-        found = prometheus.instant(query)
-    return sorted((sample.labels[names.SLO], sample.value) for sample in found)
+        instant = prometheus.instant(query)
+    return sorted((sample.labels[names.SLO], sample.value) for sample in instant)
 
 
 def _of_both(url: str, query: str) -> list[tuple[str, float]]:
     """The same, as soon as both objectives have one."""
 
-    def found() -> list[tuple[str, float]]:
+    def samples() -> list[tuple[str, float]]:
         values = _values(url, query)
         return values if len(values) == 2 else []
 
-    return eventually(found, f"no {query}")
+    return eventually(samples, f"no {query}")
 
 
 @pytest.mark.real
@@ -195,7 +199,7 @@ def test_an_alert_on_a_histogram_fires_in_whichever_form_it_is_stored(
     servers: Mapping[str, str], mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first token takes 5 s; where Prometheus stores neither form, `check` names the alert and the setting."""
-    [alert] = [one for one in VLLM if one.name == "VllmFirstTokenSlow"]
+    [alert] = [rule for rule in VLLM if rule.name == "VllmFirstTokenSlow"]
     expr = rule(alert, Options(time_scale=0.01, scrape_interval_seconds=1)).expr
     (tmp_path / "o.yaml").write_text("objectives: [{name: ready, target: 99%, indicator: readiness}]")
     _of_both(servers[mode], names.sli_error("1h") if mode in STORED else names.UNKNOWN)
@@ -226,7 +230,9 @@ def test_a_missing_bucket_or_histogram_is_known_by_its_reason(tool: Path, tmp_pa
     asked = [(f"max by ({names.REASON}) ({names.UNKNOWN})", 120.0)]
     for objective, series, reason in cases:
         [rules] = [
-            one.text for one in artifacts([objective], Options()) if one.name == f"slo-{objective.name}.yml"
+            artifact.text
+            for artifact in artifacts([objective], Options())
+            if artifact.name == f"slo-{objective.name}.yml"
         ]
 
         [answer] = evaluated(tool, tmp_path, rules, series, asked, interval=15, evaluation=15)

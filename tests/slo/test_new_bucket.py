@@ -48,7 +48,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
 ) -> None:
     """No window takes earlier requests for failures, nothing fires, and later requests all count."""
     [objective] = read([("o.yaml", TEXT)]).objectives
-    [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-fast.yml"]
+    [made] = [artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-fast.yml"]
     windows = [names.sli_error(window) for window in ("5m", "1h", "6h", "30d")]
     groups = alerting(made.text, *windows, names.SLI_EVENTS_SUM)
     for rule in (rule for group in groups for rule in group["rules"]):
@@ -74,9 +74,9 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
         evaluation=60,
     )
 
-    assert [] == [asked for asked, found in zip(bad, errors, strict=True) if found]
+    assert [] == [asked for asked, error in zip(bad, errors, strict=True) if error]
     assert [({}, 0.0)] == alerts
-    requests, so_far = ({labels["model"]: value for labels, value in found} for found in (counted, since))
+    requests, so_far = ({labels["model"]: value for labels, value in answer} for answer in (counted, since))
     for model, others in OTHERS.items():
         assert pytest.approx((1 + others) * HOUR, rel=0.02) == requests[model], model
         assert so_far[model] > (1 + others) * 0.98 * HOUR, model
@@ -87,7 +87,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
 def test_a_missing_bucket_is_a_ticket_after_a_while(tool: Path, tmp_path: Path) -> None:
     """A setting that prevents the measuring wakes nobody; in the minutes that a restart takes it is no alert."""
     [objective] = read([("o.yaml", TEXT)]).objectives
-    [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-fast.yml"]
+    [made] = [artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-fast.yml"]
     fired = 'count by (alertname, severity) (ALERTS{alertstate="firing"})'
 
     early, late = evaluated(

@@ -40,7 +40,7 @@ GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshol
 
 def mistakes(**changes: object) -> list[str]:
     """What is said about a sound objective with these changes."""
-    return [str(one) for one in read([("o.yaml", yaml.safe_dump({**GOOD, **changes}))]).problems]
+    return [str(problem) for problem in read([("o.yaml", yaml.safe_dump({**GOOD, **changes}))]).problems]
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def mistakes(**changes: object) -> list[str]:
 )
 def test_a_mistake_is_named_with_its_line(changes: dict[str, object], printed: str) -> None:
     """Each mistake has a place in the file, and words that say what is wrong."""
-    found = mistakes(**changes)
+    actual = mistakes(**changes)
 
-    assert any(printed in one for one in found), found
-    assert all(one.startswith("o.yaml:") for one in found)
+    assert any(printed in problem for problem in actual), actual
+    assert all(problem.startswith("o.yaml:") for problem in actual)
 
 
 def test_mistakes_are_listed_in_the_order_of_lines(
@@ -184,10 +184,13 @@ def test_failures_that_nothing_sees_are_noted(
     reading = read([("o.yaml", yaml.safe_dump({"objectives": [errors, *others]}))])
 
     by_source = None if hiding is None else {BACKEND_COUNTERS: hiding}
-    found = [str(one) for one in hidden_failures(reading, Surroundings(hiding=by_source))]
-    assert len(noted) == len(found)
+    actual = [
+        str(hidden_failure) for hidden_failure in hidden_failures(reading, Surroundings(hiding=by_source))
+    ]
+    assert len(noted) == len(actual)
     assert all(
-        printed in one and "`indicator: probe`" in one for printed, one in zip(noted, found, strict=True)
+        printed in problem and "`indicator: probe`" in problem
+        for printed, problem in zip(noted, actual, strict=True)
     )
 
 
@@ -209,7 +212,7 @@ def test_what_several_notes_share_is_printed_once(tmp_path: Path, capsys: pytest
     assert 0 == main(["check", "--json", str(file)])
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert 3 == len(notes)
-    assert 1 == len({(one["meaning"], one["fix"]) for one in notes})
+    assert 1 == len({(note["meaning"], note["fix"]) for note in notes})
 
 
 def test_rejections_that_no_trace_shows_are_noted() -> None:
@@ -221,16 +224,19 @@ def test_rejections_that_no_trace_shows_are_noted() -> None:
     ]
     reading = read([("o.yaml", yaml.safe_dump({"objectives": objectives}))])
 
-    found = [
-        str(one) for one in hidden_failures(reading, Surroundings(hiding={UNTRACED_QUEUE: frozenset("a")}))
+    actual = [
+        str(hidden_failure)
+        for hidden_failure in hidden_failures(reading, Surroundings(hiding={UNTRACED_QUEUE: frozenset("a")}))
     ]
-    assert 2 == len(found)
-    for name, one in zip("qe", found, strict=True):
-        assert f" {name}: rejections may be hidden of a: Triton counts no request" in one
-        assert "--otlp-listen" in one
-    assert [] == [one for one in hidden_failures(reading, Surroundings()) if "rejections" in str(one)], (
-        "nothing is known of queues without a Prometheus"
-    )
+    assert 2 == len(actual)
+    for name, problem in zip("qe", actual, strict=True):
+        assert f" {name}: rejections may be hidden of a: Triton counts no request" in problem
+        assert "--otlp-listen" in problem
+    assert [] == [
+        hidden_failure
+        for hidden_failure in hidden_failures(reading, Surroundings())
+        if "rejections" in str(hidden_failure)
+    ], "nothing is known of queues without a Prometheus"
 
 
 def test_a_key_written_twice_is_a_mistake() -> None:
@@ -479,16 +485,18 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
         }
         for number, (model, owner, description, label, note) in enumerate(rows)
     ]
-    reading = read([(f"{one['name']}.yaml", yaml.safe_dump(one, allow_unicode=True)) for one in documents])
+    reading = read(
+        [(f"{document['name']}.yaml", yaml.safe_dump(document, allow_unicode=True)) for document in documents]
+    )
     assert len(documents) == len(reading.objectives) + len(
-        {one.place.split(":")[0] for one in reading.problems}
+        {problem.place.split(":")[0] for problem in reading.problems}
     )
     with tempfile.TemporaryDirectory() as folder:
         paths = []
-        for one in artifacts(reading.objectives, Options()):
-            if one.part == "rules":
-                paths.append(Path(folder, one.name))
-                paths[-1].write_text(one.text, encoding="utf-8")
+        for artifact in artifacts(reading.objectives, Options()):
+            if artifact.part == "rules":
+                paths.append(Path(folder, artifact.name))
+                paths[-1].write_text(artifact.text, encoding="utf-8")
         for promtool in promtools():
             command: list[str | Path] = [promtool, "check", "rules", *paths]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -499,7 +507,7 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
 @pytest.mark.parametrize("name", ["A", "a b", "a{", "../a", "", "a" * 64, "-a", "ä"])
 def test_a_name_that_is_not_a_slug_is_refused(name: str) -> None:
     """An objective's name becomes a label, a file and a group; it is kept plain."""
-    assert any("name" in one for one in mistakes(name=name))
+    assert any("name" in mistake for mistake in mistakes(name=name))
 
 
 def test_check_writes_what_it_found_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -507,9 +515,9 @@ def test_check_writes_what_it_found_as_json(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "o.yaml").write_text("name: a\ntarget: 0%\nindicator: errors\n")
     assert 1 == main(["check", str(tmp_path / "o.yaml"), "--json"])
     shown = capsys.readouterr()
-    found = json.loads(shown.out)
-    assert ("", 1, 0) == (shown.err, found["files"], found["objectives"])
-    [mistake] = found["mistakes"]
+    document = json.loads(shown.out)
+    assert ("", 1, 0) == (shown.err, document["files"], document["objectives"])
+    [mistake] = document["mistakes"]
     assert f"{tmp_path / 'o.yaml'}:2" == mistake["place"]
     assert "target must be" in mistake["reason"]
 

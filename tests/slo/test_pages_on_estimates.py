@@ -31,8 +31,8 @@ LE = 'le="0.5"'
 def rules(**more: object) -> str:
     """The rules of one objective: 99 % within 500 ms."""
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}, **more}
-    found = artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
-    [text] = [one.text for one in found if one.name == "slo-o.yml"]
+    made = artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
+    [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
     return text
 
 
@@ -43,28 +43,28 @@ def series(
     own = f'instance="{instance}", model="{model}", version="1"'
     signal = f'{own}, signal="request"'
     steps = f"x{HOURS * 60}"
-    found = {
+    written = {
         f"{state.REQUEST_DURATION.count}{{{own}}}": f"0+1000{steps}",
         f"{state.REQUEST_DURATION.bucket}{{{own}, {LE}}}": f"0+{1000 * (1 - slow):g}{steps}",
         f'{state.DISTRIBUTION_SOURCE}{{{signal}, source="{source}"}}': f"1+0{steps}",
     }
     if error:
-        found[f"{state.DISTRIBUTION_ERROR}{{{signal}, {LE}}}"] = error
+        written[f"{state.DISTRIBUTION_ERROR}{{{signal}, {LE}}}"] = error
     if bounds:
         for bound, share in (("least", 0.0), ("most", 0.99)):
             counted = f"0+{1000 * share:g}{steps}"
-            found[f'{state.REQUESTS_WITHIN}{{{signal}, {LE}, bound="{bound}"}}'] = counted
-    return found
+            written[f'{state.REQUESTS_WITHIN}{{{signal}, {LE}, bound="{bound}"}}'] = counted
+    return written
 
 
 def switched(model: str, slow: float, error: float, after: str) -> dict[str, str]:
     """An estimate whose source is another one in the last five minutes, in which no error is stated."""
     before, last = HOURS * 60 - 5, 5
-    found = series(model, slow, "decomposed", f"{error}+0x{before} _x{last}")
+    written = series(model, slow, "decomposed", f"{error}+0x{before} _x{last}")
     signal = f'instance="a", model="{model}", version="1", signal="request"'
-    found[f'{state.DISTRIBUTION_SOURCE}{{{signal}, source="decomposed"}}'] = f"1+0x{before} 0+0x{last}"
-    found[f'{state.DISTRIBUTION_SOURCE}{{{signal}, source="{after}"}}'] = f"0+0x{before} 1+0x{last}"
-    return found
+    written[f'{state.DISTRIBUTION_SOURCE}{{{signal}, source="decomposed"}}'] = f"1+0x{before} 0+0x{last}"
+    written[f'{state.DISTRIBUTION_SOURCE}{{{signal}, source="{after}"}}'] = f"0+0x{before} 1+0x{last}"
+    return written
 
 
 def stated(error: float) -> str:
@@ -186,10 +186,10 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
 ) -> None:
     """It promotes no version that may be worth a page, and names what would settle it."""
     alerts = [Firing("latency", "m", "1", "warning", tier) for tier in firing]
-    [found] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
+    [judgement] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
 
-    assert "hold" == found.verdict
-    assert found.reason.startswith(f"{begin}burning 15x now, {WHY}")
+    assert "hold" == judgement.verdict
+    assert judgement.reason.startswith(f"{begin}burning 15x now, {WHY}")
 
 
 def test_status_reads_which_pages_the_error_holds_back() -> None:
@@ -198,8 +198,8 @@ def test_status_reads_which_pages_the_error_holds_back() -> None:
     samples = [
         Sample({"__name__": names.LAST_SEEN, **group}, 100.0, 100.0),
         *(
-            Sample({"__name__": names.WITHIN_ERROR, **group, names.TIER: one}, 1.0, 100.0)
-            for one in ("b", "a")
+            Sample({"__name__": names.WITHIN_ERROR, **group, names.TIER: tier}, 1.0, 100.0)
+            for tier in ("b", "a")
         ),
     ]
 

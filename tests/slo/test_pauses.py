@@ -42,7 +42,9 @@ AWAKE = TILE // 6
 
 
 def recording(options: Options) -> list[dict[str, str]]:
-    (text,) = (one.text for one in artifacts([OBJECTIVE], options) if one.name == "slo-errors.yml")
+    (text,) = (
+        artifact.text for artifact in artifacts([OBJECTIVE], options) if artifact.name == "slo-errors.yml"
+    )
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule]
 
 
@@ -77,12 +79,12 @@ def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
         evaluation=EVALUATION * TICK,
     )
     for (window, tick, event), answer in zip(asked, answers, strict=True):
-        found = {labels["model"]: value * WINDOWS[window] * TICK for labels, value in answer}
+        events = {labels["model"]: value * WINDOWS[window] * TICK for labels, value in answer}
         for model, pauses in pauses_of.items():
             if any(pause.start <= tick <= pause.end + AWAKE for pause in pauses):
                 continue
             least, most = bounds(model, pauses, tick - WINDOWS[window], tick, event == names.TOTAL)
-            assert least <= found.get(model.name, -1) <= most, (model.name, window, event, tick, pauses)
+            assert least <= events.get(model.name, -1) <= most, (model.name, window, event, tick, pauses)
 
 
 def bounds(model: Model, pauses: Sequence[Pause], start: int, end: int, every: bool) -> tuple[float, float]:
@@ -178,7 +180,7 @@ def test_jittered_scrapes_do_not_raise_the_sum(tmp_path: Path) -> None:
     labels = 'model="m", version="1", instance="a"'
     series = {
         f'{triton.REQUEST_FAILURE}{{{labels}, reason="BACKEND"}}': " ".join(scraped),
-        f"{triton.REQUEST_SUCCESS}{{{labels}}}": " ".join("_" if one == "_" else "1" for one in scraped),
+        f"{triton.REQUEST_SUCCESS}{{{labels}}}": " ".join("_" if mark == "_" else "1" for mark in scraped),
     }
     # Quiet moments, so that no failure waits for its scrape.
     first, last = (next(at for at in range(end, 0, -60) if at % 437 > 150) for end in (start, length - 60))
@@ -209,7 +211,7 @@ EVENING = Scenario(
 
 def test_a_pause_pages_nobody_and_hides_nothing() -> None:
     """Ten minutes without rules in a busy time wake nobody later; an outage over a restart pages once."""
-    chosen = [EVENING, *(one for one in PAUSES if one.expected == "page")]
+    chosen = [EVENING, *(pause for pause in PAUSES if pause.expected == "page")]
     assert len(chosen) == 2
     for scenario, outcome in zip(chosen, run("tritonwatch", chosen, every=2 * STEP), strict=True):
         assert len(scenario.incidents) == len(outcome.pages), scenario.name
@@ -220,9 +222,9 @@ def test_a_window_that_begins_in_a_pause_is_there_and_exact_after_another(tmp_pa
     """Two pauses of 20 minutes, six hours apart: no evaluation of the slow group is needed, nor made use of."""
     scrape, first, second, rate, until = 60, 60, 415, 1000, 460
     [text] = [
-        one.text
-        for one in artifacts([OBJECTIVE], Options(scrape_interval_seconds=scrape))
-        if one.name == "slo-errors.yml"
+        artifact.text
+        for artifact in artifacts([OBJECTIVE], Options(scrape_interval_seconds=scrape))
+        if artifact.name == "slo-errors.yml"
     ]
     every = [rule for group in yaml.safe_load(text)["groups"] for rule in timely(group, scrape)]
     labels = 'model="m", version="1"'

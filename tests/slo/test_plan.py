@@ -94,11 +94,11 @@ def recorded(
 ) -> dict[tuple[str, ...], float]:
     """What an objective's rules record after ten minutes, by the values of the labels of its groups."""
     objective = Objective.model_validate({"name": "o", "target": 0.99, **fields})
-    [text] = [one.text for one in artifacts([objective], Options()) if one.name == "slo-o.yml"]
+    [text] = [artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-o.yml"]
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     chosen = grouped({"slo": resting_on(rules, record)})
-    [found] = evaluated(promtools()[0], folder, chosen, shown, [(record, 600)], interval=15, evaluation=15)
-    return {tuple(labels.get(label, "") for label in objective.group_by): value for labels, value in found}
+    [samples] = evaluated(promtools()[0], folder, chosen, shown, [(record, 600)], interval=15, evaluation=15)
+    return {tuple(labels.get(label, "") for label in objective.group_by): value for labels, value in samples}
 
 
 def test_chosen_versions_have_a_budget_where_groups_have_no_version(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_parts_of_a_custom_objective_have_no_rule_twice() -> None:
             },
         }
     )
-    [text] = [one.text for one in artifacts([objective], Options()) if one.name == "slo-o.yml"]
+    [text] = [artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-o.yml"]
     rules = [
         str(rule) for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
     ]

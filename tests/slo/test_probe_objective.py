@@ -46,19 +46,19 @@ def test_results_of_probes_are_good_bad_or_unknown(
     assert () == reading.problems
     rules = [
         rule
-        for one in artifacts(reading.objectives, Options())
-        if one.name in ("slo-probe.yml", "slo-causes.yml")
-        for group in yaml.safe_load(one.text)["groups"]
+        for artifact in artifacts(reading.objectives, Options())
+        if artifact.name in ("slo-probe.yml", "slo-causes.yml")
+        for group in yaml.safe_load(artifact.text)["groups"]
         for rule in group["rules"]
     ]
     needed = grouped({"probe": resting_on(rules, *re.findall(r"slo:[\w:]+", expression))})
     sent = {_series(result): values for result, values in series.items()}
 
-    [found] = evaluated(
+    [samples] = evaluated(
         promtools()[0], tmp_path, needed, sent, [(f"sum({expression})", 900)], interval=15, evaluation=15
     )
 
-    assert ([] if value is None else [pytest.approx(value)]) == [number for _, number in found]
+    assert ([] if value is None else [pytest.approx(value)]) == [number for _, number in samples]
 
 
 def _series(result: str) -> str:

@@ -80,7 +80,7 @@ def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues
     traces += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{port}/v1/traces"]
     objectives = read([("o.yaml", OBJECTIVES)]).objectives
     made = artifacts(objectives, Options(scrape_interval_seconds=1))
-    rules = {one.name: one.text for one in made if one.part == "rules"}
+    rules = {artifact.name: artifact.text for artifact in made if artifact.part == "rules"}
     with (
         live_triton(directory / "models", directory, arguments=traces) as server,
         exporting(
@@ -103,7 +103,7 @@ def full_queues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FullQueues
 
 def group_statuses(full_queues: FullQueues) -> dict[tuple[str, str], GroupStatus]:
     with Prometheus(Access(full_queues.url)) as client:
-        return {(one.slo, one.model): one for one in read_status(client)}
+        return {(read_statu.slo, read_statu.model): read_statu for read_statu in read_status(client)}
 
 
 def test_traced_rejections_count_in_queue_and_in_errors_that_ask(full_queues: FullQueues) -> None:
@@ -111,14 +111,14 @@ def test_traced_rejections_count_in_queue_and_in_errors_that_ask(full_queues: Fu
     assert full_queues.rejected("seen") > 0.3
 
     def settled() -> dict[tuple[str, str], GroupStatus]:
-        found = group_statuses(full_queues)
-        shares = [1 - (found[slo, "seen"].sli or 1.0) for slo in ("queue", "all-errors")]
+        groups = group_statuses(full_queues)
+        shares = [1 - (groups[slo, "seen"].sli or 1.0) for slo in ("queue", "all-errors")]
         wanted = pytest.approx([full_queues.rejected("seen")] * 2, rel=0.1)
-        return found if wanted == shares else {}
+        return groups if wanted == shares else {}
 
-    found = eventually(settled, lambda: str(group_statuses(full_queues)), 40)
-    assert 1.0 == found["errors", "seen"].sli
-    assert "untraced_queue" not in (*found["queue", "seen"].sources, *found["all-errors", "seen"].sources)
+    actual = eventually(settled, lambda: str(group_statuses(full_queues)), 40)
+    assert 1.0 == actual["errors", "seen"].sli
+    assert "untraced_queue" not in (*actual["queue", "seen"].sources, *actual["all-errors", "seen"].sources)
 
 
 def test_untraced_rejections_are_in_doubt_everywhere(

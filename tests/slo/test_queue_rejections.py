@@ -95,7 +95,7 @@ def test_the_cause_split_has_the_rejections(
     made = artifacts(
         [Objective(name="o", target=0.99, indicator=indicator)], Options(scrape_interval_seconds=STEP)
     )
-    [rules] = [one.text for one in made if one.name == "slo-causes.yml"]
+    [rules] = [artifact.text for artifact in made if artifact.name == "slo-causes.yml"]
     there = {series(triton.REQUEST_SUCCESS): f"0+40x{SCRAPES}"} | times | TIMED_OUT | full
     query = f'{names.CAUSE_SHARE}{{{names.INDICATOR}="{indicator["kind"]}"}}'
 
@@ -148,7 +148,7 @@ def recorded(
     """What the rules of an objective with this indicator record as `name`."""
     objective = Objective.model_validate({"name": "o", "target": "99%", "indicator": indicator})
     made = artifacts([objective], Options(scrape_interval_seconds=STEP))
-    [text] = [one.text for one in made if one.name == "slo-o.yml"]
+    [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
     rules = grouped({"o": resting_on(yaml.safe_load(text)["groups"][0]["rules"], name)})
     [answer] = evaluated(
         promtools()[-1], tmp_path, rules, source, [(name, SCRAPES * STEP)], interval=STEP, evaluation=STEP

@@ -53,10 +53,10 @@ def test_what_both_read_is_accepted(regex: str) -> None:
 @pytest.mark.parametrize(("regex", "printed"), [*ONLY_PROMETHEUS.items(), *ONLY_PYTHON.items()])
 def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, printed: str) -> None:
     """The message says what to write instead, or what Prometheus lacks."""
-    with pytest.raises(ValueError, match="regex") as found:
+    with pytest.raises(ValueError, match="regex") as refused_regex:
         Choice.model_validate({"regex": regex})
 
-    assert printed in str(found.value)
+    assert printed in str(refused_regex.value)
 
 
 @pytest.mark.real
@@ -65,9 +65,9 @@ def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -
     """Its own checker decides which list an expression belongs to."""
 
     def refused(*regexes: str) -> bool:
-        rules = [{"record": "r", "expr": f"x{{model=~{quote(one)}}}"} for one in regexes]
+        rules = [{"record": "r", "expr": f"x{{model=~{quote(regex)}}}"} for regex in regexes]
         (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
         return promtool(binary, "check", "rules", tmp_path / "rules.yml").returncode != 0
 
     assert not refused(*SAME, *ONLY_PROMETHEUS)
-    assert [True] * len(ONLY_PYTHON) == [refused(one) for one in ONLY_PYTHON]
+    assert [True] * len(ONLY_PYTHON) == [refused(regex) for regex in ONLY_PYTHON]

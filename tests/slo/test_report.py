@@ -114,7 +114,7 @@ MADE = (
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    text = history.openmetrics(one for objective in MADE for one in objective.series())
+    text = history.openmetrics(row for objective in MADE for row in objective.series())
     with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url:
         yield url
 
@@ -128,18 +128,18 @@ def objectives(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Map
     assert 0 == main([*words, "--out", str(out)])
 
     return {
-        one["slo"]: {**one, "owner": owner["owner"]}
+        objective["slo"]: {**objective, "owner": owner["owner"]}
         for owner in json.loads(out.read_text())["owners"]
-        for one in owner["objectives"]
+        for objective in owner["objectives"]
     }
 
 
 def groups(objective: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {one["group"]["model"]: one for one in objective["groups"]}
+    return {group["group"]["model"]: group for group in objective["groups"]}
 
 
 def results(objective: Mapping[str, Any]) -> dict[str, str]:
-    return {model: one["result"] for model, one in groups(objective).items()}
+    return {model: group["result"] for model, group in groups(objective).items()}
 
 
 @pytest.mark.real
@@ -149,21 +149,21 @@ def test_events_are_those_that_happened(objectives: Mapping[str, Any]) -> None:
     for made in MADE:
         if made.slo in ("paused", "short", "ended", "corrected"):
             continue
-        found = groups(objectives[made.slo])
+        actual = groups(objectives[made.slo])
         for group in made.groups:
             truth = group.truth(span.get(made.slo, (START, END)))
 
-            assert truth == (found[group.model]["failed_events"], found[group.model]["events"]), group.model
+            assert truth == (actual[group.model]["failed_events"], actual[group.model]["events"]), group.model
 
 
 @pytest.mark.real
 def test_corrected_events_do_not_count(objectives: Mapping[str, Any]) -> None:
     """Two tiles of a load test were taken out."""
-    (made,) = [one for one in MADE if one.slo == "corrected"]
+    (made,) = [wanted for wanted in MADE if wanted.slo == "corrected"]
     error, total = made.groups[0].truth((START, END))
-    found = groups(objectives["corrected"])["good"]
+    actual = groups(objectives["corrected"])["good"]
 
-    assert (error - 6, total - 200) == (found["failed_events"], found["events"])
+    assert (error - 6, total - 200) == (actual["failed_events"], actual["events"])
 
 
 @pytest.mark.real
@@ -193,7 +193,7 @@ def test_the_target_of_the_end_of_the_period_is_judged(objectives: Mapping[str, 
     changed = objectives["changed"]
 
     assert [("met", 0.99, 0.999)] == [
-        (one["result"], one["target"], one["target_before"]) for one in changed["groups"]
+        (group["result"], group["target"], group["target_before"]) for group in changed["groups"]
     ]
 
 
@@ -251,10 +251,10 @@ def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
     # The sum that begins again holds the 5 minutes before its first record.
     spans = ((START, PAUSE[0]), (PAUSE[1] - STEP, END))
     error, total = map(sum, zip(*map(group.truth, spans), strict=True))
-    (found,) = objectives["paused"]["groups"]
+    (reported,) = objectives["paused"]["groups"]
 
-    assert (error, total) == (found["failed_events"], found["events"])
-    assert pytest.approx(PAUSE[1] - PAUSE[0], abs=600) == found["missing_seconds"]
+    assert (error, total) == (reported["failed_events"], reported["events"])
+    assert pytest.approx(PAUSE[1] - PAUSE[0], abs=600) == reported["missing_seconds"]
 
 
 @pytest.mark.real
@@ -275,27 +275,27 @@ def test_a_record_at_the_end_is_not_missing(prometheus: str, slo: str, now: str,
     """While a period lasts: what has begun to be recorded has no end, least of all one before its beginning."""
     with Prometheus(Access(prometheus)) as client:
         report = recorded_report(client, ReportedPeriod("month", 2025, 9), unix(now))
-    [found] = [one for one in report.objectives if one.slo == slo]
+    [outcome] = [objective for objective in report.objectives if objective.slo == slo]
 
-    assert notes == list(found.notes)
-    assert found.recorded is not None
-    assert (slo == "ended") == (found.recorded.recorded_until < found.recorded.period.end)
+    assert notes == list(outcome.notes)
+    assert outcome.recorded is not None
+    assert (slo == "ended") == (outcome.recorded.recorded_until < outcome.recorded.period.end)
 
 
 @pytest.mark.real
 def test_the_events_of_the_last_minutes_are_read_once(tmp_path: Path) -> None:
     """Between two whole hours: those of a group that serves, and of one that was removed within the day."""
     now = unix("2025-09-17T11:06")
-    groups = [one for one in MADE[0].groups if one.model in ("good", "removed")]
+    groups = [group for group in MADE[0].groups if group.model in ("good", "removed")]
     text = history.openmetrics(MadeObjective("answers", "search", groups).series())
     with history.serve(text, tmp_path) as url, Prometheus(Access(url)) as client:
         before = web_fleet.queries(url)
         report = recorded_report(client, ReportedPeriod("month", 2025, 9), now)
         counted = web_fleet.queries(url) - before
 
-    found = {one.model: one.recorded for one in report.objectives[0].groups}
+    actual = {group.model: group.recorded for group in report.objectives[0].groups}
     for group in groups:
-        assert group.truth((START, now)) == (found[group.model].error, found[group.model].total)
+        assert group.truth((START, now)) == (actual[group.model].error, actual[group.model].total)
     # When it was recorded, the sums of each day, those at the end, and 5 kinds of records beside them.
     assert 8 == counted
 
@@ -383,11 +383,11 @@ def test_a_quarter_is_the_sum_of_its_months(prometheus: str, capsys: pytest.Capt
     words = ["report", "--prometheus", prometheus, "--period", "2025-Q3", "--format", "json"]
     assert 0 == main(words)
     owners = json.loads(capsys.readouterr().out)["owners"]
-    found = {one["slo"]: one for owner in owners for one in owner["objectives"]}
+    actual = {objective["slo"]: objective for owner in owners for objective in owner["objectives"]}
 
-    assert "unknown" == found["maintained"]["result"]
+    assert "unknown" == actual["maintained"]["result"]
     error, total = MADE[2].groups[0].truth((FIRST, END))
-    (group,) = found["maintained"]["groups"]
+    (group,) = actual["maintained"]["groups"]
     assert pytest.approx((error, total), abs=1_000) == (group["failed_events"], group["events"])
 
 
@@ -462,7 +462,7 @@ def test_incidents_of_the_period_are_listed(
     ]
     (line,) = [line for line in page.splitlines() if "whisper" in line]
     assert "| still open | critical | no | search |" in line
-    assert ["critical"] == [one["severity"] for one in only["incidents"]]
+    assert ["critical"] == [incident["severity"] for incident in only["incidents"]]
     assert only["incidents_known_from"] > END
 
 
@@ -511,8 +511,10 @@ def test_the_bridge_posts_the_report_of_the_month_that_ended(
 
     assert unix("2025-10-01T09:00") == due
     assert "Objectives of 2025-09" in text
-    results = [one["result"].split(" (")[0] for one in objectives.values()]
-    numbers = ", ".join(f"{results.count(one)} {one}" for one in ("missed", "unknown", "met", "no events"))
+    results = [objective["result"].split(" (")[0] for objective in objectives.values()]
+    numbers = ", ".join(
+        f"{results.count(result)} {result}" for result in ("missed", "unknown", "met", "no events")
+    )
     assert f"*In short*\\n• {numbers}" in text
     assert "*Missed*\\n• answers (search): SLI 99.83%, 2 of 8 groups met" in text
     for slo in ("ended", "paused", "short", "guessed", "silent"):
@@ -537,7 +539,7 @@ def test_the_page_names_every_option() -> None:
 @pytest.mark.real
 def test_the_page_names_every_field(objectives: Mapping[str, Any]) -> None:
     """Each field of the JSON of an objective and of a group is explained."""
-    fields = {field for one in objectives.values() for field in (*one, *one["groups"][0])}
+    fields = {field for objective in objectives.values() for field in (*objective, *objective["groups"][0])}
 
     assert [] == sorted(field for field in fields if f"`{field}`" not in PAGE)
 
@@ -584,7 +586,7 @@ def test_the_page_and_its_files_are_the_report(
     assert document | ignored == from_page | ignored
     without_time = "made |The bridge no longer"
     lines = [
-        [line for line in text.splitlines() if not any(one in line for one in without_time.split("|"))]
+        [line for line in text.splitlines() if not any(word in line for word in without_time.split("|"))]
         for text in (printed, shown(site, "/report.md", **chosen))
     ]
     assert lines[0] == lines[1]
@@ -647,8 +649,8 @@ def test_a_report_that_was_read_before_prometheus_went_has_its_age(tmp_path: Pat
 
     assert "last known state" not in before
     assert "met" in page
-    for one in (page, document["warnings"][0], markdown):
-        assert re.search(r"is not reachable.*the last known state, \d+s old \(of 20", one)
+    for answer in (page, document["warnings"][0], markdown):
+        assert re.search(r"is not reachable.*the last known state, \d+s old \(of 20", answer)
 
 
 def test_without_prometheus_a_report_claims_nothing() -> None:
@@ -668,8 +670,8 @@ def test_without_prometheus_a_report_claims_nothing() -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, or the test is skipped."""
-    with browsing() as found:
-        yield found
+    with browsing() as running:
+        yield running
 
 
 @pytest.mark.real
@@ -701,7 +703,7 @@ def test_the_report_is_chosen_and_printed_without_javascript(browser: Browser, s
         ).all_inner_texts()[::-1]
         page.emulate_media(media="print")
         assert [False, False, False] == [
-            page.locator(one).first.is_visible() for one in ("form", "header nav", ".downloads")
+            page.locator(element).first.is_visible() for element in ("form", "header nav", ".downloads")
         ]
         assert page.locator("table").first.is_visible()
         if PICTURES:

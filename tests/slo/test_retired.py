@@ -70,7 +70,9 @@ def ask(
     """What the rules of an objective give at each time; `only` leaves out what these series do not rest on."""
     objective = Objective(name="errors", target=0.999, indicator=kind, group_by=group_by)
     options = Options(scrape_interval_seconds=step)
-    [text] = [one.text for one in artifacts([objective], options) if one.name == "slo-errors.yml"]
+    [text] = [
+        artifact.text for artifact in artifacts([objective], options) if artifact.name == "slo-errors.yml"
+    ]
     groups = yaml.safe_load(text)["groups"]
     rules: list[Mapping[str, Any]] = [rule for group in groups for rule in timely(group, step)]
     rules = resting_on(rules, *only) if only else rules
@@ -84,8 +86,8 @@ def lost(scene: Labels, folder: Path, group_by: tuple[str, ...] = ("model", "ver
     """The groups that are unknown at the end of a scene."""
     query = f"group {by(group_by)} ({names.UNKNOWN})"
     end = (BEFORE + AFTER) * STEP / 60
-    [found] = ask(query, [end], scene, folder, names.UNKNOWN, group_by=group_by)
-    return found
+    [samples] = ask(query, [end], scene, folder, names.UNKNOWN, group_by=group_by)
+    return samples
 
 
 def pages(*versions: str, **labels: str) -> list[Labels]:
@@ -253,5 +255,8 @@ def after_a_pause(
     scene: Labels, pause: int, minutes: Sequence[float], folder: Path, kind: str
 ) -> list[list[Labels]]:
     """The groups that are unknown so many minutes after rules go on."""
-    query, at = f"group {by(('model', 'version'))} ({names.UNKNOWN})", [60 + pause + one for one in minutes]
+    query, at = (
+        f"group {by(('model', 'version'))} ({names.UNKNOWN})",
+        [60 + pause + minute for minute in minutes],
+    )
     return ask(query, at, scene, folder, names.UNKNOWN, kind=kind, step=15)

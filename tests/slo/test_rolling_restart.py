@@ -37,7 +37,7 @@ OUTAGES: Mapping[str, Sequence[Sequence[Away]]] = {
 
 def series(model: str, servers: Sequence[Sequence[Away]]) -> dict[str, str]:
     """What the exporters beside some servers show of one model."""
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     for number, spans in enumerate(servers):
         away = [60 * (BEGINS + start) for start, end in spans for _ in range(0, 60 * (end - start), STEP)]
         since = dict(
@@ -57,14 +57,14 @@ def series(model: str, servers: Sequence[Sequence[Away]]) -> dict[str, str]:
         began = [str(since.get(at, "stale" if at - STEP in since else "_")) for at in moments]
         labels = f'model="{model}", version="1", instance="{number}"'
         expected = f'{state.MODEL_EXPECTED}{{model="{model}", instance="{number}"}}'
-        found |= {
+        written |= {
             f"{state.MODEL_READY}{{{labels}}}": " ".join(ready),
             f'{state.MODEL_STATE}{{{labels}, state="ready"}}': " ".join(ready),
             f'{state.MODEL_STATE}{{{labels}, state="unavailable"}}': " ".join(lost),
             f"{state.MODEL_NOT_READY_SINCE}{{{labels}}}": " ".join(began),
             expected: f"1x{len(moments)}",
         }
-    return found
+    return written
 
 
 @pytest.mark.real
@@ -73,7 +73,9 @@ def test_only_an_outage_that_is_felt_pages(tool: Path, tmp_path: Path) -> None:
     """Restarts in turn are tickets at most; half of the servers at once, or one for long, is a page."""
     text = "{name: readiness, target: 99.9%, indicator: readiness}"
     [objective] = read([("o.yaml", text)]).objectives
-    [made] = [one for one in artifacts([objective], Options()) if one.name == "slo-readiness.yml"]
+    [made] = [
+        artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-readiness.yml"
+    ]
     played: dict[str, str] = {}
     for model, servers in {**RESTARTS, **OUTAGES}.items():
         played |= series(model, servers)

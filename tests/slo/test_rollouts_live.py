@@ -98,14 +98,17 @@ class Cluster:
     def ask(self, query: str) -> set[tuple[str, ...]]:
         """Model, version and what else tells the results of a query apart."""
         with Prometheus(Access(self.prometheus)) as client:
-            found = client.instant(query)
+            instant = client.instant(query)
         return {
-            tuple(one.labels.get(label, "") for label in ("alertname", "model", "version")) for one in found
+            tuple(sample.labels.get(label, "") for label in ("alertname", "model", "version"))
+            for sample in instant
         }
 
     def wait(self, query: str, wanted: set[tuple[str, str]], seconds: float = 60) -> None:
         """Until a query has a result for each of these model versions."""
-        eventually(lambda: wanted <= {one[1:] for one in self.ask(query)}, f"{query}: {wanted}", seconds)
+        eventually(
+            lambda: wanted <= {labels[1:] for labels in self.ask(query)}, f"{query}: {wanted}", seconds
+        )
 
     def wait_until_empty(self, query: str, seconds: float = 30) -> None:
         """Until a query has no result."""
@@ -118,7 +121,11 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    rules = {one.name: one.text for one in artifacts(OBJECTIVES, OPTIONS) if one.part == "rules"}
+    rules = {
+        artifact.name: artifact.text
+        for artifact in artifacts(OBJECTIVES, OPTIONS)
+        if artifact.part == "rules"
+    }
     with ExitStack() as stack:
         made = Cluster(tmp_path, stack)
         (tmp_path / "targets.json").write_text("[]")

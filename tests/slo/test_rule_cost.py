@@ -22,7 +22,7 @@ SERIES = 43
 
 
 def rules() -> str:
-    [text] = [one.text for one in artifacts([OBJECTIVE], Options()) if one.name == "slo-e.yml"]
+    [text] = [artifact.text for artifact in artifacts([OBJECTIVE], Options()) if artifact.name == "slo-e.yml"]
     return text
 
 
@@ -60,8 +60,8 @@ def test_a_healthy_group_has_few_series(tmp_path: Path) -> None:
     }
     query = f'count ({{{names.SLO}="e", model="m"}})'
 
-    [[(_, found)]] = evaluated(
+    [[(_, count)]] = evaluated(
         promtools()[-1], tmp_path, rules(), series, [(query, 7 * 3600)], interval=60, evaluation=60
     )
 
-    assert SERIES >= found
+    assert SERIES >= count

@@ -31,11 +31,11 @@ def shipped() -> tuple[Objective, ...]:
 def lay_out(folder: Path, options: Options, objectives: tuple[Objective, ...] | None = None) -> list[Path]:
     """Write what is generated, and give back the proofs."""
     tests = []
-    for one in artifacts(shipped() if objectives is None else objectives, options):
-        path = folder / one.part / one.name
+    for artifact in artifacts(shipped() if objectives is None else objectives, options):
+        path = folder / artifact.part / artifact.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text)
-        if one.name.endswith(".test.yml"):
+        path.write_text(artifact.text)
+        if artifact.name.endswith(".test.yml"):
             tests.append(path)
     return tests
 
@@ -69,7 +69,9 @@ def test_each_alert_fires_keeps_quiet_and_ends(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_the_demo_scale_keeps_the_proofs(tmp_path: Path) -> None:
     """A month in two hours, scraped each second: the same alerts fire and end."""
-    objectives = tuple(one for one in shipped() if one.name == ("queue" if THOROUGH else "readiness"))
+    objectives = tuple(
+        objective for objective in shipped() if objective.name == ("queue" if THOROUGH else "readiness")
+    )
     tests = lay_out(tmp_path, Options(time_scale=1 / 360, scrape_interval_seconds=1), objectives)
 
     assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
@@ -98,12 +100,14 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
     """Custom queries, slices, other windows, overrides by name, regex and version: proven like the shipped."""
     # The fastest and the slowest tier: each costs a proof.
     tiers = WORKBOOK_TIERS if THOROUGH else (WORKBOOK_TIERS[0], WORKBOOK_TIERS[-1])
-    alerting = {"alerting": {"tiers": [one.model_dump() for one in tiers]}}
+    alerting = {"alerting": {"tiers": [tier.model_dump() for tier in tiers]}}
     reading = read(
         [
             (
                 "forms.yaml",
-                yaml.safe_dump({"objectives": [one | alerting for one in yaml.safe_load(EVERY_FORM)]}),
+                yaml.safe_dump(
+                    {"objectives": [document | alerting for document in yaml.safe_load(EVERY_FORM)]}
+                ),
             )
         ]
     )
@@ -119,10 +123,10 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
 
 def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
     """An alert that nobody saw fire is not generated: the whole generation stops and names it."""
-    (queue,) = (one for one in shipped() if one.name == "queue")
+    (queue,) = (objective for objective in shipped() if objective.name == "queue")
     plan = Plan(queue, Options())
     model = ("some-model", "1")
-    fewer = [one for one in proof.proofs(plan, model) if "page_fast" not in one.name]
+    fewer = [case for case in proof.proofs(plan, model) if "page_fast" not in case.name]
 
     assert [("TritonQueueBudgetBurn", "page_fast")] == proof.unproven(plan, model, fewer)
 
@@ -134,9 +138,9 @@ def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_committed_files_are_what_the_objectives_give() -> None:
     """What lies in alerts/generated was generated from these objectives by this code."""
     stale = [
-        one.name
-        for one in artifacts(shipped(), Options())
-        if (ROOT / "alerts" / "generated" / one.part / one.name).read_text() != one.text
+        artifact.name
+        for artifact in artifacts(shipped(), Options())
+        if (ROOT / "alerts" / "generated" / artifact.part / artifact.name).read_text() != artifact.text
     ]
 
     assert [] == stale, "run `make generate`"
@@ -149,23 +153,27 @@ def test_same_input_same_bytes() -> None:
 
 def test_an_operator_resource_holds_the_same_rules() -> None:
     """The format changes the wrapping, never a rule."""
-    plain = {one.name: one.text for one in artifacts(shipped(), Options()) if one.part == "rules"}
+    plain = {
+        artifact.name: artifact.text
+        for artifact in artifacts(shipped(), Options())
+        if artifact.part == "rules"
+    }
     wrapped = artifacts(shipped(), replace(Options(), format="operator"))
 
-    assert {"rules"} == {one.part for one in wrapped}
-    for one in wrapped:
-        resource = yaml.safe_load(one.text)
+    assert {"rules"} == {artifact.part for artifact in wrapped}
+    for artifact in wrapped:
+        resource = yaml.safe_load(artifact.text)
         assert "PrometheusRule" == resource["kind"]
-        assert yaml.safe_load(plain[one.name])["groups"] == resource["spec"]["groups"]
+        assert yaml.safe_load(plain[artifact.name])["groups"] == resource["spec"]["groups"]
 
 
 def test_every_alert_has_the_texts_that_on_call_needs() -> None:
     """Severity, component and owner on the one hand; words and links on the other."""
     alerts = [
         rule
-        for one in artifacts(shipped(), Options())
-        if one.part == "rules"
-        for group in yaml.safe_load(one.text)["groups"]
+        for artifact in artifacts(shipped(), Options())
+        if artifact.part == "rules"
+        for group in yaml.safe_load(artifact.text)["groups"]
         for rule in group["rules"]
         if "alert" in rule
     ]

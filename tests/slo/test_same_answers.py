@@ -102,7 +102,7 @@ def test_all_have_the_same_answers_on_random_histories(
     rows = status["group_statuses"]
     assert [row["state"] for row in rows] == web_fleet.states(page)
     assert owners == api["owners"]
-    verdicts = {(one["slo"], one["model"]): one["verdict"] for one in judgements}
+    verdicts = {(judgement["slo"], judgement["model"]): judgement["verdict"] for judgement in judgements}
     reported = {
         (objective["slo"], group["group"]["model"]): group
         for owner in owners
@@ -186,11 +186,11 @@ def test_all_have_the_same_answers_when_a_month_begins(
             [row] = status["group_statuses"]
             page = requests.get(f"{url}/?at={at}", timeout=10).text
             api = requests.get(f"{url}/api/status?at={at}", timeout=10).json()
-            one = requests.get(f"{url}/objective?slo=month&model=m&version=1&at={at}", timeout=10)
+            answer = requests.get(f"{url}/objective?slo=month&model=m&version=1&at={at}", timeout=10)
 
             assert status == api
             assert [row["state"]] == web_fleet.states(page)
-            assert 200 == one.status_code
+            assert 200 == answer.status_code
             assert f"budget left: {budget_left(row['budget_left'])}" in judgement["reason"]
             # Until the first whole minutes are over, failures of the minutes before midnight are spread over them.
             if moment >= 600:

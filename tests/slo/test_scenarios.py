@@ -24,9 +24,9 @@ CHOSEN = {
 def test_pages_come_once_in_time_and_end() -> None:
     """One page an incident, within two minutes of a total outage, over 5 minutes after, none where none is due."""
     scenarios = [
-        replace(one, length=one.minutes if THOROUGH else min(one.minutes, 300))
-        for one in FACTS + OWN
-        if one.name in CHOSEN
+        replace(fact, length=fact.minutes if THOROUGH else min(fact.minutes, 300))
+        for fact in FACTS + OWN
+        if fact.name in CHOSEN
     ]
 
     for scenario, outcome in zip(scenarios, run("tritonwatch", scenarios, every=2 * STEP), strict=True):
@@ -44,7 +44,7 @@ def test_pages_come_once_in_time_and_end() -> None:
 def test_the_harness_sees_what_sloth_misses() -> None:
     """The same scenarios do tell engines apart: Sloth's shape pages for one failure and not for a lost model."""
     names = ("10 requests an hour, one fails", "one of two models vanishes")
-    scenarios = [one for one in FACTS if one.name in names]
+    scenarios = [fact for fact in FACTS if fact.name in names]
     one_fails, vanishes = run("Sloth", scenarios, every=2 * STEP)
 
     assert len(one_fails.pages) > 0

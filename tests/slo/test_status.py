@@ -37,7 +37,7 @@ GONE = {names.SLO: "errors", names.INDICATOR: "errors", "model": "classifier", "
 def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
     """What our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
 
-    def one(
+    def constant(
         name: str, labels: Mapping[str, str], value: float
     ) -> tuple[str, Mapping[str, str], list[tuple[float, float]]]:
         return name, labels, [(END - 60, value), (END, value)]
@@ -45,29 +45,29 @@ def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]
     def group(
         labels: Mapping[str, str], now: float, hour: float, spent: float
     ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
-        yield one(names.OBJECTIVE_RATIO, labels, 0.99)
-        yield one(names.PERIOD_DAYS, labels, 30)
-        yield one(names.CURRENT_BURN_RATE, labels, now)
-        yield one(names.sli_error("1h"), labels, hour * 0.01)
-        yield one(names.PERIOD_BURN_RATE, labels, spent)
-        yield one(names.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
-        yield one(names.LAST_SEEN, labels, END)
-        yield one(names.SLI_SOURCE, {**labels, names.SOURCE: "histogram"}, 1)
+        yield constant(names.OBJECTIVE_RATIO, labels, 0.99)
+        yield constant(names.PERIOD_DAYS, labels, 30)
+        yield constant(names.CURRENT_BURN_RATE, labels, now)
+        yield constant(names.sli_error("1h"), labels, hour * 0.01)
+        yield constant(names.PERIOD_BURN_RATE, labels, spent)
+        yield constant(names.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
+        yield constant(names.LAST_SEEN, labels, END)
+        yield constant(names.SLI_SOURCE, {**labels, names.SOURCE: "histogram"}, 1)
 
     cause = {"indicator": "latency", "model": SPENT["model"], "version": "1"}
     return [
         *group(GOOD, 0, 0.5, 0.25),
         *group(SPENT, 20, 10, 1.5),
-        one(names.THRESHOLD_SECONDS, GOOD, 0.5),
-        one(names.THRESHOLD_SECONDS, SPENT, 0.1),
-        one(names.CAUSE_SHARE, {**cause, names.CAUSE: "queue"}, 0.82),
-        one(names.CAUSE_SHARE, {**cause, names.CAUSE: "compute_infer"}, 0.18),
+        constant(names.THRESHOLD_SECONDS, GOOD, 0.5),
+        constant(names.THRESHOLD_SECONDS, SPENT, 0.1),
+        constant(names.CAUSE_SHARE, {**cause, names.CAUSE: "queue"}, 0.82),
+        constant(names.CAUSE_SHARE, {**cause, names.CAUSE: "compute_infer"}, 0.18),
         (names.UNKNOWN, {**GONE, names.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
-        one(names.PERIOD_DAYS, {names.SLO: "errors", names.INDICATOR: "errors"}, 30),
-        one(names.LAST_SEEN, GONE, END - 720),
-        one(names.OBJECTIVE_RATIO, GONE, 0.999),
-        one(names.PERIOD_BUDGET_REMAINING, GONE, 1),
-        one(names.INFO, {names.SLO: "probe", names.INDICATOR: "probe", "owner": "x"}, 1),
+        constant(names.PERIOD_DAYS, {names.SLO: "errors", names.INDICATOR: "errors"}, 30),
+        constant(names.LAST_SEEN, GONE, END - 720),
+        constant(names.OBJECTIVE_RATIO, GONE, 0.999),
+        constant(names.PERIOD_BUDGET_REMAINING, GONE, 1),
+        constant(names.INFO, {names.SLO: "probe", names.INDICATOR: "probe", "owner": "x"}, 1),
     ]
 
 
@@ -180,7 +180,7 @@ def test_several_objectives_are_chosen_at_once(prometheus: str, capsys: pytest.C
     assert 0 == main(["status", "--prometheus", prometheus, *words])
 
     answer = json.loads(capsys.readouterr().out)
-    assert {"errors", "latency"} == {one["slo"] for one in answer["objectives"]}
+    assert {"errors", "latency"} == {objective["slo"] for objective in answer["objectives"]}
 
 
 @pytest.mark.real
@@ -192,14 +192,14 @@ def test_each_row_has_the_target_and_threshold_in_force_for_its_model(
     assert 0 == main(words)
     rows = capsys.readouterr().out.splitlines()
     assert 0 == main([*words, "--json"])
-    found = json.loads(capsys.readouterr().out)["group_statuses"]
+    actual = json.loads(capsys.readouterr().out)["group_statuses"]
 
     [good] = [line for line in rows if "embedder" in line]
     _, spent = [line for line in rows if "evil" in line]
     assert ("99.00%", "500ms") == tuple(good.split()[5:7])
     assert " 99.00%      100ms " in spent
-    assert {0.1, 0.5, None} == {row["threshold_seconds"] for row in found}
-    assert {0.99, 0.999, None} == {row["target"] for row in found}
+    assert {0.1, 0.5, None} == {row["threshold_seconds"] for row in actual}
+    assert {0.99, 0.999, None} == {row["target"] for row in actual}
 
 
 @pytest.mark.real
@@ -220,7 +220,7 @@ def test_json_has_rows_and_the_worst_of_each_objective(
     assert 0 == main(["status", "--prometheus", prometheus, "--at", str(END), "--json"])
 
     answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    latency = next(one for one in answer["objectives"] if one["slo"] == "latency")
+    latency = next(objective for objective in answer["objectives"] if objective["slo"] == "latency")
     assert (2, 1, 0, 0) == tuple(latency[key] for key in ("groups", "exhausted", "burning", "unknown"))
     assert {"model": SPENT["model"], "version": "1"} == latency["worst"]
     assert [None] == [row["sli"] for row in answer["group_statuses"] if row["slo"] == "probe"]
@@ -348,7 +348,7 @@ def test_an_entry_without_a_version_gives_way_to_its_versions(
         return [Sample({"__name__": name, **group}, value, END) for name, value in values.items()]
 
     bare = samples("", {names.LAST_SEEN: END - 3600, names.OBJECTIVE_RATIO: 0.999, **more})
-    loaded = [one for version in versions for one in samples(version, {names.LAST_SEEN: END})]
+    loaded = [sample for version in versions for sample in samples(version, {names.LAST_SEEN: END})]
 
     assert shown == sorted(row.version for row in group_statuses([*bare, *loaded]))
 
@@ -461,9 +461,9 @@ def test_an_estimate_is_called_one_below_the_table(sources: tuple[str, ...], pri
     """A number that comes from means is distinguished from one that saw every request, with what it misses."""
     row = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, sources=sources)
 
-    found = caveats([row])
-    assert len(printed) == len(found)
-    assert all(one.startswith(start) for one, start in zip(found, printed, strict=True))
+    actual = caveats([row])
+    assert len(printed) == len(actual)
+    assert all(line.startswith(start) for line, start in zip(actual, printed, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_a_state_shows_the_caveats_of_its_source(
 
     [plain] = json.loads(json.dumps(document([row], END, Remarks())))["group_statuses"]
     assert shown == row.shown_state == plain["state"]
-    assert set(row.caveats) == set(plain["caveats"]) == {one for one in sources if one in CAVEATS}
+    assert set(row.caveats) == set(plain["caveats"]) == {source for source in sources if source in CAVEATS}
 
 
 def test_causes_are_in_words() -> None:
@@ -546,8 +546,8 @@ def test_labels_of_all_series_leave_an_objective_its_period(external: dict[str, 
             (names.SLI_EVENTS_SINCE, END - 86400),
         )
     ]
-    series += [(one, names.PERIOD_DAYS, 30.0) for one in (objective, idle)]
-    series += [({**one, "window": "30d"}, names.INFO, 1.0) for one in (objective, idle)]
+    series += [(labels, names.PERIOD_DAYS, 30.0) for labels in (objective, idle)]
+    series += [({**labels, "window": "30d"}, names.INFO, 1.0) for labels in (objective, idle)]
 
     empty, row = group_statuses(Sample({**labels, "__name__": name}, at, END) for labels, name, at in series)
 

@@ -72,11 +72,11 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
     """Values, times and hostile label values arrive as Prometheus has them."""
     with Prometheus(Access(f"{prometheus}/")) as client:
         rates = {s.labels["model"]: s.value for s in client.instant("rate(events_total[5m])", END)}
-        [one] = client.range('events_total{model="a"}', END - 60, END, 15)
+        [series] = client.range('events_total{model="a"}', END - 60, END, 15)
 
         assert rates == {"a": 2.0, 'b"\n{é': 2.0}
-        assert tuple(END - 60.0 + 15 * i for i in range(5)) == one.times
-        assert tuple((7200 - 60.0 + 15 * i) * 2 for i in range(5)) == one.values
+        assert tuple(END - 60.0 + 15 * i for i in range(5)) == series.times
+        assert tuple((7200 - 60.0 + 15 * i) * 2 for i in range(5)) == series.values
         assert tuple(s.value for s in client.instant("42", END)) == (42.0,)
         assert client.instant("no_such_series", END) == ()
 

@@ -47,7 +47,11 @@ def counters(now: float) -> str:
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    ours = {one.name: one.text for one in artifacts([ERRORS], Options()) if one.part == "rules"}
+    ours = {
+        artifact.name: artifact.text
+        for artifact in artifacts([ERRORS], Options())
+        if artifact.part == "rules"
+    }
     rules = {**ours, "sloth.yml": sloth_as_named()}
     folder: Path = tmp_path_factory.mktemp("prometheus")
     with history.serve(counters(time.time()), folder, rules=rules, server=request.param) as url:
@@ -66,7 +70,9 @@ def test_status_shows_only_our_groups_beside_the_rules_of_sloth(
     assert 0 == main(["status", "--prometheus", prometheus, "--json"])
 
     answer = json.loads(capsys.readouterr().out)
-    assert [("errors", 2, 0)] == [(one["slo"], one["groups"], one["unknown"]) for one in answer["objectives"]]
+    assert [("errors", 2, 0)] == [
+        (objective["slo"], objective["groups"], objective["unknown"]) for objective in answer["objectives"]
+    ]
     assert sorted(("errors", model, "ok") for model in MODELS) == sorted(
         (row["slo"], row["group"]["model"], row["state"]) for row in answer["group_statuses"]
     )

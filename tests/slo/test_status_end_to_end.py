@@ -91,7 +91,7 @@ def traffic(triton: TritonServer) -> Iterator[None]:
                     return
 
     values = (("flaky", FAILING, -1.0), ("steady", 0.0, 0.0), ("tailed", SLOW, 2.0))
-    senders = [threading.Thread(target=send, args=one) for one in values]
+    senders = [threading.Thread(target=send, args=value) for value in values]
     for sender in senders:
         sender.start()
     try:
@@ -111,7 +111,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         (version / "model.py").write_text(code)
         (version.parent / "config.pbtxt").write_text(CONFIG)
     rules = {
-        one.name: one.text for one in artifacts([ERRORS, LATENCY, PROBE], OPTIONS) if one.part == "rules"
+        artifact.name: artifact.text
+        for artifact in artifacts([ERRORS, LATENCY, PROBE], OPTIONS)
+        if artifact.part == "rules"
     }
     with (
         live_triton(directory / "models", directory) as triton,
@@ -143,15 +145,17 @@ def wait_for_page(prometheus: str, model: str) -> None:
 def test_standings_are_those_of_the_requests_sent(prometheus: str) -> None:
     """The recorded series of a real Triton give the share of failed requests, the state and the cause."""
     with Prometheus(Access(prometheus)) as client:
-        found = {one.model: one for one in read_status(client) if one.slo == "errors"}
+        actual = {
+            read_statu.model: read_statu for read_statu in read_status(client) if read_statu.slo == "errors"
+        }
 
     for model, share in (("flaky", FAILING), ("steady", 0.0)):
-        sli = found[model].sli
+        sli = actual[model].sli
         assert sli is not None
         assert pytest.approx(share, rel=0.15) == 1 - sli
-        assert pytest.approx(share / (1 - ERRORS.target), rel=0.15) == found[model].burn["1h"]
-        assert ("exhausted" if share else "ok") == found[model].state
-    cause, part = found["flaky"].causes[0]
+        assert pytest.approx(share / (1 - ERRORS.target), rel=0.15) == actual[model].burn["1h"]
+        assert ("exhausted" if share else "ok") == actual[model].state
+    cause, part = actual["flaky"].causes[0]
     assert "failure:BACKEND" == cause
     assert pytest.approx(1.0) == part
 
@@ -164,9 +168,9 @@ def test_probes_find_failures_that_triton_counts_as_success(
     with Prometheus(Access(prometheus)) as client:
         rows = read_status(client)
 
-    found = {(one.slo, one.model): one for one in rows}
-    assert ("ok", 1.0) == (found["errors", "mute"].state, found["errors", "mute"].sli)
-    mute, steady = found["probe", "mute"], found["probe", "steady"]
+    actual = {(row.slo, row.model): row for row in rows}
+    assert ("ok", 1.0) == (actual["errors", "mute"].state, actual["errors", "mute"].sli)
+    mute, steady = actual["probe", "mute"], actual["probe", "steady"]
     assert ("exhausted", ("prober",)) == (mute.state, mute.sources)
     assert mute.sli is not None
     assert mute.sli < 0.2
@@ -174,7 +178,7 @@ def test_probes_find_failures_that_triton_counts_as_success(
     assert "failure:failed" == cause
     assert pytest.approx(1.0) == part
     assert ("ok", 1.0, ()) == (steady.state, steady.sli, steady.causes)
-    assert ("probe", "flaky") not in found
+    assert ("probe", "flaky") not in actual
 
     (tmp_path / "probe.yaml").write_text("{name: probe, target: 99%, indicator: probe}")
     gate = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "probe", "--model"]

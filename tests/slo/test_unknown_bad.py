@@ -39,7 +39,9 @@ def ask(
     kind: str, series: dict[str, str], minutes: float, folder: Path, *queries: str, tool: Path | None = None
 ) -> list[float]:
     """What the generated rules have recorded after so many minutes: one series a query."""
-    [text] = [one.text for one in artifacts([objective(kind)], OPTIONS) if one.name == "slo-o.yml"]
+    [text] = [
+        artifact.text for artifact in artifacts([objective(kind)], OPTIONS) if artifact.name == "slo-o.yml"
+    ]
     if all(named := [re.findall(r"slo:[\w:]+", query) for query in queries]):
         rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
         text = grouped({"o": resting_on(rules, *chain.from_iterable(named))})
@@ -61,13 +63,13 @@ def readiness(up: float, gone: float, back: float = 0, servers: int = 2, **state
         again = f" {value}x{scrapes(back)}" if back else ""
         return f"{value}x{scrapes(up)} stale _x{scrapes(gone) - 1}{again}"
 
-    found: dict[str, str] = {}
+    written: dict[str, str] = {}
     for number in range(servers):
         who = f'instance="t{number}", model="m"'
-        found[f'{state.MODEL_READY}{{{who}, version="1"}}'] = values(1)
-        found[f'{state.MODEL_STATE}{{{who}, version="1", state="ready"}}'] = values(1)
-        found[f"{state.MODEL_EXPECTED}{{{who}}}"] = values(1)
-    return found
+        written[f'{state.MODEL_READY}{{{who}, version="1"}}'] = values(1)
+        written[f'{state.MODEL_STATE}{{{who}, version="1", state="ready"}}'] = values(1)
+        written[f"{state.MODEL_EXPECTED}{{{who}}}"] = values(1)
+    return written
 
 
 @pytest.mark.real
@@ -131,9 +133,9 @@ def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
     history = History((("o", "m", "1"),), times, total * 0.0, total)
-    found = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
+    actual = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
-    (paged,) = [one.started for one in found if one.alert == "page_fast"]
+    (paged,) = [episode.started for episode in actual if episode.alert == "page_fast"]
     assert pytest.approx(measured, abs=2 * SCRAPE) == paged
 
 
@@ -154,9 +156,9 @@ def test_nothing_records_nan(tmp_path: Path) -> None:
     series = readiness(60, 30, 30)
     everything = 'sum_over_time(sum({__name__=~"slo:.+"})[2h:150s])'
 
-    (found,) = ask("readiness", series, 120, tmp_path, everything)
+    (count,) = ask("readiness", series, 120, tmp_path, everything)
 
-    assert found > 0
+    assert count > 0
 
 
 @pytest.mark.real
@@ -168,11 +170,11 @@ def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, 
     # The fastest and the slowest tier: each costs a proof.
     tiers = [WORKBOOK_TIERS[0].model_dump(), WORKBOOK_TIERS[-1].model_dump()]
     promised = Objective.model_validate(objective(kind).model_dump() | {"alerting": {"tiers": tiers}})
-    for one in artifacts([promised], OPTIONS):
-        (tmp_path / one.part).mkdir(exist_ok=True)
-        (tmp_path / one.part / one.name).write_text(one.text)
+    for artifact in artifacts([promised], OPTIONS):
+        (tmp_path / artifact.part).mkdir(exist_ok=True)
+        (tmp_path / artifact.part / artifact.name).write_text(artifact.text)
     proofs = tmp_path / "promtool" / "slo-o.test.yml"
-    cases = {one["name"]: one for one in yaml.safe_load(proofs.read_text())["tests"]}
+    cases = {test["name"]: test for test in yaml.safe_load(proofs.read_text())["tests"]}
     early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
 
     each_minute(proofs)

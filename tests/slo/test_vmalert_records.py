@@ -43,16 +43,16 @@ def month() -> dict[str, str]:
 def rules(format: Format, window: str | dict[str, str]) -> str:
     objective = Objective.model_validate({**ERRORS.model_dump(exclude_unset=True), "window": window})
     (text,) = (
-        one.text
-        for one in artifacts([objective], Options(scrape_interval_seconds=STEP, format=format))
-        if one.name == "slo-errors.yml" and one.part == "rules"
+        artifact.text
+        for artifact in artifacts([objective], Options(scrape_interval_seconds=STEP, format=format))
+        if artifact.name == "slo-errors.yml" and artifact.part == "rules"
     )
     return text
 
 
 def history(end: float) -> str:
     """Two models with failures that come in bursts; the newest sample is `end`, and nothing follows it."""
-    found = []
+    rows = []
     for model, rate, burst in (("even", 10.0, 0.001), ("bursty", 3.0, 0.2)):
         good, bad = [(0.0, 5e5)], [(0.0, 40.0)]
         for at in range(STEP, HOURS * 3600 + 1, STEP):
@@ -66,8 +66,8 @@ def history(end: float) -> str:
             (triton.REQUEST_SUCCESS, {}, good),
             (triton.REQUEST_FAILURE, {"reason": "BACKEND"}, bad),
         ):
-            found.append((str(metric), {**labels, **extra}, [(start + at, value) for at, value in points]))
-    return openmetrics(found)
+            rows.append((str(metric), {**labels, **extra}, [(start + at, value) for at, value in points]))
+    return openmetrics(rows)
 
 
 @contextmanager
@@ -99,8 +99,8 @@ def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:
     asked: dict[str, str | float] = {"query": expr} if at is None else {"query": expr, "time": at}
     answer = requests.get(f"{url}/api/v1/query", params=asked, timeout=20).json()
     assert "success" == answer["status"], answer
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
+    result: list[dict[str, Any]] = answer["data"]["result"]
+    return result
 
 
 def recorded(url: str, what: str = RECORDED) -> Series:
@@ -109,9 +109,12 @@ def recorded(url: str, what: str = RECORDED) -> Series:
     Without what the slow group records at its own moments, which differ between engines.
     """
     return {
-        tuple(sorted(one["metric"].items())): (float(one["values"][-1][0]), float(one["values"][-1][1]))
-        for one in ask(url, f"{what}[30s]")
-        if not one["metric"]["__name__"].startswith(SLOW)
+        tuple(sorted(series["metric"].items())): (
+            float(series["values"][-1][0]),
+            float(series["values"][-1][1]),
+        )
+        for series in ask(url, f"{what}[30s]")
+        if not series["metric"]["__name__"].startswith(SLOW)
     }
 
 
@@ -121,7 +124,7 @@ def wait_recorded(url: str) -> Series:
     while time.monotonic() < deadline:
         # vmalert's neighbours see each other one evaluation late: the chain to the budget is eight rules long.
         seen = ask(url, f"count_over_time({LAST}[1m])")
-        if seen and all(float(one["value"][1]) >= 5 for one in seen):
+        if seen and all(float(series["value"][1]) >= 5 for series in seen):
             return recorded(url)
         time.sleep(0.5)
     raise AssertionError(f"{LAST} was not recorded: {sorted(recorded(url))}")
@@ -160,5 +163,5 @@ def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], t
     assert 12 == len(exact)
     for own, value, answers in exact:
         same = {names.EVENT: own[names.EVENT], "model": own["model"], "version": own["version"]}
-        [answer] = [one for one in answers if one["metric"] == same]
+        [answer] = [answer for answer in answers if answer["metric"] == same]
         assert pytest.approx(float(answer["value"][1]), rel=1e-9) == value, own

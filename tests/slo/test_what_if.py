@@ -34,12 +34,12 @@ def objective(**changes: object) -> Objective:
 
 def points(rate: float, during: float, gap: bool = False) -> list[tuple[float, float]]:
     """A counter's samples every minute; in the slow hour it grows by `during` a second, else by `rate`."""
-    total, found = 0.0, []
+    total, samples = 0.0, []
     for at in range(int(START), int(END) + 1, 60):
         total += 60 * (during if SLOW[0] < at <= SLOW[1] else rate)
         if not (gap and GAP[0] < at <= GAP[1]):
-            found.append((float(at), total))
-    return found
+            samples.append((float(at), total))
+    return samples
 
 
 def series() -> Iterator[history_row]:
@@ -95,9 +95,9 @@ def read(prometheus: Prometheus) -> Read:
     return Read(evidence(prometheus, objective()))
 
 
-def group(found: WhatIf, model: str) -> GroupOutcome:
-    (one,) = (one for one in found.groups if one.model == model)
-    return one
+def group(outcome: WhatIf, model: str) -> GroupOutcome:
+    (wanted,) = (group for group in outcome.groups if group.model == model)
+    return wanted
 
 
 @pytest.mark.real
@@ -106,18 +106,18 @@ def test_another_target_is_judged_on_the_same_events(read: Read) -> None:
     share = 0.2 * 3600 / (DAYS * 86400)
 
     for target in (0.99, 0.999, 0.9):
-        found = group(read(target=target), "m")
-        assert pytest.approx(1 - share / (1 - target), abs=0.02) == found.budget_left
-        assert target == found.target
+        actual = group(read(target=target), "m")
+        assert pytest.approx(1 - share / (1 - target), abs=0.02) == actual.budget_left
+        assert target == actual.target
     assert pytest.approx(7200, rel=0.02) == group(read(), "m").failed
-    assert ["unsure", "m"] == [one.model for one in read(target=0.999).groups][:2]
+    assert ["unsure", "m"] == [group.model for group in read(target=0.999).groups][:2]
 
 
 @pytest.mark.real
 def test_pages_and_tickets_stand_beside_those_of_other_generators(read: Read) -> None:
     """At 99 % the slow hour burns 20 times too fast and pages; at 90 % twice. Two hours without data page, too."""
     assert {"tritonwatch": (1, 0), "sloth": (1, 0), "pyrra": (2, 1)} == group(read(), "m").alerts
-    assert [(1, 0), (0, 0)] == [group(read(), "gap").alerts[one] for one in ("tritonwatch", "sloth")]
+    assert [(1, 0), (0, 0)] == [group(read(), "gap").alerts[engine] for engine in ("tritonwatch", "sloth")]
     assert 0 == group(read(target=0.9), "m").alerts["tritonwatch"][0]
 
 
@@ -126,19 +126,21 @@ def test_other_tiers_raise_other_alerts(read: Read) -> None:
     """The tiers of the objective are replayed, not those of the workbook."""
     slow = {"name": "only", "severity": "warning", "long": "1d", "short": "2h", "burn": 1.5}
 
-    found = read(alerting={"tiers": [slow]})
-    assert {"only", "unknown"} >= {episode.alert for episode in found.report.outcomes[0].episodes}
+    actual = read(alerting={"tiers": [slow]})
+    assert {"only", "unknown"} >= {episode.alert for episode in actual.report.outcomes[0].episodes}
     assert (0, 0) == group(read(alerting={"enabled": False}), "m").alerts["tritonwatch"]
 
 
 @pytest.mark.real
 def test_a_model_without_the_bucket_and_one_with_gaps_are_named(read: Read) -> None:
     """What is not known is neither good nor bad, and the reader sees whose it is and what to change."""
-    limitations = {one.what: one for one in read().limitations}
+    limitations = {limitation.what: limitation for limitation in read().limitations}
 
-    (bucket,) = (one for what, one in limitations.items() if "no bucket that ends at the threshold" in what)
+    (bucket,) = (
+        place for what, place in limitations.items() if "no bucket that ends at the threshold" in what
+    )
     assert (("coarse version 1",), True) == (bucket.groups, "--buckets-from" in bucket.fix)
-    (gap,) = (one for what, one in limitations.items() if "no data for up to" in what)
+    (gap,) = (place for what, place in limitations.items() if "no data for up to" in what)
     assert "gap version 1" in gap.groups
     assert pytest.approx(7200 / (DAYS * 86400), abs=0.003) == group(read(), "gap").unknown
     assert any("there is data of" in what and "window has 7d" in what for what in limitations)
@@ -154,9 +156,9 @@ def test_an_estimate_comes_with_the_budgets_that_its_error_allows(read: Read) ->
     assert pytest.approx(-0.3, abs=0.03) == unsure.lowest
     assert 1.0 == unsure.highest
     assert (None, None) == (sure.lowest, sure.highest)
-    assert any(one.what.startswith("estimated (decomposed)") for one in read().limitations)
+    assert any(limitation.what.startswith("estimated (decomposed)") for limitation in read().limitations)
     # A stricter target does not carry the error any more.
-    strict = [one.what for one in read(target=0.999).limitations]
+    strict = [limitation.what for limitation in read(target=0.999).limitations]
     assert any("too uncertain for the target" in what for what in strict)
 
 
@@ -172,9 +174,9 @@ def test_a_longer_threshold_reads_its_own_bucket(prometheus: Prometheus) -> None
     looser = objective(indicator={"kind": "latency", "threshold": "1s"})
 
     assert measured(looser) != measured(objective())
-    found = what_if(evidence(prometheus, looser), looser)
+    actual = what_if(evidence(prometheus, looser), looser)
     assert dict.fromkeys(("coarse", "gap", "m", "unsure"), 1.0) == {
-        one.model: round(one.budget_left or 0.0, 6) for one in found.groups
+        group.model: round(group.budget_left or 0.0, 6) for group in actual.groups
     }
 
 
@@ -192,7 +194,7 @@ def test_groups_are_those_that_prometheus_chose() -> None:
     read = Evidence(History((("latency", "a" * 20, "1"),), times, total * 0.05, total), (), (), (), ())
     wanted = objective(models={"regex": "(a+)+b"}, overrides=[{"models": ["a" * 20], "target": "90%"}])
 
-    assert [0.9] == [one.target for one in what_if(read, wanted).groups]
+    assert [0.9] == [group.target for group in what_if(read, wanted).groups]
 
 
 def test_time_that_runs_faster_is_a_doubt() -> None:
@@ -201,8 +203,8 @@ def test_time_that_runs_faster_is_a_doubt() -> None:
     total = np.full((1, 12), 300.0)
     read = Evidence(History((("latency", "a", "1"),), times, total * 0.05, total), (), (), (), ())
 
-    found = what_if(read, objective(), Options(time_scale=0.01))
-    assert any("100 times faster" in one.what for one in found.limitations)
+    actual = what_if(read, objective(), Options(time_scale=0.01))
+    assert any("100 times faster" in limitation.what for limitation in actual.limitations)
 
 
 def test_only_what_changes_the_events_is_read_again() -> None:
