@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -14,7 +15,7 @@ from support.tools import promtools
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
-from tritonwatch.exporter_options import ExporterOptions, choose
+from tritonwatch.exporter_options import ExporterOptions, choose, declare
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
@@ -68,6 +69,25 @@ def test_every_option_of_the_exporter_is_explained() -> None:
 def test_every_option_of_the_exporter_has_its_help() -> None:
     """The help of an option is the docstring of its field."""
     assert [] == [key for key, field in ExporterOptions.model_fields.items() if not field.description]
+
+
+def test_a_default_in_the_help_is_the_one_that_applies() -> None:
+    """Each default that the help shows, given as the value of its option, changes nothing."""
+    parser = argparse.ArgumentParser()
+    declare(parser)
+    helps = {action.dest: (action.help or "") % {} for action in parser._actions}
+    shown = {
+        key: re.findall(r"\(default: ([^ ,)]+)", helps[key])[0]
+        for key, field in ExporterOptions.model_fields.items()
+        if "{default}" in str(field.description)
+    }
+
+    assert {
+        "listen": "127.0.0.1:9401",
+        "sampling_budget": "2%",
+        "state_interval": "1s",
+    }.items() <= shown.items()
+    assert choose({"triton": "t:8000"}, {}) == choose({"triton": "t:8000", **shown}, {})
 
 
 def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
