@@ -33,7 +33,10 @@ _NEAR = 1.15
 """First waits up to this factor apart are the same delay."""
 
 _LEAST_PART = 0.6
-"""Least part of the batches that wait for the delay alone: it says little where instances are busy."""
+"""Least part of the batches that wait for the delay alone: it says little where instances are busy.
+
+From 0.3 to 0.9, the mean error of simulated requests (tests/exporters/test_decomposition.py) is about 0.7 points.
+"""
 
 _FIRSTS = (1 / 6, 1 / 2, 5 / 6)
 """Quantiles of known first waits that stand for all of them."""

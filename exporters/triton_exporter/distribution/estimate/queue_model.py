@@ -22,13 +22,20 @@ SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
 """Numbers of servers of the simulated queue; with more, waits are near their mean or there are none."""
 
 SIMILAR = 12
-"""Simulated intervals that stand for an observed one: the most similar ones."""
+"""Simulated intervals that stand for an observed one: the most similar ones.
+
+With 3 or 48, the mean error of simulated waits (tests/exporters/test_decomposition.py) is 0.72 or 0.70 points.
+"""
 
 _SCALES = (0.1, 0.15, 0.3)
 """Differences of the logarithms of requests, mean wait and mean work that count alike."""
 
 _LARGEST = 6.0
-"""Differences added up, beyond which an interval is not similar."""
+"""Differences added up, beyond which an interval is not similar.
+
+Mean error of simulated waits (tests/exporters/test_decomposition.py): 0.72 points; with 2 it is 0.76, with 20
+it is 0.96.
+"""
 
 _POINTS = 24
 """Quantiles by which the waits of a simulated interval are stored."""
