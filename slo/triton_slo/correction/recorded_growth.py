@@ -141,7 +141,7 @@ def growths(
                 points[_key(sample.labels)].put(event, [(edge, sample.value)])
     earlier = [group.since - lengths.hour for group in groups]
     if earlier and span[0] < max(earlier):
-        _add_history(prometheus, chosen, points, span, max(earlier), lengths)
+        _add_history(prometheus, chosen, points, span, max(group.since for group in groups), lengths)
     return {group.labels: _growth(group, points[group.labels], span, lengths) for group in groups}
 
 
@@ -175,8 +175,10 @@ def _add_history(
 
 
 def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: ScaledLengths) -> Growth:
-    """Join history and sum: the sum begins with the events of the hour before."""
+    """Join history and sum: the sum begins with the events of the hour before, or where the history ends later."""
     began = group.since - lengths.hour
+    if any(at > began + lengths.tile for at in points.history[names.TOTAL]):
+        began = group.since
     times = sorted(
         at for at in points.sums[names.TOTAL].keys() & points.sums[names.ERROR].keys() if at >= group.since
     )

@@ -56,6 +56,8 @@ def replayed(
 
 def _began(plan: Plan, group: CorrectableGroup) -> float:
     """Return what a group's sum reaches back to: it begins with all that its longest window of counters shows."""
+    if not any(plan.measure(variant).events.has_past for variant in plan.variants):
+        return group.since
     return group.since - plan.spans[carry_windows(plan)[0]].seconds
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.duration import duration_text
@@ -37,6 +38,8 @@ class Events:
 class EventQuery(ABC):
     """PromQL of the events of one source."""
 
+    has_past: ClassVar[bool] = True
+    """Whether the first evaluation of the rules sees what happened before it, as counters show it."""
     may_begin_late: bool = False
     """Whether a window can lack events that shorter ones have: of a series that began after the window."""
 
@@ -77,6 +80,7 @@ class EventQuery(ABC):
 class StateQuery(EventQuery):
     """Events per second at this moment, as gauges or the means of short time slices show them."""
 
+    has_past: ClassVar = False
     events: Events
 
     @property
