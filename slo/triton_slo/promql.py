@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from triton_exporter.duration import parse_seconds
 from triton_slo.fields import Choice
 
 _EQUALITY = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*")\s*(?:,|$)')
@@ -142,3 +143,39 @@ def paren(text: str) -> str:
 def indent(text: str, spaces: int = 2) -> str:
     """Move every line to the right."""
     return "\n".join(" " * spaces + line for line in text.splitlines())
+
+
+_RATES = re.compile(
+    r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`|#[^\n]*|(?<![\w:])rate\s*\(|\[[^\]]*\]|[()]"""
+)
+
+
+def for_metricsql(expr: str) -> str:
+    """Return an expression whose rates VictoriaMetrics works out as Prometheus does: over the whole window.
+
+    MetricsQL divides by the time between the first and the last sample, so that a series which existed for five
+    minutes of an hour had twelve times its rate. https://docs.victoriametrics.com/metricsql/#rate
+    """
+    pieces: list[str] = []
+    opened: list[int | None] = []
+    window, copied = "", 0
+    for token in _RATES.finditer(expr):
+        text = token[0]
+        if text.endswith("(") and text[0] in "r(":
+            pieces += [expr[copied : token.start()], text]
+            copied = token.end()
+            opened.append(len(pieces) - 1 if text != "(" else None)
+        elif text.startswith("["):
+            window = text[1:-1].partition(":")[0].strip()
+        elif text == ")" and opened and (began := opened.pop()) is not None and (seconds := _seconds(window)):
+            pieces[began] = "(increase("
+            pieces += [expr[copied : token.end()], f" / {number(seconds)})"]
+            copied = token.end()
+    return "".join(pieces) + expr[copied:]
+
+
+def _seconds(duration: str) -> float:
+    try:
+        return parse_seconds(duration)
+    except ValueError:
+        return 0.0

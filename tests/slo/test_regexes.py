@@ -10,7 +10,7 @@ import yaml
 from support.promtool import promtool
 from support.tools import promtools
 from triton_slo.fields import Choice
-from triton_slo.promql import quote
+from triton_slo.promql import for_metricsql, quote
 
 SAME = (
     "a.*",
@@ -71,3 +71,20 @@ def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -
 
     assert not refused(*SAME, *ONLY_PROMETHEUS)
     assert [True] * len(ONLY_PYTHON) == [refused(regex) for regex in ONLY_PYTHON]
+
+
+@pytest.mark.parametrize(
+    ("promql", "metricsql"),
+    [
+        (
+            'sum (rate(a{b=~"x)]"}[5m])) / rate(c[90s] offset 3m)',
+            'sum ((increase(a{b=~"x)]"}[5m]) / 300)) / (increase(c[90s] offset 3m) / 90)',
+        ),
+        ("slo:sli_events:rate1h + irate(a[1m])", "slo:sli_events:rate1h + irate(a[1m])"),
+        ('a{b="rate(c[5m])"}', 'a{b="rate(c[5m])"}'),
+        ("rate(sum(rate(a[1m]))[5m:15s])", "(increase(sum((increase(a[1m]) / 60))[5m:15s]) / 300)"),
+    ],
+)
+def test_rates_of_vmalert_are_those_of_prometheus(promql: str, metricsql: str) -> None:
+    """Only calls are changed: no name, no quoted text."""
+    assert metricsql == for_metricsql(promql)

@@ -16,11 +16,13 @@ import yaml
 
 from support.history import openmetrics, serve
 from support.tools import prometheuses, vmalert
+from support.victoria import storing
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.artifact import Format, Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
+from triton_slo.prometheus import Access, Prometheus
 from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
@@ -165,3 +167,31 @@ def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], t
         same = {names.EVENT: own[names.EVENT], "model": own["model"], "version": own["version"]}
         [answer] = [answer for answer in answers if answer["metric"] == same]
         assert pytest.approx(float(answer["value"][1]), rel=1e-9) == value, own
+
+
+@pytest.mark.parametrize("minutes", [3, 20, 59])
+def test_a_model_of_five_minutes_counts_for_five_minutes(minutes: int, tmp_path: Path) -> None:
+    """VictoriaMetrics divides a rate by the time between its samples: twelve times as many in an hour."""
+    end = float(round(time.time())) - 4 * 3600
+    labels = {"instance": "a", "model": "m", "version": "1"}
+    scrapes = range(0, 301, STEP)
+    series = (
+        (str(triton.REQUEST_SUCCESS), labels, [(end + at, 10.0 * at) for at in scrapes]),
+        (
+            str(triton.REQUEST_FAILURE),
+            {**labels, "reason": "BACKEND"},
+            [(end + at, at * 1.0) for at in scrapes],
+        ),
+    )
+    hourly = [
+        rule["expr"]
+        for group in yaml.safe_load(rules("vmalert", "7d"))["groups"]
+        for rule in group["rules"]
+        if rule.get("record") == names.sli_events("1h")
+    ]
+    with storing(openmetrics(series), tmp_path) as url:
+        samples = Prometheus(Access(url)).instant(hourly[0], end + 60 * minutes)
+    events = {sample.labels[names.EVENT]: 3600 * sample.value for sample in samples}
+    passed = min(300, 60 * minutes)
+
+    assert {"error": pytest.approx(passed, rel=0.02), "total": pytest.approx(11 * passed, rel=0.02)} == events
