@@ -451,6 +451,20 @@ def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
 
 
 @pytest.mark.real
+def test_an_objective_that_check_refuses_is_marked_beside_its_counts(site: str) -> None:
+    """An alert that can never fire counts 0 pages; the reader sees why, and what to change."""
+    page = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", target="90")
+    accepted = _shown(site, "/what-if", base="latency", history="1d", threshold="500ms", target="95")
+
+    text = text_of(page)
+    above, counts = text.split("Pages and tickets", 1)
+    assert "tier page_fast can never fire at a target of 90%: it needs 144% of events to fail" in above
+    assert "(fix: raise the target above 93.06%, or give it a burn under 10)" in above
+    assert "tritonwatch check refuses it as it is" in counts
+    assert "refuses" not in text_of(accepted)
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("path", ["/model?model=ranker", "/incidents?last=30d", "/what-if?history=1d"])
 def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, path: str) -> None:
     """The first costs a dozen queries at most."""

@@ -175,10 +175,53 @@ def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
 
     rows = {key[1]: row for row, key in enumerate(actual.keys)}
     inside = (actual.times > INCIDENT[0] + STEP) & (actual.times <= INCIDENT[1])
-    assert pytest.approx(600.0) == actual.total[rows["m"]].mean()
+    # Prometheus extrapolates a counter that begins at 0 to no less than 0.
+    assert pytest.approx(600.0, abs=0.01) == actual.total[rows["m"]].mean()
     assert pytest.approx(60.0) == actual.bad[rows["m"], inside].mean()
     assert pytest.approx(0.0) == actual.bad[rows["m"], actual.times > INCIDENT[1] + STEP].max()
     assert pytest.approx(0.0) == actual.bad[rows["ok"]].max()
+
+
+@pytest.mark.real
+def test_an_alert_that_can_never_fire_is_a_warning(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The replay counts no page for it, and says what `tritonwatch check` says."""
+    folder = objectives(tmp_path / "o")
+    (folder / "errors.yaml").write_text("{name: errors, target: 90%, indicator: errors}\n")
+    words = ["--prometheus", prometheus, "--objectives", str(folder), "--at", str(END), "--last", "1h"]
+
+    assert 0 == main(["backtest", *words])
+    assert (
+        "errors: alerting: tier page_fast can never fire at a target of 90%: it needs 144% of events to fail"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("scrape", [15, 30])
+def test_every_event_is_in_one_step(scrape: int, tmp_path: Path) -> None:
+    """The increase between the last sample of a step and the first of the next counts, too."""
+    random = np.random.default_rng(19)
+    times = np.arange(END - 7200 - 7, END, scrape, dtype=float)
+    bad = random.choice([0, 0, 0, 40], len(times))
+    success, failure = (
+        list(zip(times.tolist(), np.cumsum(each).tolist(), strict=True)) for each in (100 - bad, bad)
+    )
+    labels = {"model": "m", "version": "1"}
+    rows = [
+        (str(triton.REQUEST_SUCCESS), labels, success),
+        (str(triton.REQUEST_FAILURE), {**labels, "reason": "BACKEND"}, failure),
+    ]
+    options = Options(scrape_interval_seconds=scrape)
+    plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), options)
+
+    with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
+        fetched = fetch(client, [plan], END - 3600, END, STEP)
+    hour = bad[times > END - 3600 - 7].reshape(-1, STEP // scrape).sum(axis=1)
+    assert 10 < (hour > 0).sum()
+    assert pytest.approx(hour.tolist()) == fetched.bad[0].tolist()
+    assert pytest.approx(100 * STEP / scrape) == fetched.total[0].mean()
 
 
 @pytest.mark.real

@@ -68,7 +68,8 @@ class Asking:
 
     def backtest(self, words: Sequence[str]) -> dict[str, Any]:
         """Ask which alerts a history would have raised."""
-        _, answer = self._ask("backtest", [*words, *self._objectives()])
+        interval = f"--scrape-interval={self.given.scrape_interval}"
+        _, answer = self._ask("backtest", [*words, interval, *self._objectives()])
         age = time.time() - answer.document["end"]
         return _limited("backtest", answer, age, limitations.of_backtest(answer.document))
 

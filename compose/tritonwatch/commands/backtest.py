@@ -22,13 +22,14 @@ from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.report import Report, backtest
+from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.report.period_outcome import moment_text
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, files
-from tritonwatch.arguments import moment, seconds, text_of, whole
+from tritonwatch.arguments import interval, moment, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.tables import backtest_table
@@ -53,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
     add("--at TIME", "end of the history instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
+    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
     add("--incidents FILE", "known incidents (CSV) to score the alerts against")
     add(
         "--policy",
@@ -98,15 +100,33 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         history, warnings = _history(args, loaded)
         _save(history, args.save)
         replayed_objectives = {
-            name: replayed(objectives[name], excluded=_excluded(args, objectives[name], history))
+            name: replayed(
+                objectives[name], _options(args), excluded=_excluded(args, objectives[name], history)
+            )
             for name in _slos(history, objectives)
         }
+        warnings += _mistakes(args, [objectives[name] for name in replayed_objectives])
     except HistoryError as error:
         raise CommandError(error) from error
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
     chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
     return backtest(history, replayed_objectives, chosen, incidents), warnings
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(scrape_interval_seconds=args.scrape_interval)
+
+
+def _mistakes(args: argparse.Namespace, objectives: Sequence[Objective]) -> list[str]:
+    """Return what `tritonwatch check` refuses: an alert that cannot fire raises nothing here, either."""
+    around = Surroundings(args.scrape_interval, now=time.time())
+    problems = (
+        problem
+        for objective in objectives
+        for problem in lint(objective, lambda field: str(args.objectives), around)
+    )
+    return [f"tritonwatch check refuses it: {problem}" for problem in problems]
 
 
 def _incidents(path: str | None) -> tuple[LabelledIncident, ...]:
@@ -136,7 +156,7 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple
     step = max(1.0, round(args.step))
     # On whole steps, so that two runs a moment apart ask the same questions.
     end = (time.time() if args.at is None else args.at) // step * step
-    plans = [Plan(objective, Options()) for objective in objectives]
+    plans = [Plan(objective, _options(args)) for objective in objectives]
     asked = max(0.0, end - args.last // step * step)
     with access.connect(args) as prometheus:
         start = records_from(prometheus, plans, asked, end, step)

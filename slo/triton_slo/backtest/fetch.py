@@ -110,7 +110,11 @@ def _recorded(plan: Plan) -> Events:
 
 
 def source_events(plan: Plan, measure: Measure, step: float) -> Events:
-    """Return PromQL for events per second over a step, from the source series."""
+    """Return PromQL for events per second over a step, from the source series.
+
+    Counters are read one scrape further back: the increase between the last sample of one step and the first of
+    the next would be in neither.
+    """
     scrape = plan.clock.scrape_seconds
     span = max(step, scrape)
     fineness = plan.clock.scale * (_FINE_SECONDS if span <= _LONG_SECONDS else _COARSE_SECONDS)
@@ -119,7 +123,9 @@ def source_events(plan: Plan, measure: Measure, step: float) -> Events:
     def mean(expression: str) -> str:
         return f"avg_over_time((\n{expression}\n)[{duration_text(span)}:{resolution}])"
 
-    return measure.events.at_once(duration_text(step), mean)
+    # A sample at the very beginning is one too many where ranges include it (Prometheus 2).
+    reach = duration_text(step + scrape - 0.001)
+    return measure.events.at_once(reach, mean)
 
 
 def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:

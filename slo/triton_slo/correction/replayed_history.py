@@ -84,11 +84,9 @@ def _events(
         tuple((name, dict(each.labels).get(name, "")) for name in labels): each.labels for each in groups
     }
     counts: dict[Labels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    # A range is one scrape longer than a tile, so that every increase is in a tile.
-    reach = tile + plan.clock.scrape_seconds
     first, last = np.floor(start / tile) * tile + tile, np.floor(end / tile) * tile
     for variant in plan.variants:
-        events = source_events(plan, plan.measure(variant), reach)
+        events = source_events(plan, plan.measure(variant), tile)
         for event, expression in ((names.ERROR, events.error), (names.TOTAL, events.total)):
             for low, high in stretches(float(first), float(last), tile):
                 for series in prometheus.range(expression, low, high, tile):

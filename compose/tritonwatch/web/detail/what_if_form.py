@@ -14,6 +14,7 @@ from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator
 from triton_slo.indicators.durations import TimedIndicator
+from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.model import Objective, Tier
 from triton_slo.objective.reading import read
 from triton_slo.problem import Problem
@@ -183,6 +184,11 @@ def objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, .
     text = writing.write([base]) if form == of_objective(base, form.base) else _text(form, base)
     reading = read([("objective", text)])
     return reading.problems if reading.problems else reading.objectives[0]
+
+
+def mistakes(text: str, around: Surroundings) -> list[Problem]:
+    """Return what `tritonwatch check` refuses of an objective as it is written."""
+    return findings(read([("objective", text)]), around)
 
 
 def _text(form: WhatIfForm, base: Objective) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.convert import writing
+from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
 from triton_slo.problem import Problem
 from triton_slo.prometheus import Prometheus
@@ -91,6 +93,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
         "thresholds": (),
         "chosen_threshold": "",
         "problems": (),
+        "mistakes": (),
         "nothing": "",
         "not_here": "" if given in bases else given,
         "yaml": "",
@@ -101,7 +104,9 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
     chosen = what_if_form.objective(form, base)
     if not isinstance(chosen, Objective):
         return site.page(request, "what_if.html", context | {"problems": _problems(chosen)})
-    context["yaml"] = writing.write([chosen])
+    context["yaml"] = text = writing.write([chosen])
+    around = Surroundings(site.sources.options.scrape_interval_seconds, now=time.time())
+    context["mistakes"] = _problems(what_if_form.mistakes(text, around))
     try:
         answer = _evidence(site, histories, form, chosen, asked_time(request))
     except HistoryError as error:
