@@ -374,6 +374,7 @@ def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
     lines = out.getvalue().splitlines()
     assert "1970-01-11 00:00" in next(line for line in lines if "page_fast" in line)
     assert [True, True] == [any(word in line for line in lines) for word in ("false pages", "precision")]
+    assert "an alert of less than 2m may be missed" in " ".join(out.getvalue().split())
     assert "not shown in 80 columns" in out.getvalue()
     assert "…" not in out.getvalue()
 

@@ -144,7 +144,7 @@ def test_a_model_without_the_bucket_and_one_with_gaps_are_named(read: Read) -> N
     assert "gap version 1" in gap.groups
     assert pytest.approx(7200 / (DAYS * 86400), abs=0.003) == group(read(), "gap").unknown
     assert any("there is data of" in what and "window has 7d" in what for what in limitations)
-    assert any("steps of 5m" in what for what in limitations)
+    assert any("alert of less than 10m may be missed" in what for what in limitations)
 
 
 @pytest.mark.real

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from triton_exporter.duration import in_words
 from triton_slo.backtest.replay import Episode
-from triton_slo.backtest.report import PolicyOutcome, Report
+from triton_slo.backtest.report import PolicyOutcome, Report, resolution
 from triton_slo.burn.amounts import budget_left
 from tritonwatch.tables.fitted import Column, Fitted
 
@@ -28,7 +28,7 @@ def _heading(report: Report) -> Text:
         f"every {in_words(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
         f"{report.incidents} labelled incidents"
     )
-    return Text("\n".join([series, *_short_history(report)]))
+    return Text("\n".join([series, resolution(report.step_seconds), *_short_history(report)]))
 
 
 def _short_history(report: Report) -> Iterator[str]:

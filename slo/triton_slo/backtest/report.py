@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from triton_exporter.duration import duration_text
 from triton_slo.backtest.history import History
 from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.policy import Policy
@@ -62,6 +63,14 @@ class Report:
     data_from: Mapping[str, float]
     incidents: int
     outcomes: tuple[PolicyOutcome, ...]
+
+
+def resolution(step_seconds: float) -> str:
+    """Return what a replay with such steps does not show of rules that are evaluated more often."""
+    return (
+        f"steps of {duration_text(step_seconds)}: alerts are dated to the step, shorter bursts are averaged, and "
+        f"an alert of less than {duration_text(2 * step_seconds)} may be missed"
+    )
 
 
 def backtest(

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from triton_exporter.duration import duration_text, in_words
+from triton_exporter.duration import in_words
 from triton_exporter.printable import listed
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, by_version
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import budgets
-from triton_slo.backtest.report import Report, backtest
+from triton_slo.backtest.report import Report, backtest, resolution
 from triton_slo.fields import Choice
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
@@ -193,9 +193,7 @@ def _limitations(
     if plan.options.time_scale != 1:
         faster = f"{1 / plan.options.time_scale:g} times faster"
         yield Limitation(f"time is played {faster} here, and the windows of Sloth are not shortened")
-    yield Limitation(
-        f"steps of {duration_text(step)}: alerts are dated to the step, and shorter bursts are averaged"
-    )
+    yield Limitation(resolution(step))
 
 
 def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Limitation]:
