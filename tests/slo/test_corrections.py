@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -28,7 +29,7 @@ from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.correcting.making import make, resume, undo
 from tritonwatch.correcting.trail import Entry, Trail, locked
-from tritonwatch.correcting.writers import labels_of
+from tritonwatch.correcting.writers import Blocks, labels_of
 
 HOUR = 3600
 LABELS = (("indicator", "errors"), ("model", 'a"b\\c'), ("slo", "errors"), ("version", "1"))
@@ -41,6 +42,8 @@ SIGNED = ("load test", "anna")
 
 class Kept:
     """A place that keeps what is written, or fails."""
+
+    beside: Path | None = None
 
     def __init__(self, fails: bool = False) -> None:
         self.place = {"blocks": "data"}
@@ -140,6 +143,26 @@ def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
     make("exclude", [changed], (SPAN[0], later[1]), SIGNED, tmp_path, place)
 
     assert 3 == len(place.texts)
+
+
+@pytest.mark.real
+def test_the_same_time_is_not_corrected_twice_by_two_trails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prometheus shows the blocks of the first only after a minute; what is written stands beside them."""
+    monkeypatch.setenv("PATH", f"{promtools()[0].parent}:{os.environ['PATH']}")
+    (tmp_path / "data").mkdir()
+    data, ours, theirs = Blocks(tmp_path / "data"), tmp_path / "ours", tmp_path / "theirs"
+    entry = make("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
+    with pytest.raises(CommandError, match=f"corrected already, by {entry.id}"):
+        make("exclude", [CORRECTION], SPAN, SIGNED, theirs, data)
+    assert [] == Trail(theirs).entries
+    with locked(ours) as trail:
+        undo(trail, trail.find(entry.id), SIGNED, data)
+    changed = GroupCorrection(LABELS, 1.0, TILES[:1], BUDGET, BUDGET)
+    again = make("exclude", [changed], SPAN, SIGNED, theirs, data)
+    with pytest.raises(CommandError, match=f"corrected already, by {again.id}"):
+        make("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
 
 
 def test_one_writes_at_a_time(tmp_path: Path) -> None:

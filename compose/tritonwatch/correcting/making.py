@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,13 @@ def make(
     text = openmetrics(corrections, identity)
     groups = list(map(group_values, corrections))
     with locked(folder) as trail:
-        _refuse_overlap(trail, kind, span, groups)
-        return _store_and_write(trail, _entry(identity, kind, span, signed, into, text, groups), text, into)
+        entry = _entry(identity, kind, span, signed, into, text, groups)
+        with _beside(trail, into) as trails:
+            for known in (trail, *trails):
+                _refuse_overlap(known, kind, span, groups)
+            for known in (trail, *trails):
+                known.begin(entry, text)
+        return _write(trail, entry, text, into)
 
 
 def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> Entry:
@@ -115,13 +121,14 @@ def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> E
     text = reversed_text(trail.text(entry), entry.id, identity)
     groups = list(map(_reversed, entry.groups))
     made = _entry(identity, "undo", (entry.start, entry.end), signed, into, text, groups, entry.id)
-    return _store_and_write(trail, made, text, into)
+    trail.begin(made, text)
+    return _write(trail, made, text, into)
 
 
 def resume(trail: Trail, entry: Entry, into: Writer) -> None:
     """Write what an interrupted correction or undo has not written. Raises CommandError."""
     into.write(trail.path(entry), trail.text(entry), entry.id)
-    trail.finish(entry)
+    _finish(trail, entry, into)
 
 
 def group_values(correction: GroupCorrection) -> dict[str, object]:
@@ -204,14 +211,32 @@ def _entry(
     )
 
 
-def _store_and_write(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
-    trail.begin(entry, text)
+@contextmanager
+def _beside(trail: Trail, into: Writer) -> Iterator[list[Trail]]:
+    """Lock the trail beside the samples: none where there is none, or where it is the trail itself."""
+    if into.beside is None or into.beside.resolve() == trail.folder.resolve():
+        yield []
+        return
+    with locked(into.beside, wait=True) as known:
+        yield [known]
+
+
+def _finish(trail: Trail, entry: Entry, into: Writer) -> None:
+    trail.finish(entry)
+    with _beside(trail, into) as trails:
+        for known in trails:
+            if entry.id not in (each.id for each in known.entries):
+                known.begin(entry, trail.text(entry))
+            known.finish(entry)
+
+
+def _write(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
     try:
         into.write(trail.path(entry), text, entry.id)
     except CommandError as error:
         advice = f"run tritonwatch correct resume {entry.id}, or undo it, with --trail {trail.folder}"
         raise CommandError(f"correction {entry.id} is not complete: {error}\n{advice}") from error
-    trail.finish(entry)
+    _finish(trail, entry, into)
     return entry
 
 

@@ -171,15 +171,18 @@ class Trail:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[Trail]:
-    """Read a trail and keep others from writing to it meanwhile. Raises CommandError."""
+def locked(folder: Path, *, wait: bool = False) -> Iterator[Trail]:
+    """Read a trail and keep others from writing to it meanwhile. Raises CommandError.
+
+    With `wait`, wait for another that writes; without it, that is an error.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise CommandError(f"--trail {folder}: {error.strerror}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         raise CommandError(f"--trail {folder}: another tritonwatch is writing a correction") from error
     else:

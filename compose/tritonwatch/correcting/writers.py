@@ -19,6 +19,8 @@ from triton_slo.correction.samples import samples_of
 from triton_slo.prometheus import Access, innermost, plain_session
 from tritonwatch.command_error import CommandError, UsageError
 
+BESIDE = "tritonwatch-corrections"
+"""Folder beside the blocks of corrections, with the trail that all who write there share."""
 _HEAD_SECONDS = 3 * 3600.0
 """Prometheus holds what is newer in memory: a block of that time would hide samples of its log after a restart."""
 _BLOCKS_SECONDS = 600
@@ -34,6 +36,10 @@ class Writer(Protocol):
     @property
     def place(self) -> Mapping[str, str]:
         """What the trail stores, to find the same place again."""
+
+    @property
+    def beside(self) -> Path | None:
+        """Folder of a trail of all that is written there; None where the server shows it at once."""
 
     def newest(self, now: float) -> float:
         """Return until when the past can be written."""
@@ -58,6 +64,11 @@ class Blocks:
     def place(self) -> Mapping[str, str]:
         """The folder."""
         return {"blocks": str(self._folder.resolve())}
+
+    @property
+    def beside(self) -> Path:
+        """Prometheus shows a block only after a minute, and leaves this folder alone."""
+        return self._folder / BESIDE
 
     def newest(self, now: float) -> float:
         """Return until when Prometheus does not hold its samples in memory any more."""
@@ -100,6 +111,10 @@ class VictoriaMetrics:
     def place(self) -> Mapping[str, str]:
         """The address."""
         return {"import": self._url}
+
+    @property
+    def beside(self) -> None:
+        """What is imported is found before the import has ended."""
 
     def newest(self, now: float) -> float:
         """Return now: all of the past can be written."""
