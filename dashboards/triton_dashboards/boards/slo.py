@@ -30,7 +30,6 @@ from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.names import (
-    BURNING,
     CAUSE,
     CAUSE_SHARE,
     CURRENT_BURN_RATE,
@@ -40,12 +39,16 @@ from triton_slo.names import (
     GROUPING,
     INDICATOR,
     INFO,
+    LAST_SEEN,
     OBJECTIVE_EVENTS,
     OBJECTIVE_RATIO,
     OVERBURN,
     PERIOD_BUDGET_REMAINING,
+    PERIOD_BURN_RATE,
     PERIOD_DAYS,
+    REASON,
     RECORDED_HERE,
+    RETIRED,
     SLI_SOURCE,
     SLO,
     SOURCE,
@@ -56,7 +59,7 @@ from triton_slo.names import (
     sli_events,
     worst_burn,
 )
-from triton_slo.objective.model import WORKBOOK_TIERS
+from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS
 
 KEYS = (SLO, INDICATOR, *GROUPING)
 """Labels that identify one error budget."""
@@ -82,6 +85,25 @@ def exhaustion(within: Scope) -> str:
     days = Scope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
+
+
+def targets(within: Scope) -> str:
+    """Targets of the groups that `tritonwatch status` lists.
+
+    It leaves out groups to which nothing ever happened: those that were unloaded on purpose or replaced, and a
+    model's group without a version, once its versions are recorded.
+    """
+    retired = f"{within(RETIRED)} >= {within(LAST_SEEN)}"
+    without, with_version = (within(LAST_SEEN, f'version{operator}""') for operator in ("=", "!="))
+    replaced = f"{without} and ignoring (version) {with_version}"
+    left_out = f"({retired} or {replaced}) unless {within(PERIOD_BURN_RATE)}"
+    return f"{within(OBJECTIVE_RATIO)} unless ({left_out} unless ignoring ({REASON}) {within(UNKNOWN)})"
+
+
+def unknown(within: Scope) -> str:
+    """Groups whose data cannot be trusted, and objectives of which no group is listed."""
+    groups = f"({targets(within)} or {within(UNKNOWN)})"
+    return f"{within(UNKNOWN)} or ({within(INFO)} unless on ({SLO}) {groups})"
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -142,13 +164,13 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
         _now(
             "Burning now",
             "Budgets that are used up faster than they may last.",
-            or_zero(f"count({within(BURNING)} == 1)", known),
+            or_zero(f"count({within(CURRENT_BURN_RATE)} > {SUSTAINABLE:g})", known),
             replace(
                 displays.FAULTS,
                 no_value="No objective",
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
             ),
-            reads=BURNING,
+            reads=CURRENT_BURN_RATE,
         ),
         _now(
             "Overspent",
@@ -159,10 +181,11 @@ def _summary(within: Scope) -> tuple[Panel, ...]:
         ),
         _now(
             "Unknown",
-            "Groups that should have data and have none that can be trusted: their budget is unknown.",
-            or_zero(f"count({within(UNKNOWN)})", known),
+            "Groups that should have data and have none that can be trusted, and objectives without any group: "
+            "their budget is unknown.",
+            or_zero(f"count({unknown(within)})", known),
             displays.FAULTS.when_empty("No objective"),
-            reads=UNKNOWN,
+            reads=(UNKNOWN, INFO),
         ),
     )
 
@@ -192,10 +215,10 @@ def _objectives(within: Scope) -> Panel:
     def by_key(expr: str, operator: str = "max") -> str:
         return f"{operator} by ({', '.join(KEYS)}) ({expr})"
 
-    target = by_key(within(OBJECTIVE_RATIO))
-    unknown = by_key(within(UNKNOWN))
+    target = by_key(targets(within))
+    not_known = by_key(unknown(within))
     # A group that vanished has no target any more.
-    left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), f"({target} or {unknown})")
+    left = or_last(by_key(within(PERIOD_BUDGET_REMAINING), "min"), f"({target} or {not_known})")
     shown = (
         Column("Target", target, Display("percentunit", 2), width=80),
         Column("Budget left", left, displays.BUDGET_CELL, colored=True, width=100),
@@ -204,7 +227,7 @@ def _objectives(within: Scope) -> Panel:
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True, width=85),
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True, width=85),
         Column("Burn 3d", by_key(burn(within, "3d")), _BURN, colored=True, width=85),
-        Column("Unknown", unknown, Display(words={1: ("Unknown", "red")}), colored=True, width=85),
+        Column("Unknown", not_known, Display(words={1: ("Unknown", "red")}), colored=True, width=85),
         Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=180),
         Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=120),
     )
@@ -228,6 +251,7 @@ def _objectives(within: Scope) -> Panel:
             PERIOD_BUDGET_REMAINING,
             CURRENT_BURN_RATE,
             UNKNOWN,
+            INFO,
             SLI_SOURCE,
             ESTIMATE_ERROR,
         ),
