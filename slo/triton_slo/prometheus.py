@@ -9,6 +9,7 @@ Every fault of the server is a `PrometheusError`: one line with what is wrong an
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ _PARTIAL = (
     "the answer is partial (isPartial): a part of the storage did not answer, and its series are missing"
 )
 """In the words of a warning: a vmselect marks such an answer without one."""
+_LONGEST_QUERY = 120
+"""Characters of a query in a warning."""
 _INFO = "PromQL info:"
 """Infos begin so; Thanos has them among its warnings."""
 _NOT_A_COUNTER = "metric might not be a counter"
@@ -180,22 +183,46 @@ class Prometheus:
                 outer.add(remarks)
 
     def instant(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
-        """Return the value of an instant vector (or scalar) at Unix time `at`, else now."""
+        """Return the value of an instant vector (or scalar) at Unix time `at`, else now.
+
+        NaN and infinite values are left out, with a warning.
+        """
+        samples = self.instant_with_all(query, at)
+        finite = tuple(sample for sample in samples if math.isfinite(sample.value))
+        if len(finite) < len(samples):
+            self._left_out(query)
+        return finite
+
+    def instant_with_all(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
+        """Return the same with NaN and infinite values, for a reader that shows them as unknown."""
         params = {"timeout": f"{self._access.timeout_seconds:g}s"}
         if at is not None:
             params["time"] = f"{at:.3f}"
         return self._ask(lambda: _samples(self._connect.custom_query(query, params=params)))
 
     def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
-        """Return the values of an expression from `start` to `end` (Unix time, whole seconds), every step."""
+        """Return the values of an expression from `start` to `end` (Unix time, whole seconds), every step.
+
+        NaN and infinite values are left out, with a warning.
+        """
         first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
         step = f"{step_seconds:g}"
-        return self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
+        series = self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
+        if all(math.isfinite(value) for each in series for value in each.values):
+            return series
+        self._left_out(query)
+        return tuple(filter(None, map(_finite, series)))
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
         if _REMARKED.search(response.content):
-            collected: Remarks | None = getattr(self._collecting, "remarks", None)
-            (self._remarks if collected is None else collected).add(_remarks(response))
+            self._remark(_remarks(response))
+
+    def _remark(self, remarks: Remarks) -> None:
+        collected: Remarks | None = getattr(self._collecting, "remarks", None)
+        (self._remarks if collected is None else collected).add(remarks)
+
+    def _left_out(self, query: str) -> None:
+        self._remark(Remarks([f"values that are not finite numbers are left out: {_shortened(query)}"]))
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
@@ -321,6 +348,18 @@ def _series(result: Sequence[Any]) -> tuple[Series, ...]:
         times, values = zip(*row["values"], strict=True) if row["values"] else ((), ())
         series.append(Series(row["metric"], tuple(map(float, times)), tuple(map(float, values))))
     return tuple(series)
+
+
+def _finite(series: Series) -> Series | None:
+    points = [
+        (at, value) for at, value in zip(series.times, series.values, strict=True) if math.isfinite(value)
+    ]
+    return Series(series.labels, *map(tuple, zip(*points, strict=True))) if points else None
+
+
+def _shortened(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _LONGEST_QUERY else f"{words[:_LONGEST_QUERY]}..."
 
 
 def _not_prometheus(access: Access) -> str:

@@ -257,6 +257,57 @@ def test_a_script_sees_that_an_answer_is_partial(
     assert f"tritonwatch status: Prometheus warns: {PARTIAL}" in printed.err
 
 
+@pytest.fixture(scope="module", params=["inf", "-inf", "nan"])
+def infinite(
+    request: pytest.FixtureRequest, end: float, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A Prometheus with a healthy model, and another of which each value of the last two days is not a number."""
+    wrong = [
+        (
+            name,
+            labels,
+            [(at, float(request.param) if at > end - 2 * 86_400 else value) for at, value in points],
+        )
+        for name, labels, points in web_fleet.incident(end)
+    ]
+    text = history.openmetrics([*web_fleet.fleet(1, end), *wrong])
+    folder = tmp_path_factory.mktemp("prometheus")
+    with history.serve(text, folder, flags=web_fleet.LOOKBACK) as url:
+        yield url
+
+
+def refused(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+@pytest.mark.real
+def test_values_that_are_not_finite_are_unknown_on_every_page_and_in_json(
+    infinite: str, end: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No page fails, all JSON is valid, and the gate holds for the group alone."""
+    words = ["--prometheus", infinite, "--at", str(end), "--json"]
+    of = "slo=latency&model=ranker&version=2"
+    with web_fleet.pages(infinite) as (url, _):
+        for path in ("/", f"/objective?{of}", "/model?model=ranker", "/report?period=this-month"):
+            page = answered(url, path)
+            assert 200 == page.status_code, path
+            assert "is not a finite number" in page.text or path.startswith("/report")
+        status, charts, report = (
+            json.loads(answered(url, path).text, parse_constant=refused)
+            for path in ("/api/status", f"/api/objective?{of}", "/api/report?period=this-month")
+        )
+
+    states = {row["group"]["model"]: row["state"] for row in status["group_statuses"]}
+    assert ("unknown", "ok") == (states["ranker"], states["model-0000"].partition(" ")[0])
+    assert charts["warnings"]
+    assert report["warnings"]
+    assert main(["gate", *words, "--model", "ranker"]) in (3, 4)
+    judged = json.loads(capsys.readouterr().out, parse_constant=refused)
+    assert "promote" not in {judgement["verdict"] for judgement in judged["judgements"]}
+    assert 0 == main(["status", *words])
+    json.loads(capsys.readouterr().out, parse_constant=refused)
+
+
 @pytest.mark.real
 def test_nothing_is_corrected_on_a_partial_answer(partial: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A part of the groups would keep the events that a correction takes out."""

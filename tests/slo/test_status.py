@@ -387,6 +387,28 @@ def test_nan_is_unknown() -> None:
     assert ("latency", "unknown", None) == (row.slo, row.state, row.budget_left)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", [names.CURRENT_BURN_RATE, names.OBJECTIVE_RATIO, names.PERIOD_DAYS])
+def test_a_group_with_a_value_that_is_not_finite_is_unknown(name: str, value: float) -> None:
+    """One such value is enough: without it the group would seem idle, or to have a burn rate of infinity."""
+    values = {
+        names.OBJECTIVE_RATIO: 0.99,
+        names.PERIOD_DAYS: 30.0,
+        names.PERIOD_BUDGET_REMAINING: 0.5,
+        names.CURRENT_BURN_RATE: 0.1,
+        names.LAST_SEEN: END,
+        name: value,
+    }
+    objective = {names.SLO: "latency", names.INDICATOR: "latency"}
+    [row] = group_statuses(
+        Sample({"__name__": each, **(objective if each == names.PERIOD_DAYS else GOOD)}, number, END)
+        for each, number in values.items()
+    )
+
+    assert ("unknown", f"{name} is not a finite number") == (row.state, row.unknown)
+    json.dumps(document([row], END, Remarks()), allow_nan=False)
+
+
 def test_a_total_failure_has_no_floating_point_dust() -> None:
     """When everything failed the SLI is zero, not minus a hair."""
     labels = {"__name__": names.PERIOD_BURN_RATE, **GOOD}

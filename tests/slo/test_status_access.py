@@ -192,6 +192,22 @@ def test_an_answer_of_a_part_of_the_servers_is_a_warning() -> None:
             assert all("the answer is partial (isPartial)" in warning for warning in client.warnings)
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("numerator", [1, -1, 0], ids=["+Inf", "-Inf", "NaN"])
+def test_a_value_that_is_not_finite_is_left_out_with_a_warning(prometheus: str, numerator: int) -> None:
+    """Of a vector and of a range; the finite values beside it are there."""
+    divided = f"vector({numerator}) / (time() - {END})"
+    both = f"{divided}\nor label_replace(vector(2), 'a', 'b', '', '')"
+    warning = "values that are not finite numbers are left out: "
+
+    with Prometheus(Access(prometheus)) as client:
+        assert [2] == [sample.value for sample in client.instant(both, END)]
+        [series] = client.range(divided, END - 60, END + 60, 60)
+        assert [END - 60, END + 60] == list(series.times)
+        assert not client.range(divided, END, END, 60)
+        assert [warning + " ".join(both.split()), warning + divided] == client.warnings
+
+
 def test_many_warnings_are_read_too() -> None:
     """Of a Thanos without most of its stores: they are longer than the end of an answer."""
     many = [f"no store {number} {'x' * 200}" for number in range(200)]

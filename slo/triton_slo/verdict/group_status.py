@@ -228,13 +228,12 @@ class _Board:
         self._infos: dict[str, str] = {}
         self._objectives: dict[_Key, dict[str, float]] = defaultdict(dict)
         self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
+        self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._at = 0.0
         for sample in samples:
             self._take(sample)
 
     def _take(self, sample: Sample) -> None:
-        if math.isnan(sample.value):
-            return  # no rule of ours records NaN; another's must not become a number here
         name, labels = sample.labels.get("__name__", ""), sample.labels
         self._at = max(self._at, sample.at)
         slo, indicator = labels.get(names.SLO, ""), labels.get(names.INDICATOR, "")
@@ -246,14 +245,18 @@ class _Board:
             # Of the whole objective: the other labels are those of all its series (a selector's).
             self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
+        finite = math.isfinite(sample.value)
         if name == names.CAUSE_SHARE:
-            self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
+            if finite:
+                self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
             return
         key = (slo, indicator, group)
-        if name in _OF_OBJECTIVE:
-            self._objectives[key][name] = sample.value
+        values = (self._objectives if name in _OF_OBJECTIVE else self._values)[key]
+        if not finite:
+            # No rule of ours records such a value. Of another it must not become a number here, nor seem idle.
+            self._not_finite[slo].append((set(group), name))
             return
-        self._values[key][name] = sample.value
+        values[name] = sample.value
         for label in (names.REASON, names.SOURCE, names.TIER):
             if label in labels:
                 self._labels[key][label].append(labels[label])
@@ -320,7 +323,9 @@ class _Board:
         period_end = value(names.PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
         lasts, seconds = _lasting(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
-        unknown = ", ".join(sorted(set(self._labels[key][names.REASON])))
+        reasons = sorted(set(self._labels[key][names.REASON]))
+        wrong = {name for of, name in self._not_finite[slo] if of <= set(group)}
+        unknown = ", ".join(reasons + [f"{name} is not a finite number" for name in sorted(wrong)[:1]])
         # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return GroupStatus(
@@ -339,7 +344,7 @@ class _Board:
             lasts=lasts,
             period_ends_in_seconds=ends_in,
             unknown=unknown or ("" if idle or left is not None else "no data"),
-            unknown_seconds=self._at - seen if unknown and seen is not None else None,
+            unknown_seconds=self._at - seen if reasons and seen is not None else None,
             unknown_in_period_seconds=values.get(UNKNOWN_TIME),
             idle=idle and not unknown,
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),

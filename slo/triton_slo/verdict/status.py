@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -20,7 +21,7 @@ def read_status(prometheus: Prometheus, at: float | None = None) -> tuple[GroupS
     Every objective whose rules are loaded has a row; without rows no rules are loaded. Raises PrometheusError,
     also when Prometheus does not scrape the exporter.
     """
-    samples = prometheus.instant(SELECTOR, at)
+    samples = prometheus.instant_with_all(SELECTOR, at)
     if not samples:
         _require_exporter(prometheus, at)
     return group_statuses(samples + _unknown_times(prometheus, samples, at))
@@ -37,6 +38,8 @@ def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float 
     lengths: dict[str, float] = {}
     for sample in sorted(samples, key=lambda each: each.labels.get("__name__") == names.PERIOD_START):
         slo, name = sample.labels.get(names.SLO, ""), sample.labels.get("__name__")
+        if not math.isfinite(sample.value):
+            continue
         if name == names.PERIOD_DAYS:
             lengths[slo] = sample.value
         elif name == names.PERIOD_START:
