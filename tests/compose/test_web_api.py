@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from support import history, loopback, web_fleet
 from support.web_fleet import text_of
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus import Access, Prometheus
+from tritonwatch.assistants.asking import Asking
 from tritonwatch.cli import main
+from tritonwatch.commands import gate, mcp
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
@@ -306,6 +309,23 @@ def test_values_that_are_not_finite_are_unknown_on_every_page_and_in_json(
     assert "promote" not in {judgement["verdict"] for judgement in judged["judgements"]}
     assert 0 == main(["status", *words])
     json.loads(capsys.readouterr().out, parse_constant=refused)
+
+
+@pytest.mark.real
+def test_a_gate_names_the_warning_for_assistants_and_people(
+    partial: str, end: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict holds, and is not sure: its `doubts` have the warning as those of `status` have it."""
+    parser = argparse.ArgumentParser()
+    mcp.configure(parser)
+    asking = Asking({"gate": gate}, parser.parse_args(["--prometheus", partial]))
+
+    answer = asking.gate([f"--at={end}"])
+    assert 3 == main(["gate", "--prometheus", partial, "--at", str(end)])
+
+    assert not answer["sure"]
+    assert 1 == sum(f"Prometheus warns: {PARTIAL}" in doubt for doubt in answer["doubts"])
+    assert 1 == capsys.readouterr().err.count(f"tritonwatch gate: Prometheus warns: {PARTIAL}")
 
 
 @pytest.mark.real

@@ -14,7 +14,7 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.verdict import gate, gate_queries
 from triton_slo.verdict.canary import Verdict, compare
 from triton_slo.verdict.estimate import group_name
@@ -100,7 +100,8 @@ def _judged(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], l
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
     mistakes = (*misspelt(args, rows), *_no_version(args, rows)) if rows else ()
-    messages = list(map(printable, mistakes))
+    warnings = (f"{WARNS}{warning}" for warning in prometheus.warnings)
+    messages = list(map(printable, (*warnings, *mistakes)))
     if not_loaded:
         messages.append(not_loaded)
     elif not judgements:
