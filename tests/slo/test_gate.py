@@ -274,8 +274,8 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     )
     assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
     assert (
-        "on an older Triton: traces (exporter --otlp-listen --govern-traces 20; `tritonwatch doctor` gives "
-        "Triton's flags), 595 of them" in line
+        "on an older Triton: 595 traces (exporter --otlp-listen --govern-traces 20; `tritonwatch doctor` gives "
+        "Triton's flags)" in line
     )
     assert "; or accept it by --trust decomposed" in line
     assert PROMOTE == gate(prometheus, "--model", "unsure", "--trust", "decomposed")

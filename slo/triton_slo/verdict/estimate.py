@@ -71,8 +71,8 @@ def settled_by(row: GroupStatus, source: str) -> str:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
     traces = (
-        f"traces (exporter --otlp-listen --govern-traces {SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives "
-        "Triton's flags)" + (f", {needed:,} of them" if needed else "")
+        f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen --govern-traces "
+        f"{SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives Triton's flags)"
     )
     native = kind(row.indicator).exact_with(limit_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
