@@ -191,6 +191,8 @@ def test_probes_find_failures_that_triton_counts_as_success(
         "1m",
         "--step",
         "4s",
+        "--scrape-interval",
+        "1s",
         "--policy",
         "tritonwatch",
         "--json",
