@@ -15,7 +15,7 @@ from collections.abc import Mapping
 SLO = "slo"
 """Label: name of the objective."""
 INDICATOR = "indicator"
-"""Label: readiness, latency, queue, errors, first_response, probe, custom."""
+"""Label: the kind of an indicator, one of `indicators.KINDS`."""
 EVENT = "event"
 """Label of recorded event rates: `error` or `total`. Both always exist together; idle is 0 and 0."""
 RUNG = "rung"
@@ -164,9 +164,9 @@ SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"
 SLI_EVENTS_SUM = "slo:sli_events:sum"
 """Events since the sum began (label `event`), which windows over an hour are differences of."""
 SLI_EVENTS_CHECKPOINT = "slo:sli_events:checkpoint"
-"""The sum every five minutes: it goes on from there after a pause of over an hour."""
+"""The sum every four minutes: it goes on from there after a pause of over an hour."""
 SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
-"""Events per second over six hours of the counters, every five minutes (label `event`)."""
+"""Events per second over six hours of the counters, every four minutes (label `event`)."""
 
 
 def sli_events_base(window: str) -> str:

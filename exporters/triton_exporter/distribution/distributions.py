@@ -361,7 +361,7 @@ class Distributions:
 
     def _add(self, version: ModelVersion, now: float) -> _Model:
         model = _Model(
-            {signal: self._ledger(version, signal, now) for signal in SIGNALS},
+            {signal: self._observations(version, signal, now) for signal in SIGNALS},
             {signal: series(own.DISCARDED_REQUESTS, *version, signal) for signal in SIGNALS},
             turn=len(self._models) % SUMMARY_TURNS,
         )
@@ -370,7 +370,7 @@ class Distributions:
             self._traces.add(version, model.observations, now)
         return model
 
-    def _ledger(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
+    def _observations(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
         histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         lose: Callable[[str, int], None] = self._traces.lose if self._traces else lambda *_: None

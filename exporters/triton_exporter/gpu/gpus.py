@@ -78,7 +78,7 @@ class Gpus:
         self._xids = xid.XidCounter()
         self._dropped: _Rows = defaultdict(float)
         self._steady = Steady()
-        self._ledger = GpuUse()
+        self._use = GpuUse()
         self._scope = GpuScope()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}
         self._triton_gpus: frozenset[str] = frozenset()
@@ -107,7 +107,7 @@ class Gpus:
             if reading.watches_xids:
                 known = self._freshness.known & reading.devices.keys()
                 self._xids.update(known, [report for report in reading.xids if report.uuid in known], now)
-            self._ledger.share(reading, new)
+            self._use.share(reading, new)
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Take in Triton's own GPU series, as often as GPUs are read."""
@@ -134,7 +134,7 @@ class Gpus:
             self._problems = label_problems(evidence, self._claims, seen)
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
-                self._ledger.update(evidence.statistics, self._claims)
+                self._use.update(evidence.statistics, self._claims)
 
     def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> GpuEvidence:
         return GpuEvidence(
@@ -194,9 +194,9 @@ class Gpus:
         for (uuid, code), count in self._xids.counts(now).items():
             if uuid in ages:
                 rows[gpu.XID_ERRORS][uuid, str(code), xid.classify(code)] = count
-        for uuid in ages.keys() & self._ledger.idle_energy.keys():
-            rows[gpu.ENERGY_IDLE][uuid,] = self._ledger.idle_energy[uuid]
-            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = self._ledger.other_energy[uuid]
+        for uuid in ages.keys() & self._use.idle_energy.keys():
+            rows[gpu.ENERGY_IDLE][uuid,] = self._use.idle_energy[uuid]
+            rows[gpu.ENERGY_UNATTRIBUTED][uuid,] = self._use.other_energy[uuid]
         if self._reading is not None:
             self._add_reading(self._reading, young, rows)
         return rows
@@ -216,7 +216,7 @@ class Gpus:
         for slot, value in reading.values.items():
             if shown(slot.entity):
                 rows[slot.metric][_labels(slot)] = value
-        for entity, shares in self._ledger.utilization.items():
+        for entity, shares in self._use.utilization.items():
             if shown(entity):
                 rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
         claimed = defaultdict[Entity, float](float)
@@ -230,18 +230,18 @@ class Gpus:
         info: _Rows = {
             (*claim.key, *claim.entity, claim.source, claim.confidence): 1.0 for claim in self._claims
         }
-        busy: _Rows = {(*pair.key, *pair.entity): seconds for pair, seconds in self._ledger.busy.items()}
+        busy: _Rows = {(*pair.key, *pair.entity): seconds for pair, seconds in self._use.busy.items()}
         energy: _Rows = {
-            (*pair.key, *pair.entity): self._ledger.energy[pair]
-            for pair in self._ledger.busy
-            if pair.entity.uuid in self._ledger.idle_energy
+            (*pair.key, *pair.entity): self._use.energy[pair]
+            for pair in self._use.busy
+            if pair.entity.uuid in self._use.idle_energy
         }
         shares: _Rows = {
             (*pair.key, *entity): part
-            for entity, shared in self._ledger.utilization.items()
+            for entity, shared in self._use.utilization.items()
             if entity.uuid in young
             for pair, part in shared.parts.items()
-            if pair in self._ledger.busy
+            if pair in self._use.busy
         }
         memory: _Rows = {(*key, *entity): size for (key, entity), size in self._memory.items()}
         problems: _Rows = {(*key, problem): 1.0 for key, problem in self._problems.items()}

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -187,9 +188,9 @@ class _Chunk:
         match condition:
             case Named(_, inner):
                 return self._evaluate(inner)
-            case All((first, *rest)):
-                holds = self._evaluate(first)
-                for part in rest:
+            case All(parts):
+                holds = self._evaluate(parts[0])
+                for part in parts[1:]:
                     # Nearly every series is healthy nearly always: its costlier parts need no evaluation.
                     holds = holds & self._evaluate(part) if holds.any() else holds
                 return holds
@@ -212,7 +213,8 @@ class _Chunk:
                 return np.ones(self.shape, dtype=bool)  # of any server: a history of events names none
             case Compare(quantity, sign, limit):
                 return self._compare(quantity, _OPERATORS[sign], limit)
-        raise TypeError(f"not a condition: {condition!r}")
+            case _:
+                assert_never(condition)
 
     def _compare(self, quantity: Quantity, compare: _Comparison, limit: float) -> Flags:
         """Compare without dividing by what may be nothing: no events, no burn, no NaN."""

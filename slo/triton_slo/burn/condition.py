@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, assert_never
 
 from triton_exporter.duration import parse_seconds
 from triton_slo.objective.model import SUSTAINABLE, Tier
@@ -315,3 +315,5 @@ def _collect(condition: Condition, collected: dict[str, Named]) -> None:
             collected.setdefault(name, condition)
         case Compare() | Recurs() | Retired() | RedundancyGone():
             pass
+        case _:
+            assert_never(condition)

@@ -18,7 +18,11 @@ Finding = tuple[str, str, str]
 
 
 class Indicator(Value):
-    """A kind of indicator: its events, causes, words and limits, as methods that every kind has."""
+    """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
+
+    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have an answer
+    that fits most kinds. They are many because nothing outside this folder asks which kind it has before it.
+    """
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""

@@ -64,7 +64,7 @@ def plan(
 ) -> Op | Wait:
     """Choose the next message.
 
-    Messages in doubt first, since they hold up their incidents; then what nobody has seen: a digest of many
+    Unconfirmed messages first, since they hold up their incidents; then what nobody has seen: a digest of many
     incidents, or the message of a new page. Escalations, other first messages and resolves, and other changes
     follow; edits have a rate of their own and fill the gaps. A digest is one message, counting what fires, with a
     thread that names each incident; few of its incidents have messages of their own at once. `digests` are those

@@ -26,7 +26,7 @@ API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
 EVENT_TYPE = "tritonwatch_alert"
 SEARCH_BACK_SECONDS = 300.0
-"""How far before its sending the search for a message in doubt starts: clocks differ."""
+"""How far before its sending the search for an unconfirmed message starts: clocks differ."""
 SEARCH_PAGES = 5
 
 _RATE = {"ratelimited", "rate_limited"}
@@ -63,7 +63,7 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
 
 
 def broken(error: OSError | http.client.HTTPException) -> DeliveryError:
-    """Classify a request that got no answer; it is in doubt unless the connection was never made."""
+    """Classify a request that got no answer; what it sent is unconfirmed unless the connection was never made."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError) or "timed out" in str(reason):
         return DeliveryError("timeout", "no answer in time", unconfirmed=True)

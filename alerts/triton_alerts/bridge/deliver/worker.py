@@ -106,7 +106,7 @@ class DeliveryWorker:
         return 0.0
 
     def _check(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
-        """Look again for a message that was sent twice: Slack may have acted, or shown it, late."""
+        """Search again for a message that was sent twice: Slack may have acted, or shown it, late."""
         try:
             if unconfirmed.name:
                 where = (
@@ -298,7 +298,7 @@ class DeliveryWorker:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, op.kind, refusal)
         with self.store.transaction():
-            # An earlier attempt that may have arrived stays in doubt whatever became of this one.
+            # An earlier attempt that may have arrived stays unconfirmed whatever became of this one.
             if not refusal.unconfirmed and not op.resumed and op.kind not in EDITS:
                 self.store.outbox.begin(op.deliveries, "", "", 0.0)
             if refusal.unconfirmed and op.kind in EDITS:
