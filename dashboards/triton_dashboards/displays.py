@@ -57,7 +57,7 @@ FAILURES = replace(COUNT, shade="red")
 FIRING = Display(
     words={1: ("Ticket", "orange"), 2: ("Page", "red")}, thresholds=(Threshold("orange"), Threshold("red", 2))
 )
-"""What a firing alert asks of people."""
+"""Urgency of a firing alert: a ticket or a page."""
 YES = Display(words=NO_YES)
 YES_BANDS = Display(words={0: ("No", "dark-red"), 1: ("Yes", "light-green")})
 """Yes or no as bands over time: dark against light, for people who cannot distinguish red and green."""

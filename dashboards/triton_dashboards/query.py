@@ -13,7 +13,7 @@ RATE = "$__rate_interval"
 
 
 NO_SHARE = 2
-"""What `or_last` puts for a share that has no value."""
+"""Value that `or_last` puts for a share that has none."""
 
 
 @dataclass(frozen=True, slots=True)

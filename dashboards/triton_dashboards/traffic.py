@@ -28,7 +28,7 @@ UNCOUNTED = (
 )
 """The doubt about every figure of failed requests."""
 SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
-"""What a panel of failed requests says about itself."""
+"""Description of a panel of failed requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class View:
     name: str = ""
     """The model's name; empty in the template, where it is a variable."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """What the objectives of this model promise, by kind of indicator; empty in the template."""
+    """Limits that the objectives of this model promise, by kind of indicator; empty in the template."""
     tuning: Tuning = field(default_factory=Tuning)
 
     def signal(self, signal: S) -> S:

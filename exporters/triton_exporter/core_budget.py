@@ -32,7 +32,7 @@ class CoreBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the work must wait until processor time is saved again."""
+        """True if the work must wait until processor time is saved again."""
         with self._lock:
             now = self._clock()
             self._saved = min(self._most_saved, self._saved + self._share * (now - self._updated))

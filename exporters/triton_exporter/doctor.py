@@ -71,7 +71,7 @@ class TritonFacts:
 
     @property
     def is_other_server(self) -> bool:
-        """Whether another server than Triton answers."""
+        """True if another server than Triton answers."""
         return self.snapshot.api_failure == NOT_TRITON
 
     def has(self, metric: Metric) -> bool:

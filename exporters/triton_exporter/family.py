@@ -57,7 +57,7 @@ class Written(Protocol):
 
     @property
     def has_exemplars(self) -> bool:
-        """Whether any sample has one."""
+        """True if any sample has an exemplar."""
 
     def pieces(self) -> Iterable[bytes]:
         """Write `series value` for each; a piece is some whole lines."""

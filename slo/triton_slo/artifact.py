@@ -43,19 +43,19 @@ class Options:
     webhook_token_file: str = ""
     """File, as Alertmanager sees it, that holds the bearer token of the webhook."""
     fallback: str = ""
-    """Where alerts about the way to Slack go, by another way, such as `pagerduty:///file/with/key`."""
+    """Address of alerts about the way to Slack, by another way, such as `pagerduty:///file/with/key`."""
     page_to: tuple[str, ...] = ()
-    """Who is paged besides the bridge, as addresses such as that of `fallback`."""
+    """Receivers of pages besides the bridge, as addresses such as that of `fallback`."""
     ticket_to: tuple[str, ...] = ()
-    """Who gets tickets besides the bridge."""
+    """Receivers of tickets besides the bridge, as addresses such as that of `fallback`."""
     watchdog_url: str = ""
     """Webhook outside the stack that raises an alarm when the watchdog no longer arrives."""
     ticket_hours: str = ""
-    """When tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
+    """Hours in which tickets are sent (`monday:friday 08:00-18:00 Europe/Berlin`); empty: at any time."""
     links: tuple[tuple[str, str], ...] = ()
     """Titles and addresses of pages that every dashboard links to, such as the logs or the traces."""
     tuning: Tuning = field(default_factory=Tuning)
-    """What alerts.yaml changes of the alert catalogue."""
+    """Changes that alerts.yaml makes to the alert catalogue."""
 
 
 def scalar(text: str) -> str:

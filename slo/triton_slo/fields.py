@@ -80,7 +80,7 @@ _NOT_HERE = (
         "write (?i) at the beginning, or (?i:...) around the part that it is for",
     ),
 )
-"""What Prometheus accepts and Python, which matches names too, does not: how to write it."""
+"""Patterns that Prometheus accepts and Python, which matches names too, does not, with what to write instead."""
 _NOT_IN_PROMETHEUS = (
     (r"\(\?(?:[=!]|<[=!]|P=|P>|\()|\\[1-9]", "no look-around and no back-references"),
     (r"\(\?>|(?:[*+?]|\{\d*,?\d*\})\+", "no atomic groups (?>...) and no possessive a++"),
@@ -164,7 +164,7 @@ class Choice(Value):
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """True if no name is left out."""
         return self.names is None and self.regex is None
 
 

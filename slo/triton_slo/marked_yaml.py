@@ -14,7 +14,7 @@ from triton_slo.problem import Problem
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml where it is there."""
 _MAX_CHARACTERS = 4_000_000
-"""Of one file."""
+"""Largest file that is read, in characters."""
 TEXT_FIX = "put it in quotes if it is meant as text"
 
 

@@ -51,11 +51,11 @@ RECORDED_HERE = f'{INDICATOR}!=""'
 """Matcher of the series that our rules record: Sloth records some of the same names, without an indicator."""
 
 RECORDED_PREFIX = "slo:"
-"""What the names of all series recorded for objectives begin with."""
+"""Beginning of the names of all series recorded for objectives."""
 OBJECTIVE_RATIO = "slo:objective:ratio"
 ERROR_BUDGET_RATIO = "slo:error_budget:ratio"
 THRESHOLD_SECONDS = "slo:objective:threshold_seconds"
-"""How long a good request may take or wait, for indicators that have such a limit: a panel's dashed line."""
+"""Seconds that a good request may take or wait, for indicators that have such a limit: a panel's dashed line."""
 PERIOD_DAYS = "slo:time_period:days"
 """Days that the budget stands for: the window, or (calendar, unless events are seconds) the period so far."""
 PERIOD_START = "slo:time_period:start_timestamp_seconds"
@@ -96,7 +96,7 @@ RETIRED_BEFORE = "slo:sli:retired_before_pause_timestamp_seconds"
 SLI_SOURCE = "slo:sli_source:info"
 """1 for the source that a group's indicator uses (label `source`)."""
 ESTIMATE_ERROR = "slo:sli_estimate_error:ratio_rate1h"
-"""How far a group's estimated share of the last hour may be off, either way; absent where its source is exact, or
+"""Error, either way, of a group's estimated share of the last hour; absent where its source is exact, or
 where the exporter states no error."""
 CAUSE_SHARE = "slo:sli_cause:ratio_rate1h"
 """Share of time or failures that one cause has, by indicator, model, version and `cause`."""
@@ -202,7 +202,7 @@ TRAFFIC = (
     "executions",
     "pending",
 )
-"""What is recorded of traffic, so that a fleet of thousands of models can be drawn: rates over 2 minutes."""
+"""Rates over 2 minutes that are recorded of traffic, so that a fleet of thousands of models can be drawn."""
 
 
 def model_traffic(what: str) -> str:
@@ -226,7 +226,7 @@ FAILED_LOADS = "model:triton_load_failures:increase2m"
 BECAME_READY = "model:triton_became_ready:offset2m"
 """1 for a model version that serves on a server and did not two minutes ago; absent otherwise."""
 MODELS_IN_STATE = "instance:triton_models:sum"
-"""How many model versions are in which state, by cluster, job, instance and state."""
+"""Number of model versions in each state, by cluster, job, instance and state."""
 UTILIZATION_CAUSED = "model:triton_gpu_utilization:sum"
 """Utilisation that a model causes on all its GPUs (estimate), by cluster, job and model."""
 POWER_CAUSED = "model:triton_gpu_watts:rate2m"

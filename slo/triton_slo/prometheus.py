@@ -115,7 +115,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """What a server adds to its answers: warnings limit them, infos do not. Each is there once."""
+    """Remarks that a server adds to its answers: warnings limit them, infos do not. Each is there once."""
 
     warnings: list[str] = field(default_factory=list)
     infos: list[str] = field(default_factory=list)

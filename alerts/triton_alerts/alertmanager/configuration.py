@@ -120,7 +120,7 @@ def _delivery(options: Options) -> list[Block]:
 
 
 def _pages_and_tickets(options: Options) -> Block:
-    """Both in one group: what began as a ticket and became a page has one cause."""
+    """Return the route of pages and tickets: both are in one group, since a ticket may become a page."""
     of_a_server = {"receiver": BRIDGE, "matchers": ['model=""'], "group_by": _OF_A_SERVER}
     in_hours = {
         "receiver": BRIDGE,

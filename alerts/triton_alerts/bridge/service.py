@@ -15,7 +15,7 @@ from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 30 * 86_400.0
-"""How long closed incidents stay: a summary of a week needs them, and a review of an incident takes place later."""
+"""Closed incidents stay for so long: a summary of a week needs them, and an incident is reviewed later."""
 PRUNE_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)

@@ -61,7 +61,7 @@ class AlertingRule:
 
 
 Check = Callable[[AlertingRule, float], Iterable[str]]
-"""What is wrong with one rule, in words; the number is the scrape interval in seconds."""
+"""Finds the mistakes of one rule, in words; the number is the scrape interval in seconds."""
 
 
 def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:

@@ -33,7 +33,7 @@ _OF_A_MODEL = frozenset(
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 ALERTS = "ALERTS"
-"""What Prometheus records of alerts that are pending or firing."""
+"""Series that Prometheus records of alerts that are pending or firing."""
 
 
 def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:

@@ -10,7 +10,7 @@ from triton_exporter.catalogue import METRICS, Metric, bridge
 from triton_slo import expression
 
 _TARGET = frozenset({"instance", "job"})
-"""What Prometheus itself puts on every series."""
+"""Labels that Prometheus itself puts on every series."""
 _KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 

@@ -17,7 +17,7 @@ from triton_exporter.http.web_config import WebConfigError, load_web_config
 from tritonwatch.exporter_options import OptionsError, chosen, declare
 
 _TURN_SECONDS = 0.0005
-"""How long a thread that writes or reads a page keeps the others waiting, who only pass on bytes. Python's 5 ms
+"""A thread that writes or reads a page keeps the others waiting so long, which only pass on bytes. Python's 5 ms
 are as long as Triton takes for a whole page."""
 
 EXAMPLE = "tritonwatch exporter --triton http://127.0.0.1:8000"

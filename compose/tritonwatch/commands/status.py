@@ -53,7 +53,7 @@ class _Reading:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """What limits the rows, for people."""
+        """Messages for people about what limits the rows."""
         return (*self.remarks.lines, self.not_loaded) if self.not_loaded else self.remarks.lines
 
 

@@ -40,7 +40,7 @@ from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriti
 
 _SHORTEST_TOKEN = 16
 _WATCH_SECONDS = 0.5
-"""How long the traffic of a Triton is observed: a page waits for it."""
+"""The traffic of a Triton is observed for so long: a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
 
 

@@ -35,7 +35,7 @@ class Writer(Protocol):
 
     @property
     def place(self) -> Mapping[str, str]:
-        """What the trail stores, to find the same place again."""
+        """Entry of the trail, by which the same place is found again."""
 
     @property
     def beside(self) -> Path | None:
@@ -114,7 +114,7 @@ class VictoriaMetrics:
 
     @property
     def beside(self) -> None:
-        """What is imported is found before the import has ended."""
+        """None: imported samples are found before the import has ended."""
 
     def newest(self, now: float) -> float:
         """Return now: all of the past can be written."""

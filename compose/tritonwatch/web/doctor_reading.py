@@ -13,12 +13,12 @@ from tritonwatch.web.reading import Answer
 
 log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 3.0
-"""How long a page waits for a Triton that has not been asked lately."""
+"""A page waits so long for a Triton that has not been asked lately."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFindings:
-    """What is known of the server of a model, from its Triton at Unix time `read_at`.
+    """Findings about the server of a model, from its Triton at Unix time `read_at`.
 
     `problem` is why these are not its findings of now; without one and without findings there is nothing to change.
     """

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What Prometheus answered at Unix time `read_at`, None where it never did.
+    """Answer of Prometheus at Unix time `read_at`, None where it never answered.
 
     `problem` is why the answer is not newer; empty while Prometheus answers. `warnings` came with the answer and
     limit it; `infos` do not limit it.

@@ -41,7 +41,7 @@ class CorrectionSource:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionWriting:
-    """How the pages write corrections. All functions raise CommandError.
+    """Functions with which the pages write corrections. All of them raise CommandError.
 
     `token` returns the token that a form must have, `writer` where new corrections go, `writer_of` where an entry
     was written, for its rest or its opposite.

@@ -272,7 +272,7 @@ def _use(gpus: _Gpus) -> tuple[Panel, ...]:
 
 
 _NOBODY = (Style("idle", "gray"), Style("no model", "silver"))
-"""What no model caused."""
+"""Styles of energy and time that no model caused."""
 
 
 def _energy(gpus: _Gpus) -> tuple[Panel, ...]:

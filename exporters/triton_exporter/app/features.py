@@ -87,7 +87,7 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
 
 
 def _estimators(settings: Settings) -> tuple[Estimator, ...]:
-    """Nothing without numpy: the requests of an interval then count at their mean."""
+    """Return the estimator; none without numpy: the requests of an interval then count at their mean."""
     if importlib.util.find_spec("numpy") is None:
         return ()
     # Here, because numpy is an extra.

@@ -47,7 +47,7 @@ class StateFile:
 
     @property
     def is_usable(self) -> bool:
-        """Whether what is written can be read at the next start."""
+        """True if the state written now can be read at the next start."""
         return self._lock is not None and not self._failing
 
     def load(self) -> Sequence[StoredModel] | None:

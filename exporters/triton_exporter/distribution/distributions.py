@@ -42,10 +42,10 @@ MAX_GONE = 100
 """Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
 
 MEMORY_SECONDS = 300.0
-"""How long series stay after Triton stopped showing their model version: its last requests are still scraped."""
+"""Series stay for so long after Triton stopped showing their model version: its last requests are still scraped."""
 
 SETTLING_SECONDS = 2.0
-"""How often the intervals that waited for an estimate are entered."""
+"""Time between two rounds in which the intervals that waited for an estimate are entered."""
 
 ESTIMATED_SECONDS = 0.5
 """In longer intervals too many requests share a sum: with a thousand models the mean stays, and memory is saved."""

@@ -95,7 +95,7 @@ class Histogram:
 
     @property
     def has_exemplars(self) -> bool:
-        """Whether a trace stands behind any bucket."""
+        """True if any bucket has an exemplar."""
         return bool(self._exemplars)
 
     def samples(self) -> list[Sample]:
@@ -150,7 +150,7 @@ class Samples(Sequence[Sample]):
 
     @property
     def has_exemplars(self) -> bool:
-        """Whether a trace stands behind any of them."""
+        """True if any bucket of any of the histograms has an exemplar."""
         return any(histogram.has_exemplars for histogram in self._histograms)
 
     def pieces(self) -> Iterable[bytes]:

@@ -47,7 +47,7 @@ class Increases(Generic[K]):
 
     @property
     def began(self) -> bool:
-        """Whether there is something to count from."""
+        """True if there is a first reading, from which increases are counted."""
         return self._last is not None
 
     def update(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
@@ -120,7 +120,7 @@ class Counters:
 
     @property
     def began(self) -> bool:
-        """Whether there is something to count from."""
+        """True if there is a first reading, from which increases are counted."""
         return self._requests.began
 
     @property

@@ -29,19 +29,19 @@ https://github.com/triton-inference-server/server/issues/1985
 """
 
 TRACE_GRACE_SECONDS = 1.0
-"""How far out of order Triton's spans can end: a batch may lack requests this much older than its newest."""
+"""Triton's spans can end so far out of order: a batch may lack requests this much older than its newest."""
 
 TRACE_WAIT_SECONDS = 15.0
-"""How long an interval waits for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
+"""An interval waits so long for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
 
 TRACE_GAP_SECONDS = 30.0
-"""How long requests wait, beyond that, for the next traced one, which represents them."""
+"""Requests wait so long, beyond `TRACE_WAIT_SECONDS`, for the next traced one, which represents them."""
 
 SETTLE_SECONDS = 1.0
-"""How long an interval waits for the next ones, from which its shape is estimated."""
+"""An interval waits so long for the next ones, from which its shape is estimated."""
 
 FIRST_ESTIMATE_SECONDS = 5.0
-"""How long an interval waits while there is no estimate yet."""
+"""An interval waits so long while there is no estimate yet."""
 
 JOINED_SECONDS = 5.0
 """Over how long sampled requests are weighed together. One alone would take the requests since the one before
@@ -114,7 +114,7 @@ class Observations:
 
     @property
     def has_carried_over(self) -> bool:
-        """Whether requests wait for the next interval."""
+        """True if requests wait for the next interval."""
         return self._carried_requests > 0
 
     def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:

@@ -13,7 +13,7 @@ from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
 
 SUMMARY_WINDOW_SECONDS = 60.0
-"""How far back Triton's quantiles look (core/src/metric_model_reporter.cc)."""
+"""Triton's quantiles are of so many last seconds (core/src/metric_model_reporter.cc)."""
 
 
 class NativeHistograms:

@@ -70,7 +70,7 @@ class Pace:
         self._fails = True
 
     def is_fast(self) -> bool:
-        """Whether the next reading comes soon enough to keep a connection for it."""
+        """Return whether the next reading comes soon enough to keep a connection for it."""
         return self.interval <= _STEADY_SECONDS
 
     def next(self) -> float:

@@ -34,7 +34,7 @@ class Reading:
 
 
 REUSE_SECONDS = 1.0
-"""How long readings that follow each other fast share a connection: opening one costs half a reading, and one
+"""Longest use of one connection by readings that follow each other fast: opening one costs half a reading, and one
 that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
 
 
@@ -71,7 +71,7 @@ def _of_triton(body: bytes) -> bool:
 
 
 PATIENCE_SECONDS = 0.5
-"""How long the observers wait for the scrapes that have their reading."""
+"""The observers wait so long for the scrapes that have their reading."""
 
 
 class SharedReader:

@@ -89,7 +89,7 @@ class CachedSamples(list[Sample]):
 
     @property
     def has_exemplars(self) -> bool:
-        """Whether any sample has one."""
+        """True if any sample has an exemplar."""
         return any(sample.exemplar is not None for sample in self)
 
     def pieces(self) -> Iterable[bytes]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from triton_exporter.gpu.gpu_reading import Entity
 
 PATIENCE_SECONDS = 60.0
-"""How long to wait for Triton to report its GPUs before all are shown."""
+"""All GPUs are shown when Triton has not reported its own for so long."""
 
 
 @dataclass

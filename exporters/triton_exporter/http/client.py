@@ -80,7 +80,7 @@ class Client:
 
     @property
     def open_seconds(self) -> float:
-        """How long the connection has been open; 0 without one."""
+        """Seconds for which the connection has been open; 0 without one."""
         return 0.0 if self._connection is None else time.monotonic() - self._connection.opened
 
     def close(self) -> None:

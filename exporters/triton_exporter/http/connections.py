@@ -17,10 +17,10 @@ MOST = 200
 """Connections open at a time, by default."""
 
 REQUEST_SECONDS = 10.0
-"""How long a new connection has to send the head of its request, the TLS handshake included."""
+"""A new connection has so long to send the head of its request, the TLS handshake included."""
 
 IDLE_SECONDS = 30.0
-"""How long after an answer the next request must be complete; Prometheus opens a new connection otherwise."""
+"""The next request must be complete so soon after an answer; Prometheus opens a new connection otherwise."""
 
 ANSWER_SECONDS = 10.0
 """An answer that takes longer gives way to a new connection when all are in use."""

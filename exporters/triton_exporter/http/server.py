@@ -17,11 +17,11 @@ from triton_exporter.http.connections import Connection, Connections
 from triton_exporter.http.web_config import WebConfig
 
 BODY_SECONDS = 30.0
-"""How long a peer has to send the body of a request."""
+"""A peer has so long to send the body of a request."""
 LINGER_SECONDS = 2.0
-"""How long a peer may go on sending a body that is not read."""
+"""A peer may go on for so long sending a body that is not read."""
 STOP_SECONDS = 5.0
-"""How long the responses under way have when the server is closed."""
+"""The responses under way have so long when the server is closed."""
 
 _LOG = logging.getLogger(__name__)
 

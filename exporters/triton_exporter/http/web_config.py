@@ -89,7 +89,7 @@ class WebConfig:
     _bcrypt: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def admits(self, authorization: str) -> bool:
-        """Whether an Authorization header names a user with the right password; anything does without users."""
+        """Return whether an Authorization header has a user's name and password; True if there are no users."""
         if not self.users:
             return True
         credentials = _basic(authorization)

@@ -16,7 +16,7 @@ LEAST_SECONDS = 5.0
 """A model is not answering when so many requests, over so long a time, have failed and none has worked."""
 
 MEMORY_SECONDS = 600.0
-"""How long after the last failure: without requests it is unknown whether the model works."""
+"""A model's failures are shown for so long after the last: without requests it is unknown whether it works."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from triton_exporter.triton.unreachable import what_to_check
 _LOG = logging.getLogger(__name__)
 
 QUIET_SECONDS = 600.0
-"""How long the same words about a model are not repeated: poll mode tries again every few seconds."""
+"""The same words about a model are not repeated for so long: poll mode tries again every few seconds."""
 
 _LONGEST = 1000
 

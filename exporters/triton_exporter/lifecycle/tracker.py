@@ -13,9 +13,9 @@ from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
 MEMORY_SECONDS = 3600.0
-"""How long the failures of a model that has left are still counted and shown."""
+"""The failures of a model that has left are still counted and shown for so long."""
 UNLOADED_SECONDS = 300.0
-"""How long a model that left a running Triton is still shown as unloaded: some scrapes, even slow ones."""
+"""A model that left a running Triton is still shown as unloaded for so long: some scrapes, even slow ones."""
 
 _NEVER_POLLED = Snapshot(0.0, api_failure="refused")
 _LISTED_BARE = (
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def first_load(self) -> bool:
-        """Whether the version is being loaded for the first time."""
+        """True if the version is being loaded for the first time."""
         return self.fresh and self.claim.state == "loading"
 
 

@@ -53,7 +53,7 @@ class LoadFailure:
 
     @property
     def repeated(self) -> bool:
-        """Whether Triton wrote it without having tried the ensemble's step again: the step's error is missing."""
+        """True if Triton wrote it without having tried the ensemble's step again: the step's error is missing."""
         return self.of_ensemble and self.text.endswith(_STEP_ERROR)
 
 
@@ -119,7 +119,7 @@ class LogTail:
 
     @property
     def readable(self) -> bool:
-        """Whether the file or pipe is open."""
+        """True if the file or pipe is open."""
         return self._fd is not None
 
     def lines(self) -> list[str]:

@@ -22,5 +22,5 @@ class ProbeOutcome:
 
     @property
     def of_dead_process(self) -> bool:
-        """Whether the model's process is dead: that is true whether its input has ever worked or not."""
+        """True if the model's process is dead, whether its input has ever worked or not."""
         return self.result == "failed" and bool(_DEAD.search(self.text))

@@ -91,7 +91,7 @@ class _Given:
 
 
 class SlownessDetector:
-    """Whether answers have become slow: each of the last three took over half a second and ten times the usual."""
+    """Detects slow answers: each of the last three took over half a second and ten times as long as usual."""
 
     def __init__(self) -> None:
         self._usual: deque[float] = deque(maxlen=60)
@@ -99,7 +99,7 @@ class SlownessDetector:
 
     @property
     def is_known(self) -> bool:
-        """Whether enough answers were timed to know what is usual."""
+        """True if enough answers were timed to know what is usual."""
         return len(self._usual) >= 3
 
     def add(self, seconds: float, learn: bool) -> bool:

@@ -25,11 +25,11 @@ from triton_exporter.triton.answers import (
 T = TypeVar("T")
 
 PER_POLL = 32
-"""How many ready endpoints, and how many configurations, one poll asks for: the rest wait their turn, so
+"""One poll asks for so many ready endpoints, and so many configurations: the rest wait their turn, so
 that 1,000 models cost Triton no burst."""
 
 REREAD_PER_POLL = 2
-"""How many configurations one poll reads again."""
+"""Number of configurations that one poll reads again."""
 
 READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
 """By which part of the timeout a poll has waited long enough for the ready endpoint, and for all but the last

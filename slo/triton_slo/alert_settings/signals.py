@@ -33,7 +33,7 @@ class AlertThreshold:
     value: float
     unit: Literal["share", "seconds", "age", "number"]
     of: str
-    """What is compared with it."""
+    """Name of the quantity that is compared with `value`."""
     why: str
     """Why the default is this number."""
     below: bool = False
@@ -60,7 +60,7 @@ class AlertThreshold:
 
     @property
     def condition(self) -> str:
-        """When the alert fires: `above 90%`."""
+        """Condition on which the alert fires: `above 90%`."""
         return f"{'below' if self.below else 'above'} {self.words}"
 
     def read(self, value: object) -> float:
@@ -92,7 +92,7 @@ class Signal:
     threshold: AlertThreshold
     enabled: bool = field(default=True, kw_only=True)
     exceptions: tuple[str, ...] = field(default=(), kw_only=True)
-    """What some models have instead, in words."""
+    """Thresholds that some models have instead, in words."""
 
     @property
     def limit(self) -> float | None:

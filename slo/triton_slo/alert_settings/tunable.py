@@ -29,7 +29,7 @@ class Tunable:
     """Nominal `keep_firing_for`: how long the alert outlives the condition, against flaps and scrape gaps."""
     threshold: AlertThreshold | None = None
     models: Matchers = Matchers()  # noqa: RUF009 # frozen
-    """Of which models only; none: of all."""
+    """Matchers of the models that the alert is for; none: all models."""
 
     def tuned(self, tuning: Tuning) -> Iterator[Self]:
         """Yield the alert as it is in force: once for each group of models with settings of their own."""

@@ -59,7 +59,7 @@ class Policy:
 
 
 def burns(long: float, short: float, factor: float) -> Condition:
-    """Both windows (in seconds) burn the error budget more than `factor` times too fast."""
+    """Require that both windows (in seconds) burn the error budget more than `factor` times too fast."""
     return All(
         tuple(
             Compare(Burn(Window(duration_text(seconds), seconds)), ">", factor) for seconds in (long, short)

@@ -15,7 +15,7 @@ from triton_slo.backtest.replay import BasisAt, Episode, replay
 from triton_slo.backtest.score import Score, score
 
 Policies = Mapping[str, Callable[["ReplayedObjective"], Policy]]
-"""How each policy is made for one objective, by its name."""
+"""Functions that make a policy for one objective, by the name of the policy."""
 
 
 @dataclass(frozen=True, slots=True)

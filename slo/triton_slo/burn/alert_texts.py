@@ -217,7 +217,7 @@ def _reset(plan: Plan) -> Iterator[_Fact]:
 
 
 def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
-    """Whether only bursts that recur hold the alert, while the short window shows no burn."""
+    """Yield the fact that only recurring bursts keep the alert firing, while the short window shows no burn."""
     group, short = f"{{{_group_format(plan)}}}", canonical(tier.short)
     burn, factor = f"{names.sli_error(short)}{group}", plan.factor(tier)
     if len({variant.budget for variant in plan.variants}) > 1:

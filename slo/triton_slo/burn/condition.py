@@ -182,7 +182,7 @@ Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | Redund
 
 
 def burns(rate: float | None) -> bool:
-    """Whether a burn rate uses up its budget before the period ends; no events burn nothing."""
+    """Return whether a burn rate uses up its budget before the period ends; no events burn nothing."""
     return rate is not None and rate > SUSTAINABLE
 
 

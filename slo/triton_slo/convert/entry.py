@@ -111,17 +111,17 @@ class Entry:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing, or `null`."""
+        """True if the entry is empty or `null`."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a scalar."""
+        """True if the entry is a scalar."""
         return isinstance(self.node, yaml.ScalarNode)
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """True if the entry is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     def skip(self) -> None:

@@ -82,7 +82,7 @@ class Custom(Indicator):
         return parts if self.error_ratio is None else ()
 
     def budget_until(self, now: T, period_end: T) -> T:
-        """Of a ratio every second is an event, and a period has a known number of seconds."""
+        """Return the end of the period for a ratio, since each of its seconds is an event; else now."""
         return now if self.error_ratio is None else period_end
 
     def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ class HistogramOrSlices(TimedIndicator):
     histogram: ClassVar[Metric]
     sums: ClassVar[Metric]
     signal: ClassVar[str]
-    """What the exporter calls the distribution."""
+    """Name that the exporter gives the distribution."""
 
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
         """Failed events that are in no histogram; `every` exists for every group with traffic."""

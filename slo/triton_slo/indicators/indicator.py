@@ -27,15 +27,15 @@ class Indicator(Value):
     kind: str = ""
     burn_alert: ClassVar[str] = ""
     promised: ClassVar[str] = "good"
-    """What a share of good events is a share of, before the threshold: `99 % of requests within 500 ms`."""
+    """Words between share and threshold: `of requests within` in `99 % of requests within 500 ms`."""
     names_alerts: ClassVar[bool] = False
-    """Whether an objective may name its burn alert: no runbook or inhibition names it."""
+    """True if an objective may name its burn alert: no runbook or inhibition names it."""
     counts_time: ClassVar[bool] = False
-    """Whether the budget is a length of time."""
+    """True if the budget is a length of time."""
     cause_split: ClassVar[str] = ""
     """Kind of the indicator whose recorded cause split explains this one; empty: none does."""
     first_step: ClassVar[str] = "See which events fail, and what changed last."
-    """What to do first when no cause is known."""
+    """First step to take when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
     """Pattern of the largest cause -> what to do first."""
     default_target: ClassVar[str] = "99.9%"

@@ -39,9 +39,9 @@ class EventQuery(ABC):
     """PromQL of the events of one source."""
 
     has_past: ClassVar[bool] = True
-    """Whether the first evaluation of the rules sees what happened before it, as counters show it."""
+    """True if the first evaluation of the rules sees what happened before it, as counters show it."""
     may_begin_late: bool = False
-    """Whether a window can lack events that shorter ones have: of a series that began after the window."""
+    """True if a window can lack events that shorter ones have: of a series that began after the window."""
 
     @property
     def states(self) -> tuple[Events, ...]:

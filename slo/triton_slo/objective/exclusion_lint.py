@@ -69,7 +69,7 @@ def over(objective: Objective, now: float | None) -> Iterator[Finding]:
 
 
 def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
-    """Whether two of a kind hold at the same time, or one from moment to moment only where a weekly one does."""
+    """Return whether two of a kind overlap, or a weekly one contains all of a single one."""
     if exclusion.promql is not None or other.promql is not None:
         return exclusion.promql == other.promql
     if exclusion.days is None and other.days is None:

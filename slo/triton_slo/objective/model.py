@@ -30,7 +30,7 @@ HALF_HOUR = "30m"
 SUSTAINABLE = 1.0
 """The burn rate that uses up a budget exactly by the end of its period."""
 TILE = "5m"
-"""What windows are made of where there are exclusions."""
+"""Length of the parts that windows are added up from where there are exclusions."""
 
 
 class Rolling(Value):

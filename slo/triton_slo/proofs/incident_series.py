@@ -45,7 +45,7 @@ def standstill_series(plan: Plan, who: Identity, reason: UnknownReason, scrapes:
 
 
 def from_sources(plan: Plan, who: Identity) -> bool:
-    """Whether the proofs contain source series; else the series that the rules would record of a user's own."""
+    """Return whether the proofs contain source series; else they have the series that the rules would record."""
     return _sources(plan, _samples(plan, who, (), "")) is not None
 
 
@@ -67,7 +67,7 @@ def _events(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterable[tup
 
 
 def _recorded(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterator[tuple[str, str]]:
-    """What the rules of a custom objective would hold: its sources are the user's own and cannot be made up."""
+    """Yield what a custom objective's rules would record: its sources are the user's own and cannot be made up."""
     resolved = plan.objective.resolve(*who)
     assert resolved is not None
     yield (

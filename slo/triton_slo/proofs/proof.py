@@ -39,7 +39,7 @@ Identity = tuple[str, str]
 
 INCIDENT_SCRAPES = 60
 RESET = "5m"
-"""How soon after recovery every alert must be over."""
+"""Every alert must have ended so soon after recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
 
 
 def _excluded(plan: Plan, written: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
-    """What fires at any other time does not in an exclusion; the rules for it have one, after all other proofs.
+    """Return a plan with an exclusion after all other proofs, and a proof that nothing fires in it.
 
     promtool's clock begins in 1970: it would meet none of the user's exclusions, or meet one where it should not.
     """

@@ -166,7 +166,7 @@ class PeriodReport:
 
     @property
     def corrections(self) -> tuple[CorrectedObjective, ...]:
-        """What corrections changed in this period; the numbers contain it."""
+        """Events that corrections changed in this period, by objective; the numbers contain them."""
         return tuple(
             CorrectedObjective(name, outcome.slo, *events, *self.signatures.get(name, ()))
             for outcome in self.objectives
@@ -176,7 +176,7 @@ class PeriodReport:
 
     @property
     def in_progress(self) -> bool:
-        """Whether the period has not ended in every time zone of the report."""
+        """True if the period has not ended in every time zone of the report."""
         zones = {
             self.timezone,
             *(objective.recorded.timezone for objective in self.objectives if objective.recorded),

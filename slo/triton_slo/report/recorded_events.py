@@ -28,7 +28,7 @@ _POINTS = 10_000
 """Steps of one range query: Prometheus answers at most 11,000."""
 _EVERY_SECONDS = DAY
 _FINE_SECONDS = 3600
-"""How exactly the last sum of a group is found that is gone with its objective: the events after it are lost."""
+"""Precision (seconds) of the last sum of a group that is gone with its objective: later events are lost."""
 _LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""

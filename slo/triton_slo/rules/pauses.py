@@ -16,7 +16,7 @@ from triton_slo.rules.windows import RecordedWindow
 _RECENT, _RECENT_SCRAPES = "15m", 20
 """Read whole, so that nothing in it is a minute off."""
 _REACH = "1d"
-"""How long a pause may be; running sums reach as far."""
+"""Longest pause of the rules that is bridged; running sums reach as far."""
 _SPARSE = "5m"
 """Prometheus looks back this far: at these steps, no recorded series is overlooked."""
 _WARM = "2m"

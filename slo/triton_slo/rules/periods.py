@@ -47,7 +47,7 @@ def period_at(window: CalendarWindow, at: float) -> Period:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a budget is a share of, in seconds: all that it stands for, and as much of that as has passed.
+    """Time that a budget is a share of, in seconds: all that it stands for, and as much of that as has passed.
 
     A rolling window has passed as a whole. A calendar period stands for itself where events are seconds, whose
     number is known beforehand, and otherwise for the part of it that has passed.

@@ -35,7 +35,7 @@ class Group:
     name: str
     rules: tuple[Rule, ...]
     interval: str = ""
-    """How often they are evaluated; empty: as often as the server evaluates rules."""
+    """Time between two evaluations of the group; empty: as often as the server evaluates rules."""
 
 
 def render(groups: Iterable[Group], name: str, format: Format) -> str:

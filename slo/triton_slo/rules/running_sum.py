@@ -23,9 +23,9 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import BURST_WINDOW, MIN_SCRAPES, RecordedWindow
 
 CHECKPOINT = "4m"
-"""How often the slow group is evaluated: Prometheus forgets a sample after five minutes."""
+"""Interval of the group that is evaluated slowly: Prometheus forgets a sample after five minutes."""
 CHECKPOINT_WINDOW = "6h"
-"""What it reads of the counters: a pause of the rules up to this length loses nothing."""
+"""Window of the counters that the slow group reads: a pause of the rules up to this length loses nothing."""
 _REACH = "1d"
 """After a pause up to this length sums go on from before it; after a longer one they begin again."""
 _SPARSE = "1h"

@@ -18,7 +18,7 @@ from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
 MIN_SCRAPES = 30
-"""Nothing is called unknown sooner than this, however short the time scale."""
+"""No data is called unknown before this many scrapes, however short the time scale."""
 FORGET = "1d"
 """A group that the exporter does not call expected counts as removed after this long without data."""
 

@@ -70,7 +70,7 @@ class GateLimits:
 
 
 EVIDENCE_SECONDS = 3.0 * DAY
-"""How far back the events of an objective that sees failures are counted."""
+"""Length of the past in which the events of an objective that sees failures are counted."""
 _SURE = 0.95
 
 FailureEvidence = Mapping[tuple[str, str], "Judgement"]
@@ -286,7 +286,7 @@ def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
 
 
 def _stopped(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:
-    """What decides whatever the numbers are: a page, also while its data stops coming, and excluded time."""
+    """Return the verdict that no number changes: on a page, even without new data, and in excluded time."""
     if pages := ", ".join(alert.tier for alert in firing if alert.severity == "critical"):
         return "rollback", f"pages now: {pages}{pace}"
     return ("hold", f"time does not count now: {row.excluded}") if row.excluded else None

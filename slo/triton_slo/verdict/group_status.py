@@ -105,7 +105,7 @@ class GroupStatus:
     """Shares (0 to 1) of what the indicator measures, largest first."""
     sources: tuple[str, ...] = ()
     estimate_error: float | None = None
-    """How far an estimated share of the last hour may be off, either way."""
+    """Error, either way, of an estimated share of the last hour."""
     within_error: tuple[str, ...] = ()
     """Page tiers that do not page because of `estimate_error`."""
     seen_seconds_ago: float | None = None

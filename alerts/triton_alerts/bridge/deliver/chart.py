@@ -19,7 +19,7 @@ POINTS = 240
 MOST_SERIES = 8
 AT_ONCE = 3
 PATIENCE_SECONDS = 60.0
-"""How long after an incident began its chart is still asked for, when Prometheus gives no series."""
+"""Seconds after an incident began for which its chart is still asked for, when Prometheus gives no series."""
 
 log = logging.getLogger(__name__)
 Upload = Callable[[str, str, str, bytes, str], None]

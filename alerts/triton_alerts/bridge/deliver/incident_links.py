@@ -15,7 +15,7 @@ from triton_exporter.family import escape
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What this bridge offers: buttons need Socket Mode; `grafana` completes relative dashboard addresses."""
+    """Style of the bridge's messages: buttons need Socket Mode; `grafana` completes relative dashboard links."""
 
     buttons: bool = False
     grafana: str = ""

@@ -28,7 +28,7 @@ DIGEST_EDIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to send for so many seconds."""
+    """There is nothing to send for so many seconds."""
 
     seconds: float
 
@@ -44,7 +44,7 @@ class Op:
     resumed: bool = False
     waiting: int = 0
     firing: int = 0
-    """How many of the waiting incidents still fire."""
+    """Number of the waiting incidents that still fire."""
 
     @property
     def first(self) -> Delivery:
@@ -180,7 +180,7 @@ def _post(delivery: Delivery, waiting: Sequence[Delivery]) -> Op:
 
 
 def _unposted(delivery: Delivery) -> bool:
-    """Nothing of it is posted yet, or it ended after a digest reported it as firing."""
+    """Return whether nothing of it is posted yet, or it ended after a digest reported it as firing."""
     if delivery.role != "main" or delivery.root_ts or delivery.posted_seq:
         return False
     return delivery.digest_seq == 0 or (
@@ -220,7 +220,7 @@ def _awaits_evidence(
 
 
 def _decided_at(delivery: Delivery) -> float:
-    """When the incident opened, became more urgent or ended: a message about that is worth waiting for evidence."""
+    """Return when the incident opened, became more urgent or ended: a message about that waits for evidence."""
     if delivery.is_escalation or (
         delivery.root_ts and delivery.closed_at is None and delivery.raised_at is None
     ):

@@ -30,7 +30,7 @@ EVENTS_PER_REPLY = 12
 EDITS = ("edit", "digest_edit")
 LONGEST_UNCONFIRMED_SECONDS = 900.0
 SETUP_WAIT_SECONDS = 60.0
-"""How long to wait when a person has to fix something (token, channel) before anything can be sent."""
+"""Seconds until the next try when a person has to fix something (token, channel) before anything can be sent."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """How workers write: the style of messages, and what evidence is worth waiting for."""
+    """Options of delivery workers: the style of messages, and what evidence is worth waiting for."""
 
     style: Style = field(default_factory=Style)
     escalation: Escalation = field(default_factory=Escalation)

@@ -15,7 +15,7 @@ from triton_exporter.duration import in_words
 from triton_slo.prometheus import Prometheus, Series
 
 RANGES = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
-"""How far before the incident to search, and the step (seconds); the second pair when the first finds nothing."""
+"""Search before the incident: its length and step (seconds); the second pair when the first finds nothing."""
 SHOWN = 3
 
 _PASSING = frozenset({"loading", "unloading"})

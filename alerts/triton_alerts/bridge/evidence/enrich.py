@@ -19,7 +19,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_slo.prometheus import Access, plain_session
 
 BUDGET_SECONDS = 1.5
-"""How long a first message waits for evidence, and how long sources are asked."""
+"""Seconds for which a first message waits for evidence, and for which sources are asked."""
 FRESH_SECONDS = 60.0
 CLOSED_SECONDS = 10.0
 """Incidents that closed so recently are asked about once more: whether the model serves again."""

@@ -44,7 +44,7 @@ class RecordedIncident:
 
     @property
     def paged_at(self) -> float | None:
-        """When it became a page; None for a ticket."""
+        """Time at which the incident became a page (Unix seconds); None for a ticket."""
         if self.severity != SEVERITIES[0]:
             return None
         raised = [event.at for event in self.events if event.kind == "raised" and event.text == SEVERITIES[0]]
@@ -54,7 +54,7 @@ class RecordedIncident:
 
     @property
     def acknowledged(self) -> Mark | None:
-        """Who acknowledged it first, since it is as urgent as it was at most."""
+        """First acknowledgement of the incident since it is as urgent as it was at most."""
         since = self.paged_at or self.incident.opened_at
         marks = (Mark(by=event.by, at=event.at) for event in self.events if event.kind == "acknowledged")
         return next((mark for mark in marks if mark.at >= since), None)

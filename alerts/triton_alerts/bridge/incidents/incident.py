@@ -48,7 +48,7 @@ EventKind = Literal[
 
 
 class Mark(BaseModel, frozen=True):
-    """Who did something, and when."""
+    """Name of a person who did something, and the time of it (Unix seconds)."""
 
     by: str
     at: float
@@ -86,7 +86,7 @@ class Silence(BaseModel, frozen=True):
 
 
 class Findings(BaseModel, frozen=True):
-    """What a source found out about an incident.
+    """Facts that a source has about an incident.
 
     `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
     the first of the split in words (empty: none known), `servers_not_ready` how many servers do not serve the model
@@ -110,7 +110,7 @@ class Findings(BaseModel, frozen=True):
 
 
 class Evidence(Findings, frozen=True):
-    """What was known about the incident at a time (Unix seconds), from all sources."""
+    """Facts about the incident from all sources, as known at a time (Unix seconds)."""
 
     at: float
 
@@ -143,12 +143,12 @@ class Incident(BaseModel, frozen=True):
     peak: str = ""
     """The most urgent severity that has fired; incidents of older bridges do not know it."""
     raised_at: float | None = None
-    """When it became more urgent, or the last page began."""
+    """Time at which the incident became more urgent, or the last page began."""
     eased_at: float | None = None
     """Since when nothing as urgent as `peak` fires."""
     evidence: Evidence | None = None
     earliest: float | None = None
-    """When its first alert started, where that alert has fired again since."""
+    """Start of the incident's first alert, where that alert has fired again since."""
     passed: dict[str, float] = {}
     """Starts of alerts whose end was reported, but not that they fired: that report may be late."""
 
@@ -158,7 +158,7 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What is known of the incident, by name."""
+        """Facts about the incident, by name."""
         return dict(self.evidence.facts) if self.evidence is not None else {}
 
     @property
@@ -172,19 +172,19 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def silenced(self) -> bool:
-        """Whether a silence made from here covers everything that fires."""
+        """True if a silence made by this bridge covers everything that fires."""
         return self.silence is not None and all(map(self.silence.covers, self.firing))
 
     @property
     def matchers(self) -> list[tuple[Matcher, ...]]:
-        """What each silence of this incident matches, its lead first."""
+        """Matchers of each silence of this incident, those of its lead first."""
         lead = self.lead
         members = [lead, *(member for member in self.firing or self.members.values() if member is not lead)]
         return sets_of_alerts(sorted(self.group_labels), [member.labels for member in members])
 
     @property
     def evidence_is_due(self) -> bool:
-        """Whether nothing was found out since the incident opened, became more urgent or ended."""
+        """True if no evidence is newer than when the incident opened, became more urgent or ended."""
         decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0)
         return self.evidence is None or self.evidence.at < decided_at
 
@@ -202,13 +202,13 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def since(self) -> float:
-        """When the first of its alerts started."""
+        """Start of the first of the incident's alerts."""
         starts = [member.starts_at for member in self.members.values()]
         return min(starts if self.earliest is None else [self.earliest, *starts])
 
     @property
     def ended_at(self) -> float:
-        """When the last of its alerts that have ended did."""
+        """End of the last of the incident's alerts that have ended."""
         ends = [member.ends_at for member in self.members.values() if member.ends_at is not None]
         return max([self.since, *ends])
 

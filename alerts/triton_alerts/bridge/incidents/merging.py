@@ -23,7 +23,7 @@ CALM_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a notification did to an incident; `unreported` are changes without a line in the thread, and why.
+    """Effect of a notification on an incident; `unreported` are changes without a line in the thread, and why.
 
     `held` is the part of it that contradicts what is known, and did nothing.
     """

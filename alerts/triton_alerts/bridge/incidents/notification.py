@@ -54,7 +54,7 @@ class Member(BaseModel, frozen=True):
 
 
 class Notification(BaseModel, frozen=True):
-    """What one Alertmanager (`source`) reports about one group: its alerts by fingerprint.
+    """Report of one Alertmanager (`source`) about one group: its alerts by fingerprint.
 
     `key` identifies the group across notifications (receiver and groupKey). `newest` is the latest time that the
     notification names: it was made at that time or later.

@@ -14,7 +14,7 @@ PAGER_BACK_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How much of one incident one channel has been sent.
+    """State of one incident in one channel: how much of it has been sent there.
 
     `posted_seq` counts the events posted in the thread, `shown_version` is the state that the root message shows,
     `digest_seq` counts the events that a digest included, `digest` is that digest's first message. `inflight`
@@ -45,7 +45,7 @@ class Delivery:
     inflight_seq: int
     inflight_at: float
     raised_at: float | None
-    """When the incident became more urgent, where this channel was not sent that yet."""
+    """Time at which the incident became more urgent, where this channel was not sent that yet."""
 
     @property
     def is_escalation(self) -> bool:
@@ -76,7 +76,7 @@ class Digest:
     named: int
     firing: int
     own: int
-    """How many of the firing ones have a message of their own."""
+    """Number of the firing incidents that have a message of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class Outbox:
         self.database.run("UPDATE incidents SET charted = 1 WHERE id = ?", number)
 
     def backlog(self) -> tuple[int, float | None]:
-        """How many deliveries have events that no channel was sent, and when the oldest of these happened."""
+        """Count deliveries with events that no channel was sent; return also when the oldest of these happened."""
         row = self.database.row(
             "SELECT count(*), min(pending_since) FROM deliveries WHERE pending_since IS NOT NULL"
         )

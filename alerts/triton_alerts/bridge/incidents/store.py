@@ -16,7 +16,7 @@ from triton_alerts.bridge.incidents.outbox import Outbox
 from triton_alerts.bridge.incidents.records import Incidents
 
 GRACE_SECONDS = 60.0
-"""How long what contradicts waits: four times Alertmanager's default peer timeout (15 s)."""
+"""Seconds for which a contradicting part waits: four times Alertmanager's default peer timeout (15 s)."""
 
 RECURRENCE_SECONDS = 86_400.0
 PRUNED_AT_ONCE = 200

@@ -56,7 +56,7 @@ class WhatIfForm:
 
     @property
     def timed(self) -> bool:
-        """Whether the indicator has a threshold."""
+        """True if the indicator has a threshold."""
         return bool(self.threshold)
 
 

@@ -54,7 +54,7 @@ class IncidentLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentChoice:
-    """What the address chooses; all stored incidents where `last` is empty."""
+    """Incidents that the address chooses; all stored ones where `last` is empty."""
 
     last: str = _LENGTH
     kind: str = "all"

@@ -62,7 +62,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 class _Shown:
-    """What one request shows: the group, the length of time, and the answers that the page is made of."""
+    """Content of the page for one request: the group, the length of time, and the answers of Prometheus."""
 
     def __init__(self, site: Site, request: Request) -> None:
         self.site = site

@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the address chooses: words to search for, filters, order, time, and which rows of the table."""
+    """Rows that the address chooses: words to search for, filters, order, time, and the part of the table."""
 
     q: str = ""
     state: str = ""

@@ -40,7 +40,7 @@ _NUMBERS = frozenset({"SLI", "Events", "Failed", "Target", "Budget spent", "Obje
 
 @dataclass(frozen=True, slots=True)
 class ReportChoice:
-    """What the address chooses; `at` as it is written there."""
+    """Report that the address chooses; `at` as it is written there."""
 
     reported: ReportedPeriod
     owner: str

@@ -59,7 +59,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLine:
-    """What one policy would have raised: numbers and bars."""
+    """Alerts that one policy would have raised: numbers and bars."""
 
     name: str
     pages: int

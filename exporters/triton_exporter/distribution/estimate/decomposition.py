@@ -88,7 +88,7 @@ class Decomposition:
 
     @property
     def interval_count(self) -> int:
-        """How many intervals are kept."""
+        """Number of intervals that are stored."""
         return len(self._rows) // _WIDTH
 
     def fit(self) -> None:
@@ -105,7 +105,7 @@ class Decomposition:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether there is an estimate that is not out of date: an old one is worse than the mean."""
+        """True if there is an estimate that is not out of date: an old one is worse than the mean."""
         grown = self.undecided - self._fitted
         return self._fit is not None and grown <= STALE_PART * max(self.interval_count, LEAST_INTERVALS)
 

@@ -39,7 +39,7 @@ From 0.05 to 0.4, the mean error of simulated requests (tests/exporters/test_dec
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How intervals are like those around them, and the variance of requests inside one (seconds squared)."""
+    """Likeness of intervals to those around them, and the variance of requests inside one (seconds squared)."""
 
     grouping: Grouping
     variance_inside: float

@@ -1,4 +1,4 @@
-"""How the requests of each interval spread: a wait in the queue that they share, and work of their own."""
+"""Spread the requests of each interval: each has a wait in the queue, which they share, and work of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the estimated share of requests within a threshold may be off, from what the intervals do not show.
+"""Compute how far the estimated share of requests within a threshold may be off, in 95 of 100 cases.
 
 Intervals show less than each of their requests would. What is missing is computed as for any incomplete data: the
 information about the share that the intervals contain, against what single requests would contain (Louis, Finding

@@ -89,7 +89,7 @@ class Gateway:
     durations: Metric
     model: ModelFrom
     setting: str
-    """What makes the series appear."""
+    """Setting that makes the series appear, in words."""
     http: str = ""
     grpc: str = ""
     always: tuple[str, ...] = ()
