@@ -41,43 +41,62 @@ From 0.3 to 0.9, the mean error of simulated requests (tests/exporters/test_deco
 _FIRSTS = (1 / 6, 1 / 2, 5 / 6)
 """Quantiles of known first waits that stand for all of them."""
 
+_FIRST_SCATTER = 0.05
+"""Standard deviation of first waits, as a part of the delay."""
+
 _SCATTER = 0.2
 """Executions of one size whose times differ by a larger part show no size."""
 
 _SLOPE = 1.5
 """Least time of one request more in an execution, as a multiple of the scatter."""
 
+_LEAST_SCATTER = 0.02
+"""Least scatter of executions of one size, so that a few equal times do not seem exact."""
+
 _ROUNDS = 8
+"""Rounds of expectation-maximisation."""
 
 
 class Waits(NamedTuple):
     """Waits of some requests of each interval: those that came first in a batch, or the others.
 
-    They are evenly within `reach` of `centre` (seconds); `part` of the first ones, or of the others, are these.
+    They are spread evenly within `reach` of `centre`.
     """
 
     are_first: bool
+    """True if these waits are of the first requests of executions."""
     part: Floats
+    """Part of the first requests, or of the others, by interval."""
     centre: Floats
+    """Mean of these waits (seconds), by interval."""
     reach: Floats
+    """How far these waits are from `centre` at most (seconds), by interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The time for which a batch waits to fill; `part` of the batches wait for that alone."""
+    """The time for which a batch waits to fill."""
 
     firsts: Floats
+    """Waits of first requests (seconds) that stand for all of them: the quantiles _FIRSTS."""
     part: float
+    """Part of the batches that wait for the delay alone (0 to 1)."""
     mean_wait: float
+    """Mean wait of all requests (seconds)."""
 
     @property
     def seconds(self) -> float:
+        """The median of first waits."""
         return float(self.firsts[len(self.firsts) // 2])
 
     def _likely(self, executions: Floats, requests: Floats, waits: Floats) -> Floats:
-        """Return for each interval how likely it is that all its batches waited for the delay alone."""
+        """Return for each interval how likely it is that all its batches waited for the delay alone.
+
+        By Bayes' theorem: if they did, the sum of its waits is normal around a delay for each first request and
+        half a delay for each of the others, which arrive evenly; if not, anything up to twice the mean wait.
+        """
         delay, others, waited = self.seconds, requests - executions, waits * requests
-        variance = delay**2 / 12 * others + (0.05 * delay * executions) ** 2
+        variance = delay**2 / 12 * others + (_FIRST_SCATTER * delay * executions) ** 2
         off = waited - delay * (executions + others / 2)
         alone = self.part**executions * np.exp(-(off**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
         busy = (1 - self.part**executions) / (2 * max(self.mean_wait, 1e-9) * requests)
@@ -144,14 +163,14 @@ def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Seconds of an execution by the number of requests it answers, from 1 on, and how common each size is.
-
-    `scatter` is how far executions of one size are from those seconds, as a part of them.
-    """
+    """Time of executions by their size: the number of requests that one answers."""
 
     seconds: Floats
+    """Seconds of an execution of each size, from 1 on."""
     common: Floats
+    """Part of the executions that have each size, from 1 on."""
     scatter: float
+    """Standard deviation of the times of executions of one size, as a part of `seconds`."""
 
     def counts(self, executions: Floats, requests: Floats, work: Floats) -> Floats:
         """Return how many executions of each size each interval is likely to have had; 0 for all if unknown."""
@@ -216,7 +235,8 @@ def sizes(executions: Floats, requests: Floats, work: Floats) -> Sizes | None:
     if slope <= 0 or np.any(every <= 0):
         return None
     expected = every[size.astype(np.int64) - 1]
-    scatter = max(0.02, float(np.median(np.abs(took / expected - 1)) * 1.5))
+    # 1.5 times the median of absolute deviations is about one standard deviation of a normal distribution.
+    scatter = max(_LEAST_SCATTER, float(np.median(np.abs(took / expected - 1)) * 1.5))
     if scatter > _SCATTER or slope < _SLOPE * scatter * every[0]:
         return None
     fitted = Sizes(every, np.full(largest, 1.0 / largest), scatter)

@@ -33,6 +33,9 @@ STALE_PART = 0.5
 _NEIGHBOURS = 200
 """Intervals before the last ones that are read with them, to know the level around each."""
 
+_CERTAIN_ERROR = 0.0005
+"""Largest stated error (a share) where it is certain on which side of the bound each request is."""
+
 
 @dataclass(slots=True)
 class Decomposition:
@@ -44,14 +47,19 @@ class Decomposition:
     """
 
     _rows: array[float] = field(default_factory=lambda: array("d"))
+    """The intervals, oldest first: _WIDTH numbers of each."""
     errors: Sequence[float] = ()
-    """Estimated errors at the thresholds, as of the last estimate."""
+    """Stated errors (shares) at the thresholds, as of the last estimate."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Taken to change `_rows`, `_fit` or a count, and to read several of them."""
     _fit: Fit | None = None
     _judged: Fit | None = None
+    """The estimate as of the last `judge`: intervals since then were entered as it says."""
     _unjudged: int = 0
+    """Intervals added since the last `judge`."""
     _stated: StatedErrors = field(default_factory=lambda: StatedErrors(STRETCH_SECONDS))
     _fitted: int = 0
+    """The value of `undecided` at the last `fit`."""
     undecided: int = 0
     """Intervals so far whose requests could be on both sides of a bucket's bound."""
 
@@ -79,6 +87,10 @@ class Decomposition:
         return undecided
 
     def _forget(self, until: float) -> None:
+        """Delete the intervals that ended before `until`, and the oldest beyond three quarters of MAX_INTERVALS.
+
+        Many are deleted at once, because each deletion moves all that stay.
+        """
         count = self.interval_count
         most = count - MAX_INTERVALS * 3 // 4
         gone = 0
@@ -134,7 +146,7 @@ class Decomposition:
         seconds = each * requests
         slowest = np.minimum(requests, np.maximum(np.ceil(seconds / limits - 1e-9) - 1, 0.0))
         either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0)
-        self.errors = np.minimum(self._stated.mean(), either / requests.sum() + 0.0005).tolist()
+        self.errors = np.minimum(self._stated.mean(), either / requests.sum() + _CERTAIN_ERROR).tolist()
 
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""
@@ -149,4 +161,4 @@ class Decomposition:
         rows = np.array(self._rows[start:]).reshape(-1, _WIDTH)
         ends, requests, seconds, units, lasted, waits, behind = rows.T.copy()
         sums = Sums(units, seconds * units / np.maximum(requests, 1.0), requests)
-        return Intervals(ends, lasted, sums, waits, behind)
+        return Intervals(ends=ends, lasted=lasted, sums=sums, waits=waits, behind=behind)

@@ -1,7 +1,13 @@
-"""Estimate from sums alone how the requests of an interval spread, and how far the estimate may be off."""
+"""Estimate from sums alone how the requests of an interval spread, and how far the estimate may be off.
+
+`fit` makes an estimate of some minutes of intervals, `shares` applies it to single intervals, and `estimated_error`
+states its error. The parts are in modules of their own: `density` (independent requests), `likeness` (how alike the
+requests of an interval are), `spread` (a wait and work added up), `batches`, `queue_model` and `stated_error`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,82 +44,156 @@ points; with 0.9 it is the same.
 GROUPS = 6
 """Groups of a similar level that intervals are divided into where neighbours are alike."""
 
+LEAST_ERROR = 0.003
+"""Part of each estimated error (a share) that depends on nothing.
 
-@dataclass(frozen=True, slots=True)
+Half of the shares of simulated requests are off by up to 0.4 points, and of waits by 0.2 (docs/accuracy.md).
+"""
+
+_MIXED_DOUBT = 0.5
+"""Part of the difference between estimate and mean that may be wrong where both are mixed.
+
+It is multiplied by w (1 - w), where w is the weight of the mean: so at most an eighth of the difference, and
+nothing where only the estimate or only the mean is used.
+"""
+
+_USUAL_QUANTILE, _USUAL_FACTOR = 0.2, 1.5
+"""Usual intervals last at most this factor of this quantile of all: where fast and slow readings take turns, the
+fast ones show how alike neighbours are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """An estimate from the intervals `since` then: one density for each group of them, by the level around them."""
 
     since: float
+    """End of the first interval that the estimate is from (Unix seconds)."""
     grouping: Grouping
+    """Intervals that give the level around an interval; `none` where requests are independent."""
     edges: Floats
+    """Levels (seconds) that divide the groups, ascending: one less than there are groups, at most GROUPS - 1."""
     densities: tuple[Density, ...]
+    """Distribution of the work of single units, for each group."""
     mean_weight: float
+    """Weight of an interval's mean beside the densities, from 0 (independent requests) to 1 (all of them alike).
+
+    It is 1 - variance inside intervals / variance that independent units would have, as the weight of the own
+    mean in credibility theory (Buehlmann, Experience rating and credibility, ASTIN Bulletin 5 (1969),
+    https://doi.org/10.1017/S0515036100008023).
+    """
     slow: Floats
+    """Mean times (seconds) beyond which an interval is slow, one for each of `likeness.QUANTILES`."""
     variance_inside: float
+    """Variance of the work of single units inside an interval (seconds squared); infinite if not known."""
     wait_variance_inside: float
+    """Variance of the waits of single units inside an interval (seconds squared); infinite if not known."""
     delay: Delay | None
+    """Time for which batches wait to fill; None where most batches do not wait for that alone."""
     sizes: Sizes | None
+    """Time of executions by their size; None where it does not depend on the size."""
     queue: QueueModel | None
+    """Simulated queue, where the sums are of waits; None where they are of requests, or too little is known."""
 
     def group(self, ends: Floats, sums: Sums) -> Places:
+        """Return the group of each interval: a position in `densities`."""
         if self.grouping == "none":
             return np.zeros(len(sums), dtype=np.int64)
         return np.searchsorted(self.edges, levels(ends, sums, self.grouping), "right")
 
 
 def fit(intervals: Intervals, before: Fit | None) -> Fit:
-    """Estimate from these intervals; the estimate `before` is where the search for this one starts."""
+    """Estimate from these intervals; the estimate `before` is where the search for this one starts.
+
+    Short disturbances are left out, and so is what came before the traffic changed. The others are divided into
+    groups of a similar level, each with a density of its own.
+    """
     slow = slow_levels(intervals.means)
     usual = ~in_slow_runs(intervals.means, slow)
     if np.count_nonzero(usual) >= LEAST_INTERVALS:
         intervals = intervals.at(usual)
-    judged, wait_variance = _judged(intervals)
-    if judged.grouping != "none":
-        # Traffic that changed once looks like a trend, though its requests were independent before and after.
-        since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
-        if len(since.ends) >= LEAST_SINCE_CHANGE:
-            after, wait_variance_after = _judged(since)
-            if after.grouping == "none":
-                intervals, judged, wait_variance = since, after, wait_variance_after
-    ends, sums = intervals.ends, intervals.sums
-    edges = np.empty(0)
-    groups = np.zeros(len(sums), dtype=np.int64)
-    if judged.grouping != "none":
-        around = levels(ends, sums, judged.grouping)
-        order = np.argsort(around)
-        part = np.cumsum(sums.weight[order]) / sums.weight.sum()
-        count = min(GROUPS, len(sums) // LEAST_INTERVALS)
-        edges = np.unique(around[order][np.searchsorted(part, np.arange(1, count) / count)])
-        groups = np.searchsorted(edges, around, "right")
-    same = before is not None and before.grouping == judged.grouping and len(before.edges) == len(edges)
-    densities: list[Density] = []
-    unlike = 0.0
-    for group in range(len(edges) + 1):
-        chosen = groups == group
-        members = sums.at(chosen) if chosen.any() else sums
-        densities.append(estimate(members, before.densities[group] if same and before else None))
-        unlike += _variance(members) if chosen.any() else 0.0
-    unlike /= float(sums.weight.sum())
+    intervals, judged, wait_variance = _since_change(intervals)
+    sums = intervals.sums
+    edges, groups = _groups(intervals, judged.grouping)
+    starts: Sequence[Density | None] = [None] * (len(edges) + 1)
+    if before is not None and before.grouping == judged.grouping and len(before.edges) == len(edges):
+        starts = before.densities
+    densities, unlike = _densities(sums, groups, starts)
     mean_weight = 0.0
     if judged.grouping != "none" and unlike > 0:
         mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
     return Fit(
-        float(ends[0]),
-        judged.grouping,
-        edges,
-        tuple(densities),
-        mean_weight,
-        slow,
-        judged.variance_inside,
-        wait_variance,
-        delay(sums.units, sums.weight, intervals.waits),
-        sizes(sums.units, sums.weight, sums.means),
-        _queue(intervals),
+        since=float(intervals.ends[0]),
+        grouping=judged.grouping,
+        edges=edges,
+        densities=densities,
+        mean_weight=mean_weight,
+        slow=slow,
+        variance_inside=judged.variance_inside,
+        wait_variance_inside=wait_variance,
+        delay=delay(sums.units, sums.weight, intervals.waits),
+        sizes=sizes(sums.units, sums.weight, sums.means),
+        queue=_queue(intervals),
     )
 
 
+def _since_change(intervals: Intervals) -> tuple[Intervals, Likeness, float]:
+    """Return the intervals since the traffic changed, if independent, else all; and what `_judged` returns of them.
+
+    Traffic that changed once looks like a trend, though its requests were independent before and after.
+    """
+    judged, wait_variance = _judged(intervals)
+    if judged.grouping != "none":
+        since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
+        if len(since.ends) >= LEAST_SINCE_CHANGE:
+            after, wait_variance_after = _judged(since)
+            if after.grouping == "none":
+                return since, after, wait_variance_after
+    return intervals, judged, wait_variance
+
+
+def _groups(intervals: Intervals, grouping: Grouping) -> tuple[Floats, Places]:
+    """Return levels that divide the intervals into groups of as many requests each, and the group of each."""
+    ends, sums = intervals.ends, intervals.sums
+    if grouping == "none":
+        return np.empty(0), np.zeros(len(sums), dtype=np.int64)
+    around = levels(ends, sums, grouping)
+    order = np.argsort(around)
+    part = np.cumsum(sums.weight[order]) / sums.weight.sum()
+    count = min(GROUPS, len(sums) // LEAST_INTERVALS)
+    edges = np.unique(around[order][np.searchsorted(part, np.arange(1, count) / count)])
+    return edges, np.searchsorted(edges, around, "right")
+
+
+def _densities(
+    sums: Sums, groups: Places, starts: Sequence[Density | None]
+) -> tuple[tuple[Density, ...], float]:
+    """Return a density for each group, and the variance inside groups that independent units would have."""
+    densities: list[Density] = []
+    unlike = 0.0
+    for group, start in enumerate(starts):
+        chosen = groups == group
+        members = sums.at(chosen) if chosen.any() else sums
+        densities.append(estimate(members, start))
+        unlike += _variance(members) if chosen.any() else 0.0
+    return tuple(densities), unlike / float(sums.weight.sum())
+
+
 def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> Floats:
-    """The share at or below each limit of each of the last intervals, by row, given what is `around` them."""
+    """Return the share at or below each limit of each of the last intervals, by row, given what is `around` them.
+
+    Each interval gets the last of these estimates that is known for it:
+
+    1. All requests are at the mean, apart from how the waits of one batch differ (`spread`). This one stays where
+       there is no `Fit`, for single units, in slow runs, and where the seconds of all are within the first limit.
+    2. Where neighbours are so alike that `mean_weight` is MOSTLY_ALIKE or more, requests are evenly around the
+       mean, as far as the variance inside intervals says (`likeness`): decomposing takes requests for independent
+       and is 10 to 30 points off there (docs/accuracy.md). Elsewhere work is decomposed, given the interval's sum
+       (`density`, Buchmann and Gruebel 2003), and mixed with the mean by `mean_weight`.
+    3. Where the interval's sum shows how large its executions were, each has the time of its size (`batches`):
+       work that depends on the size is not independent.
+    4. Waits are as in similar intervals of a simulated queue (`queue_model`): decomposed, those of random queues
+       were up to 20.9 points off, simulated up to 7.1 (docs/accuracy.md).
+    """
     pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
     sums = pending.sums
     between = around.between
@@ -148,10 +228,11 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
 
 
 def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats:
-    """Return how far the share within each limit may be off: three errors, and a constant.
+    """Return how far the share within each limit may be off: the root of three squared errors, and a constant.
 
-    The errors are: what the intervals do not show; the difference between estimate and mean, where these may be
-    mixed wrongly; and the requests whose side depends on how waits spread, all of which may be on the other side.
+    The errors are: what the intervals do not show (`stated_error`, Louis 1982); the difference between estimate
+    and mean, where these may be mixed wrongly; and the requests whose side depends on how waits spread, all of
+    which may be on the other side.
     """
     sums = intervals.sums
     total = float(sums.weight.sum())
@@ -160,10 +241,10 @@ def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats
     unseen, estimated = _unseen(fitted, known, intervals.between, limits)
     each = intervals.means[:, None]
     means = sums.weight @ (each <= limits) / total
-    doubt = np.abs(estimated - means) * 0.5 * fitted.mean_weight * (1 - fitted.mean_weight)
+    doubt = np.abs(estimated - means) * _MIXED_DOUBT * fitted.mean_weight * (1 - fitted.mean_weight)
     spaced = spread(intervals, intervals.between, fitted.wait_variance_inside, limits, delay=fitted.delay)
     waits_doubt = sums.weight @ np.abs(spaced - (each <= limits)) / total
-    return np.asarray(0.003 + np.hypot(np.hypot((1 - fitted.mean_weight) * unseen, doubt), waits_doubt))
+    return np.asarray(LEAST_ERROR + np.hypot(np.hypot((1 - fitted.mean_weight) * unseen, doubt), waits_doubt))
 
 
 def _unseen(fitted: Fit, known: Intervals, between: float, limits: Floats) -> tuple[Floats, Floats]:
@@ -203,9 +284,8 @@ def _queue(intervals: Intervals) -> QueueModel | None:
 
 def _judged(intervals: Intervals) -> tuple[Likeness, float]:
     """Return how alike the work of an interval's requests is, and the variance of their waits inside it."""
-    # Where fast and slow readings take turns, the fast ones show how alike neighbours are.
-    interval = float(np.quantile(intervals.lasted, 0.2))
-    usual = intervals.at(intervals.lasted <= 1.5 * interval)
+    interval = float(np.quantile(intervals.lasted, _USUAL_QUANTILE))
+    usual = intervals.at(intervals.lasted <= _USUAL_FACTOR * interval)
     variance = 0.0
     if usual.waits.any():
         waits = Sums(usual.sums.units, usual.waits * usual.sums.units, usual.sums.weight)
@@ -214,6 +294,10 @@ def _judged(intervals: Intervals) -> tuple[Likeness, float]:
 
 
 def _variance(sums: Sums) -> float:
-    """The variance that independent units of these intervals would have, times the requests."""
+    """Return the variance that independent units of these intervals would have, times the requests.
+
+    The mean of n independent units has 1/n of their variance, so each interval counts n times the squared
+    difference of its mean from the mean of all (seconds squared).
+    """
     mean = float((sums.weight * sums.means).sum() / sums.weight.sum())
     return float((sums.weight * sums.units * (sums.means - mean) ** 2).sum())

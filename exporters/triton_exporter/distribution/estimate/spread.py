@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from triton_exporter.distribution.estimate.batches import Delay, Sizes, Waits
+from triton_exporter.distribution.estimate.batches import EXACT, Delay, Sizes, Waits
 from triton_exporter.distribution.estimate.density import Density, Floats, Sums
 
 SCATTER = 0.8
@@ -19,26 +19,33 @@ Mean error of the simulated requests and waits of tests/exporters/test_decomposi
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Intervals in order: when they ended, how long they lasted, their sums of work, and the mean wait in each.
+_NEGLIGIBLE = 1e-4
+"""Requests below this part of an interval's are left out of its shares."""
 
-    Where the sums are themselves of waits, `behind` is the mean work of the same requests; else it is 0.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """Intervals in order; each array has a number for each interval."""
 
     ends: Floats
+    """When the interval ended (Unix seconds)."""
     lasted: Floats
+    """Length of the interval (seconds)."""
     sums: Sums
+    """Sums of the work of its requests, or of their waits where these are what is estimated."""
     waits: Floats
+    """Mean wait of its requests (seconds); 0 where the sums are of waits."""
     behind: Floats
+    """Mean work of its requests (seconds) where the sums are of waits; else 0."""
 
     def at(self, chosen: npt.NDArray[np.bool_]) -> Intervals:
+        """Return the chosen intervals."""
         return Intervals(
-            self.ends[chosen],
-            self.lasted[chosen],
-            self.sums.at(chosen),
-            self.waits[chosen],
-            self.behind[chosen],
+            ends=self.ends[chosen],
+            lasted=self.lasted[chosen],
+            sums=self.sums.at(chosen),
+            waits=self.waits[chosen],
+            behind=self.behind[chosen],
         )
 
     @property
@@ -53,11 +60,15 @@ class Intervals:
 
 
 def _reach(variance: float, means: Floats, units: Floats) -> Floats:
-    """Return how far single times are from the mean of `units` if they are spread evenly, none below zero."""
+    """Return how far single times are from the mean of `units` if they are spread evenly, none below zero.
+
+    One of n independent times differs from their mean by 1 - 1/n of their variance; a time that is spread evenly
+    over r both ways has the variance r^2 / 3.
+    """
     if not np.isfinite(variance):
-        return np.full_like(means, 1e-9)
+        return np.full_like(means, EXACT)
     inside = variance * np.maximum(1.0 - 1.0 / units, 0.0)
-    return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), 1e-9, np.maximum(means, 1e-9)))
+    return np.asarray(np.clip(SCATTER * np.sqrt(3.0 * inside), EXACT, np.maximum(means, EXACT)))
 
 
 def _waits(
@@ -78,7 +89,7 @@ def _waits(
     longest = waits + arriving * (1.0 - first) / 2
     reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
     yield Waits(True, rest, longest, reach)
-    yield Waits(False, rest, longest - arriving / 2, np.maximum(arriving / 2, 1e-9))
+    yield Waits(False, rest, longest - arriving / 2, np.maximum(arriving / 2, EXACT))
 
 
 def spread(
@@ -121,7 +132,7 @@ def spread_by_size(
     for wait in _waits(intervals, between, variance, delay, whole=False):
         for size, seconds in zip(numbers.tolist(), sizes.seconds.tolist(), strict=True):
             part = wait.part * counts[:, size - 1] * (1 if wait.are_first else size - 1) / sums.weight
-            rows = part > 1e-4
+            rows = part > _NEGLIGIBLE
             if rows.any():
                 units = sums.units[rows]
                 work = Sums(units, seconds * scale[rows] * units, sums.weight[rows])
@@ -138,4 +149,4 @@ def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, li
         return density.posterior(sums, left, np.broadcast_to(reach[:, None], left.shape))
     left = left - sums.means[:, None]
     evenly = np.clip(0.5 + left / (2 * reach[:, None]), 0.0, 1.0)
-    return np.where(reach[:, None] > 1e-9, evenly, left >= 0).astype(np.float64)
+    return np.where(reach[:, None] > EXACT, evenly, left >= 0).astype(np.float64)

@@ -22,7 +22,7 @@ DISTANCES = 0.02 * 2.0 ** np.arange(9)
 
 UNKNOWN = 1.4
 """Standard deviation of the logarithm of a bin's requests, as far as the intervals do not show it: a factor of four
-either way."""
+either way. Half as large again, the stated error was a fifth larger and right no more often (docs/accuracy.md)."""
 
 SURE = 1.96
 """Standard deviations that contain 95 of 100 cases."""
@@ -99,7 +99,9 @@ class StatedErrors:
     """
 
     seconds: float
+    """Length of the past whose errors are weighted."""
     _rows: deque[tuple[float, float, Floats]] = field(default_factory=deque)
+    """End (Unix seconds) of the intervals before each estimate, their requests, and the error at each limit."""
 
     def add(self, end: float, requests: float, error: Floats, revised: Floats) -> None:
         """Take in an estimate: its error, and by what part of the `requests` it differs from the one before."""
@@ -108,6 +110,7 @@ class StatedErrors:
             self._rows.popleft()
 
     def mean(self) -> Floats:
+        """Return the mean error at each limit, weighted by requests."""
         requests = np.array([count for _, count, _ in self._rows])
         rows = np.array([error for _, _, error in self._rows])
         return np.asarray(requests @ rows / requests.sum())
