@@ -22,7 +22,7 @@ from triton_exporter.lifecycle.expectations import parse_expected
 from triton_exporter.options import host_and_port, is_loopback, is_web_address, with_scheme
 from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_one
+from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_yaml
 from triton_slo.problem import Problem
 
 HEADERS_VARIABLE = "TRITON_HEADERS"
@@ -142,7 +142,7 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _one(read: Callable[[str], Any]) -> BeforeValidator:
+def _single(read: Callable[[str], Any]) -> BeforeValidator:
     def checked(raw: object) -> Any:
         if isinstance(raw, list | dict):
             raise ValueError(f"{raw!r} is not a single value")
@@ -157,16 +157,20 @@ def _each(read: Callable[[str], Any]) -> BeforeValidator:
     )
 
 
-Url = Annotated[str, _one(_url), Form("URL")]
-File = Annotated[Path | None, _one(_path), Form("FILE")]
-Folder = Annotated[Path | None, _one(_path), Form("DIR")]
+Url = Annotated[str, _single(_url), Form("URL")]
+File = Annotated[Path | None, _single(_path), Form("FILE")]
+Folder = Annotated[Path | None, _single(_path), Form("DIR")]
 Address = Annotated[
     tuple[str, int],
-    _one(host_and_port),
+    _single(host_and_port),
     Form("HOST:PORT", default_text=lambda address: f"{address[0]}:{address[1]}"),
 ]
-Duration = Annotated[float, _one(duration_between(0.05, 3600)), Form("DURATION", default_text=duration_text)]
-Percent = Annotated[float, _one(_percent), Form("PERCENT", default_text=lambda share: f"{100 * share:g}%%")]
+Duration = Annotated[
+    float, _single(duration_between(0.05, 3600)), Form("DURATION", default_text=duration_text)
+]
+Percent = Annotated[
+    float, _single(_percent), Form("PERCENT", default_text=lambda share: f"{100 * share:g}%%")
+]
 Patterns = Annotated[tuple[str, ...], _each(_word), Form("PATTERN", repeated=True)]
 
 
@@ -200,7 +204,7 @@ class ExporterOptions(BaseModel):
     """a model that should be served: an alert fires when it is missing (repeatable)"""
     expect_file: File = None
     """file of models that should be served, one per line; read again when it changes"""
-    sampling_interval: Annotated[float | None, _one(duration_between(0.05, 3600)), Form("DURATION")] = None
+    sampling_interval: Annotated[float | None, _single(duration_between(0.05, 3600)), Form("DURATION")] = None
     """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
     sampling_budget: Percent = _DEFAULTS.sampling_budget
     """share of one core for sampling, the work of the exporter and of Triton together (default: {default})"""
@@ -226,7 +230,7 @@ class ExporterOptions(BaseModel):
     """timeout of a probe (default: {default})"""
     probe_payloads: Folder = None
     """folder of requests to send instead of zeros: <model>.json, a KServe v2 inference request"""
-    probe_grpc: Annotated[str, _one(_grpc), Form("HOST:PORT")] = ""
+    probe_grpc: Annotated[str, _single(_grpc), Form("HOST:PORT")] = ""
     """Triton's gRPC address, to probe decoupled models; grpcs://HOST:PORT for TLS"""
     buckets: Annotated[
         tuple[tuple[str, tuple[float, ...]], ...],
@@ -238,13 +242,13 @@ class ExporterOptions(BaseModel):
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
     state_file: File = None
     """file that stores the histograms across restarts of the exporter (default: none, they start at zero)"""
-    otlp_listen: Annotated[tuple[str, int] | None, _one(host_and_port), Form("HOST:PORT")] = None
+    otlp_listen: Annotated[tuple[str, int] | None, _single(host_and_port), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False
     """allow --otlp-listen on an address that other machines reach; they can send forged traces"""
     trace_file: File = None
     """the trace-file of Triton's trace mode `triton`"""
-    govern_traces: Annotated[float | None, _one(_per_second), Form("PER_SECOND")] = None
+    govern_traces: Annotated[float | None, _single(_per_second), Form("PER_SECOND")] = None
     """let the exporter set Triton's trace rates to trace about this many requests a second, such as 20"""
 
 
@@ -312,7 +316,7 @@ def _form(key: str) -> Form:
 
 def _content(path: Path, problems: list[Problem]) -> dict[str, Any]:
     try:
-        content = read_one(path)
+        content = read_yaml(path)
     except (OSError, *YAML_FAULTS) as error:
         problems.append(Problem(str(path), fault(error), "write a YAML mapping of options"))
         return {}

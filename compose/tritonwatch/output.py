@@ -38,7 +38,7 @@ def fault(path: Path, error: OSError) -> str:
     return f"cannot write {path}: {error.strerror}"
 
 
-def write_one(path: Path, text: str, replace: bool = False) -> None:
+def write_file(path: Path, text: str, replace: bool = False) -> None:
     """Write a file whole or not at all. Raises OSError; FileExistsError rather than replace one unasked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -31,7 +31,7 @@ def read_all(path: Path) -> list[Any]:
     return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=_Loader))
 
 
-def read_one(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
     """Return the only document of a file; raises as `read_all` does."""
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
 

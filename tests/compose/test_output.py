@@ -12,7 +12,7 @@ import pytest
 from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
-from tritonwatch.output import MANIFEST, drift, write, write_one
+from tritonwatch.output import MANIFEST, drift, write, write_file
 
 OBJECTIVES = ROOT / "slo" / "objectives"
 
@@ -84,7 +84,7 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "out", "said"),
+    ("verb", "out", "message"),
     [
         (["generate", "--objectives", str(OBJECTIVES)], "FILE", "FILE is a file, where a folder is needed"),
         (
@@ -118,7 +118,7 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named_with_the_reason(
     verb: list[str],
     out: str,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -130,7 +130,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(
 
     assert main([*verb, "--out", place]) in (1, 2)
     printed = capsys.readouterr().err.replace(f"{tmp_path}/", "")
-    assert said in printed
+    assert message in printed
     assert "Errno" not in printed
     assert "mine" == (tmp_path / "FILE").read_text()
 
@@ -216,12 +216,12 @@ def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[s
 def test_one_file_replaces_none_unasked(tmp_path: Path) -> None:
     """A file that came meanwhile stays as it is, whole; asked to, the new one takes its place; no draft is left."""
     path = tmp_path / "new" / "o.yaml"
-    write_one(path, "first")
+    write_file(path, "first")
 
     with pytest.raises(FileExistsError):
-        write_one(path, "second")
+        write_file(path, "second")
     assert "first" == path.read_text()
-    write_one(path, "third", replace=True)
+    write_file(path, "third", replace=True)
 
     assert "third" == path.read_text()
     assert [path] == list(path.parent.iterdir())

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         print("" if args.json else text, end="")
     else:
         try:
-            output.write_one(args.out, text, args.force)
+            output.write_file(args.out, text, args.force)
         except OSError as error:
             raise CommandError(output.fault(args.out, error)) from error
     if ledger.losses:

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="")
         return 0
     try:
-        output.write_one(Path(args.out), text)
+        output.write_file(Path(args.out), text)
     except FileExistsError:  # another process created it meanwhile
         raise exists from None
     except OSError as error:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     try:
-        output.write_one(args.out, text, replace=True)
+        output.write_file(args.out, text, replace=True)
     except OSError as error:
         raise CommandError(output.fault(args.out, error)) from error
     return 0

@@ -90,7 +90,7 @@ class Observations:
     _pending: list[Interval] = field(default_factory=list)
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
-    _found: list[Trace] = field(default_factory=list)  # traces of the group
+    _group_traces: list[Trace] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
     _agreement: Agreement = field(default_factory=Agreement)
     _recent: Recent | None = None
@@ -220,13 +220,15 @@ class Observations:
             interval = self._waiting.popleft()
             self._group.append(interval)
             self.closed = interval.end
-            self._found += self._traces_until(interval.end)
+            self._group_traces += self._traces_until(interval.end)
             joined = interval.end - self._group[0].end
-            if self._found and (joined >= JOINED_SECONDS or all(trace.weight == 1 for trace in self._found)):
+            if self._group_traces and (
+                joined >= JOINED_SECONDS or all(trace.weight == 1 for trace in self._group_traces)
+            ):
                 self._settle_traced()
-        patience = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._found else TRACE_GAP_SECONDS)
+        patience = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._group_traces else TRACE_GAP_SECONDS)
         if self._group and self._group[0].end <= now - patience:
-            if self._found:
+            if self._group_traces:
                 self._settle_traced()
             else:
                 self._settle_group()
@@ -281,8 +283,8 @@ class Observations:
 
     def _settle_traced(self) -> None:
         """Let the traced requests represent all of the group, each for as many as the trace rate says."""
-        traces = sorted(self._found, key=lambda trace: trace.seconds)
-        self._found = []
+        traces = sorted(self._group_traces, key=lambda trace: trace.seconds)
+        self._group_traces = []
         seconds = [trace.seconds for trace in traces]
         counted = [(interval.requests, interval.seconds) for interval in self._group]
         self.believes_traces = self._agreement.update(self.closed, counted, seconds)

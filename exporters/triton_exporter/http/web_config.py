@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
-from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_one
+from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_yaml
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -114,7 +114,7 @@ class WebConfig:
 def load_web_config(path: Path) -> WebConfig:
     """Read the file and what it names; paths in it are relative to it. Raises WebConfigError."""
     try:
-        content = read_one(path) or {}
+        content = read_yaml(path) or {}
         config = _File.model_validate(content)
     except ValidationError as error:
         raise WebConfigError(

@@ -209,7 +209,7 @@ class LogReader:
         self._tail = tail
         self._lifecycle = lifecycle
         self._lock = threading.Lock()
-        self._found: list[LoadFailure] = []
+        self._failures: list[LoadFailure] = []
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
         tail.earlier.clear()
@@ -222,13 +222,13 @@ class LogReader:
         with self._lock:
             self._lines += len(lines)
             # Nobody collects while Triton hangs; what is lost then is only a count.
-            self._found = [*self._found, *read][-_MOST_WAITING:]
+            self._failures = [*self._failures, *read][-_MOST_WAITING:]
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the failures since the last poll to the lifecycle."""
         self._note_earlier(snapshot.at)
         with self._lock:
-            failures, self._found = self._found, []
+            failures, self._failures = self._failures, []
         for failure in failures:
             if failure.of_ensemble:
                 if not failure.repeated:

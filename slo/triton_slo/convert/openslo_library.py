@@ -23,43 +23,43 @@ class Library:
     """Documents by kind and name, and which of them somebody referred to."""
 
     def __init__(self, documents: Sequence[Entry], ledger: Ledger) -> None:
-        self._found: dict[tuple[str, str], Entry] = {}
+        self._documents: dict[tuple[str, str], Entry] = {}
         self._used: set[tuple[str, str]] = set()
         for document in documents:
             try:
                 key = _key(document)
-                if key in self._found:
-                    reason = f"{key[0]} {key[1]!r} is there already ({self._found[key].place})"
+                if key in self._documents:
+                    reason = f"{key[0]} {key[1]!r} is there already ({self._documents[key].place})"
                     raise EntryError(document, reason)
-                self._found[key] = document
+                self._documents[key] = document
             except EntryError as error:
                 ledger.wrong(error.entry, str(error))
 
     def of(self, kind: str) -> dict[str, Entry]:
         """Return all documents of a kind by name."""
-        return {name: entry for (its, name), entry in self._found.items() if its == kind}
+        return {name: entry for (its, name), entry in self._documents.items() if its == kind}
 
     def find(self, kind: str, reference: Entry) -> Entry:
         """Return the document that a reference names. Raises EntryError where there is none."""
         key = kind, reference.text()
-        if key not in self._found:
+        if key not in self._documents:
             raise EntryError(reference, f"no {kind} is named {reference.text()!r} in these files")
         self._used.add(key)
-        return self._found[key]
+        return self._documents[key]
 
     def optional(self, kind: str, reference: Entry) -> Entry | None:
         """Return the document that a reference names, if it is here."""
         key = kind, reference.text()
         self._used.add(key)
-        return self._found.get(key)
+        return self._documents.get(key)
 
     def used(self) -> list[Entry]:
         """Documents that somebody referred to."""
-        return [entry for key, entry in self._found.items() if key in self._used]
+        return [entry for key, entry in self._documents.items() if key in self._used]
 
     def unused(self) -> list[Entry]:
         """Documents other than SLOs that nobody referred to."""
-        return [entry for key, entry in self._found.items() if key[0] != "SLO" and key not in self._used]
+        return [entry for key, entry in self._documents.items() if key[0] != "SLO" and key not in self._used]
 
 
 def _key(document: Entry) -> tuple[str, str]:

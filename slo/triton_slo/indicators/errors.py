@@ -29,7 +29,7 @@ from triton_slo.indicators.measure import (
     shares,
     stuck,
 )
-from triton_slo.indicators.queue import QUEUE_FULL, found_full, full_queue, untraced
+from triton_slo.indicators.queue import QUEUE_FULL, full_queue, queue_full_rate, untraced
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, quote, regex_of
@@ -87,7 +87,7 @@ class Errors(GatewayIndicator):
             # failure counter, and once it is unloaded, the rules record zeros.
             failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
             if sees_full:
-                full = f'label_replace({found_full(scope, window)}, "{names.EVENT}", "{QUEUE_FULL}", "", "")'
+                full = f'label_replace({queue_full_rate(scope, window)}, "{names.EVENT}", "{QUEUE_FULL}", "", "")'
                 failure = f"sum {scope.by} (\n  {failure}\n  or {full}\n)"
             apart = f'label_replace({failure}, "{names.EVENT}", "{names.ERROR}", "", "")'
             total = f"sum {scope.by} (\n  {scope.rate(triton.REQUEST_SUCCESS, window)}\n  or {apart}\n)"

@@ -57,7 +57,7 @@ class Queue(HistogramOrSlices):
         """Rejections."""
         timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
         either = (
-            f"({failed} or {scope.on} 0 * {every})" for failed in (timed_out, found_full(scope, window))
+            f"({failed} or {scope.on} 0 * {every})" for failed in (timed_out, queue_full_rate(scope, window))
         )
         return (f"({f' + {scope.on} '.join(either)})",)
 
@@ -68,7 +68,7 @@ def full_queue(selector: Matchers, window: str) -> str:
     return f'label_replace({rate}, "{names.CAUSE}", "failure:{QUEUE_FULL}", "", "")'
 
 
-def found_full(scope: Scope, window: str) -> str:
+def queue_full_rate(scope: Scope, window: str) -> str:
     """Requests per second that found the queue full, by the exporter's traces."""
     return scope.rate(state.QUEUE_FULL_ESTIMATE, window)
 

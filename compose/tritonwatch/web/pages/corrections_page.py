@@ -65,7 +65,7 @@ def routes(site: Site) -> Sequence[Route]:
         return _list(site, request, {name: request.query_params.get(name, "") for name in _FIELDS})
 
     def entry(request: Request) -> Response:
-        return _one(site, request, request.query_params.get("id", ""))
+        return _correction(site, request, request.query_params.get("id", ""))
 
     async def apply(request: Request) -> Response:
         return await run_in_threadpool(_apply, site, request, await posted(request))
@@ -113,7 +113,7 @@ def _list(
     return response
 
 
-def _one(site: Site, request: Request, name: str, problem: str = "", code: int = 200) -> Response:
+def _correction(site: Site, request: Request, name: str, problem: str = "", code: int = 200) -> Response:
     source = site.sources.corrections
     trail = site.sources.trail()
     if trail.value is None:
@@ -207,7 +207,7 @@ def _change(site: Site, request: Request, form: Mapping[str, str]) -> Response:
                 signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
                 making.undo(trail, entry, signed, writing.writer_of(entry))
     except CommandError as error:
-        return _one(site, request, name, _worded(error), _code(error))
+        return _correction(site, request, name, _worded(error), _code(error))
     return RedirectResponse(urls.address("/correction", {"id": name}), 303)
 
 

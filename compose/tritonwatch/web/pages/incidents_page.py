@@ -91,7 +91,7 @@ def routes(site: Site) -> Sequence[Route]:
         return _list(site, request)
 
     def incident_page(request: Request) -> Response:
-        return _one(site, request)
+        return _incident(site, request)
 
     def as_json(request: Request) -> Response:
         refuse_others(request, urls.TIME, urls.LAST, "kind", "state", "q")
@@ -175,7 +175,7 @@ def _searched(record: RecordedIncident) -> str:
     return " ".join((record.incident.name, listing.title(record), *_models(record), *alerts)).casefold()
 
 
-def _one(site: Site, request: Request) -> Response:
+def _incident(site: Site, request: Request) -> Response:
     wanted = request.query_params.get("id", "")
     answer = site.sources.incidents()
     matching = [record for record in answer.value if wanted and record.incident.name == wanted]
