@@ -120,17 +120,17 @@ def test_generation_is_reproducible() -> None:
 
 def test_first_steps_are_for_causes_that_exist() -> None:
     """A misspelt cause would be a step that nobody ever reads; `other` has none but the usual one."""
-    told = [alert for alert in ALERTS if alert.steps]
+    with_steps = [alert for alert in ALERTS if alert.steps]
 
-    assert {"TritonModelLoadFailed", "TritonModelNotReadyProlonged"} <= {alert.name for alert in told}
-    for alert in told:
+    assert {"TritonModelLoadFailed", "TritonModelNotReadyProlonged"} <= {alert.name for alert in with_steps}
+    for alert in with_steps:
         assert {*LOAD_FAILURE_REASONS} - {"other"} == {cause for cause, _ in alert.steps}
         assert [] == [step for _, step in alert.steps if "{{" in step or not step.endswith(".")]
 
 
 @pytest.mark.parametrize("options", [Options(), DEMO], ids=["real time", "demo"])
 def test_a_prometheus_that_has_just_started_misses_nothing_yet(options: Options) -> None:
-    """Prometheus starts to scrape 5 to 10 s after its rules run: what is absent then is no alert at any scale."""
+    """Prometheus starts to scrape 5 to 10 s after its rules run: absent series then raise no alert at any scale."""
     fors = {alert.name: rules.rule(alert, options).for_ for alert in ALERTS if "absent(" in alert.expr}
 
     assert "TritonExporterAbsent" in fors

@@ -307,7 +307,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
     name = "TritonInstancesSaturated"
     overrides = [{"models": "a", "keep_firing_for": "0s"}]
 
-    kept = [
+    durations = [
         [rule.get("keep_firing_for") for rule in rules(options, name)]
         for options in (
             Options(),
@@ -317,7 +317,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
     ]
 
     [default] = [f"{alert.keep_firing_for}" for alert in ALERTS if alert.name == name]
-    assert [[default], [None, "1h"], [None]] == kept
+    assert [[default], [None, "1h"], [None]] == durations
 
 
 def of_an_objective(options: Options, name: str, **more: object) -> list[dict[str, Any]]:

@@ -197,7 +197,7 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
 
 
 def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running]) -> None:
-    """Ready on no server and a burning budget are one page; the fastest tier speaks."""
+    """Ready on no server and a burning budget are one page, of the fastest tier."""
     incident = [
         alert("TritonModelDownEverywhere", model="ranker"),
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
@@ -280,7 +280,7 @@ def test_a_load_failure_that_becomes_a_page_stays_in_its_group(everyone: list[Ru
 
 
 def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running]) -> None:
-    """With strict readiness one failed model makes the whole server not ready: that is no second cause."""
+    """With strict readiness one failed model makes the whole server not ready: that is not a second cause."""
     for member in everyone:
         member.send(
             [

@@ -307,7 +307,7 @@ def test_an_alertmanager_that_cannot_be_asked_ends_nothing(bridge: Bridge) -> No
     assert 10 == len(failures)
 
 
-def test_a_button_that_fails_says_so_to_the_one_who_pressed(bridge: Bridge) -> None:
+def test_a_button_that_fails_answers_the_person_who_pressed(bridge: Bridge) -> None:
     """The line names what refused; the incident stays as it was."""
     bridge.fire({"a": bridge.clock()})
     broken = Actions(bridge.store, bridge.audit, away(bridge.store), bridge.clock)
@@ -352,7 +352,7 @@ def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
 
 
 def test_an_answer_that_is_not_alertmanagers_is_no_accident(bridge: Bridge) -> None:
-    """Another service behind the address: the one who pressed hears it, and the trail keeps it."""
+    """Another service behind the address: the person who pressed is answered, and the trail records it."""
     bridge.fire({"a": bridge.clock()})
     bridge.alertmanager.answer = {"status": "welcome"}
     lines = [bridge.press("silence", "1h"), bridge.press("recheck")]
@@ -365,7 +365,7 @@ def test_an_answer_that_is_not_alertmanagers_is_no_accident(bridge: Bridge) -> N
 
 
 def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
-    """A full disk: the silence is made, and the one who pressed hears that it was not kept on record."""
+    """A full disk: the silence is made, and the person who pressed reads that it was not recorded."""
     bridge.fire({"a": bridge.clock()})
     bridge.audit.path.mkdir()
     line = bridge.press("silence", "1h")
@@ -464,8 +464,8 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     assert before == bridge.incident()
     assert [] == bridge.alertmanager.silences + bridge.alertmanager.ended
     assert [(action, "refused")] == outcomes
-    (kept,) = [json.loads(text) for text in (bridge.audit.path).read_text().splitlines()]
-    assert user == kept["who"]
+    (entry,) = [json.loads(text) for text in (bridge.audit.path).read_text().splitlines()]
+    assert user == entry["who"]
     assert "Acknowledged." == guarded.do(
         Press("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
     )

@@ -146,14 +146,14 @@ def test_buttons_without_a_bot_token_are_a_mistake(
     assert "buttons need a bot token" in capsys.readouterr().err
 
 
-def test_a_trail_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_trail_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Silence could also mean the wrong folder."""
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
     assert "no button has been pressed yet" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
-def test_a_database_that_cannot_be_used_is_said(
+def test_a_database_that_cannot_be_used_is_reported(
     content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Garbage, or a folder in its place: one line that names the folder and the way out, and no traceback."""
@@ -326,7 +326,7 @@ def test_what_is_missing_in_slack_is_named_one_line_each(
     printed: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Scopes and channels are compared with what the bridge was told to do."""
+    """Scopes and channels are compared with what the bridge is configured to do."""
     workspace, flags = slack_flags
     workspace.scopes = scopes
     more = ["--channel-for", f"info={channel}", "--prometheus", "http://127.0.0.1:9"]
@@ -372,7 +372,7 @@ def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
     assert {0o600} == {*modes.values(), again}
 
 
-def test_the_bridge_starts_on_a_full_disk_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_the_bridge_starts_on_a_full_disk_and_goes_on_when_there_is_space(tmp_path: Path) -> None:
     """It answers 503, which Alertmanager sends again, and its log gets one line, not one a second."""
     port = free_ports(1)[0]
     url = f"http://127.0.0.1:{port}"

@@ -141,11 +141,11 @@ def test_the_end_of_one_group_leaves_the_alerts_of_the_other(bridge: Bridge) -> 
     bridge.fire(DOWN)
     bridge.clock.now += 60
     bridge.fire(ended=(LOAD,), start=-60)
-    (open_one,) = bridge.incidents()
+    (incident,) = bridge.incidents()
     bridge.fire(ended=(DOWN,), start=-60)
     (closed,) = bridge.incidents()
 
-    assert ["TritonModelDownEverywhere"] == [member.name for member in open_one.firing]
+    assert ["TritonModelDownEverywhere"] == [member.name for member in incident.firing]
     assert not closed.open
     assert ["fired", "raised", "resolved", "closed"] == bridge.kinds(1)
 
@@ -270,7 +270,7 @@ def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
     return Incident(name="n", key="k", receiver="r", opened_at=100.0, members=members, **changes)
 
 
-def test_a_ticket_that_becomes_a_page_says_what_the_page_is_about_and_what_it_costs() -> None:
+def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     """The cause is the same as above; the budget says how much time is left."""
     facts = (("Objective", "99.9 % of the time ready over 30 d: 43m may fail"), ("Budget left", "40 %"))
     reasons = {"broken v1": "No such file or directory: '/models/broken/1/weights.txt'"}
@@ -303,7 +303,7 @@ def test_a_ticket_that_becomes_a_page_says_what_the_page_is_about_and_what_it_co
         (299.0, 0, 2, "fires any more. 2 other incidents are open."),
     ],
 )
-def test_a_recovery_says_no_more_than_is_known(
+def test_a_recovery_states_no_more_than_is_known(
     seen_at: float, not_ready: int, others: int, line: str
 ) -> None:
     """The alerts have ended; whether the model serves again was seen after that, or it is not said."""

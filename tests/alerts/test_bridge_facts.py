@@ -37,7 +37,7 @@ def test_the_chart_s_query_parses(labels: dict[str, str]) -> None:
     promql_parser.parse(burn_query(Member(labels=labels, starts_at=1.0)))
 
 
-def test_an_objective_s_incident_says_burn_budget_and_cause() -> None:
+def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
     """Each fact is a name and a value with its unit."""
     members = {"a": Member(labels=LABELS, starts_at=1.0)}
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
@@ -64,7 +64,7 @@ def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
 
 
 def test_a_chart_is_a_picture_whatever_the_names() -> None:
-    """Dollar signs and underscores in names are no mathematics."""
+    """Dollar signs and underscores in names are not mathematics."""
     png = draw("$x_{bad}: y", [("_hidden$", [(1.0, 2.0), (60.0, 3.0)])], 30.0)
 
     assert png.startswith(b"\x89PNG")

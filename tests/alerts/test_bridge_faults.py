@@ -187,7 +187,7 @@ def check(simulated: SimulatedBridge) -> None:
             if reply.name not in seen:
                 times += [int(at) for at in re.findall(r"<!date\^(\d+)", reply.text)]
             seen.add(reply.name)
-        assert sorted(times) == times, "a thread tells changes out of order"
+        assert sorted(times) == times, "a thread shows changes out of order"
 
         for name in {
             incident for incident in re.findall(r"incident `(\w+)`", root.shown) if "📋" not in root.text

@@ -376,7 +376,7 @@ def test_a_report_that_was_being_sent_when_the_bridge_ended_keeps_none_back(
     ]
 
 
-def test_a_report_that_comes_late_says_so_and_names_those_that_were_missed(tmp_path: Path) -> None:
+def test_a_late_report_states_it_and_names_the_missed_reports(tmp_path: Path) -> None:
     """A bridge that was away for two first working days posts the last report, and names how to make the other."""
     months = Months(tmp_path)
     months.until(FRIDAY - 300)

@@ -33,8 +33,8 @@ def notified(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notif
 def folded(*notifications: Notification) -> tuple[Incident | None, list[str]]:
     """Fold them one after the other; the outcomes and the last incident."""
     current, outcomes = None, []
-    for second, heard in enumerate(notifications):
-        result = merge_notification(current, heard, 1000.0 + second)
+    for second, notification in enumerate(notifications):
+        result = merge_notification(current, notification, 1000.0 + second)
         outcomes.append(result.outcome)
         current = result.incident or current
     return current, outcomes
@@ -107,7 +107,7 @@ def test_a_repeat_and_a_twin_change_nothing() -> None:
 
 
 def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
-    """`firing` from a peer after `resolved`, with the same start, may be an old story."""
+    """`firing` from a peer after `resolved`, with the same start, may be out of date."""
     end = notified(alert("a", end=130.0))
     _, outcomes = folded(notified(alert("a")), end, notified(alert("a"), source="am-1"))
 
@@ -128,7 +128,7 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
 
 
 def test_a_firing_whose_end_arrived_first_is_held() -> None:
-    """The end is no member of the incident; the firing that a proxy delivered after it is none either."""
+    """The end is not a member of the incident; the firing that a proxy delivered after it is none either."""
     incident, outcomes = folded(
         notified(alert("a")),
         notified(alert("a"), alert("b", 110.0, end=120.0)),
@@ -197,7 +197,7 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     assert not incident.open
 
 
-def test_all_resolved_ends_no_alert_that_can_be_looked_up() -> None:
+def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
     """Alertmanager leaves silenced and inhibited alerts out: the end of another one says nothing about them."""
     opened, _ = folded(notified(alert("a"), alert("b", 110.0)))
     last = notified(alert("b", 110.0, end=130.0))
@@ -246,10 +246,10 @@ def test_a_resolve_without_a_start_is_reported() -> None:
         max_size=12,
     )
 )
-def test_an_incident_is_open_exactly_while_something_fires(story: list[tuple[str, int, bool, str]]) -> None:
+def test_an_incident_is_open_exactly_while_something_fires(steps: list[tuple[str, int, bool, str]]) -> None:
     """Whatever is said in whatever order, open means that at least one member fires."""
     current = None
-    for now, (name, start, ended, source) in enumerate(story):
+    for now, (name, start, ended, source) in enumerate(steps):
         sent = alert(name, float(start), float(start + 1) if ended else None)
         result = merge_notification(current, notified(sent, source=source), float(now))
         current = result.incident or current
@@ -300,7 +300,7 @@ def test_a_body_that_is_not_the_webhook_is_refused_with_its_place(
         parse(body(**wrong))
 
 
-def test_a_long_value_is_cut_and_says_so() -> None:
+def test_a_long_value_is_cut_and_marked() -> None:
     """A 100 kB reason is kept in part."""
     labels = {"alertname": "A" * 100_000}
     alerts = [{"status": "firing", "labels": labels, "startsAt": "2026-11-21T02:34:37Z"}]

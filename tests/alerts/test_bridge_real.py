@@ -181,7 +181,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
     bridge.end(signal.SIGKILL)
     with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
-        time.sleep(1.5)  # the resolve meets a closed door first
+        time.sleep(1.5)  # the resolve meets a closed port first
         again = stack.bridge()
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
         eventually(lambda: "Recovered" in stack.thread(root)[-1], "the thread says so, too")
@@ -240,7 +240,7 @@ def firing(port: int) -> list[Any]:
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 @pytest.mark.parametrize("together", [True, False], ids=["a-cluster", "a-cluster-torn-apart"])
 def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together: bool) -> None:
-    """A pair tells on-call once, also when neither half can see the other and both notify."""
+    """A pair notifies on-call once, also when neither half can see the other and both notify."""
     ports = free_ports(4)
     stack.bridge()
     for port, mesh, other in ((ports[0], ports[2], ports[3]), (ports[1], ports[3], ports[2])):
@@ -268,7 +268,7 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
         tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
     reported = 1 if together else 2
-    eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * reported, "both told of the end")
+    eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * reported, "both notified of the end")
     time.sleep(1)  # whatever comes twice would come now
 
     assert 1 == len(stack.slack.workspace.roots())
@@ -491,7 +491,7 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
         stack.tell(body_of(name, {}, {f"{name}-m": (1000.0, 1100.0)}))
     stack.slack.fault = lambda _method: ""
 
-    reported = functools.partial(all_told, stack.slack.workspace, names)
+    reported = functools.partial(all_posted, stack.slack.workspace, names)
     eventually(reported, "every opening and every end", 90)
     assert 0 == bridge.end(signal.SIGTERM)
     posted = Counter(message.name for message in stack.slack.workspace.messages)
@@ -544,7 +544,7 @@ def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(st
     assert "1 unknown" in messages["Objectives of 2025-Q3"], "nothing was recorded before the end of August"
 
 
-def all_told(workspace: Workspace, names: list[str]) -> bool:
+def all_posted(workspace: Workspace, names: list[str]) -> bool:
     roots = workspace.roots()
     return all(
         any(f"{name}-m" in root.shown and "Resolved:" in root.shown for root in roots) for name in names

@@ -53,7 +53,7 @@ def test_a_model_that_is_being_retried_keeps_its_last_reason() -> None:
     assert {"broken v1": "weights missing"} == reasons_in(state, {"broken"})
 
 
-def test_a_ready_model_and_a_strangers_model_have_no_reason() -> None:
+def test_a_ready_model_and_a_model_of_another_have_no_reason() -> None:
     """A recovered model is not blamed with its past, nor one the incident is not about."""
     state = {"models": [_entry(ready=True, last_load_failure=FAILURE), _entry(model="other", reason="x")]}
 
@@ -66,7 +66,7 @@ def test_a_state_in_another_shape_is_no_reason() -> None:
         assert {} == reasons_in(state, {"broken"})
 
 
-def test_an_exporter_behind_a_password_tells_its_reasons(tmp_path: Path) -> None:
+def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None:
     """The password of `--password-file` goes to exporters, as to Prometheus and Alertmanager."""
     stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
     web = tmp_path / "web.yml"
@@ -130,7 +130,7 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     def hangs(_incident: Incident) -> Findings:
         release.wait(60)
         ended.set()
-        return Findings(facts=(("Late", "never told"),))
+        return Findings(facts=(("Late", "never shown"),))
 
     def fails(_incident: Incident) -> Findings:
         raise OSError("connection refused")

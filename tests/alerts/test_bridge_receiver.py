@@ -1,4 +1,4 @@
-"""The receiver: who may speak, how much, and what each caller is answered. Real sockets, real TLS."""
+"""The receiver: who may send, how much, and what each caller is answered. Real sockets, real TLS."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from triton_exporter.http.server import RefusedError, Server
 
 
 @contextmanager
-def door(
+def started_receiver(
     folder: Path,
     token: Callable[[], str] | None = None,
     tls: ServerCertificates | None = None,
@@ -87,7 +87,7 @@ def test_a_body_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
     """200 means that another process can read it."""
-    with door(tmp_path) as receiver:
+    with started_receiver(tmp_path) as receiver:
         answer = requests.post(url(receiver), data=BODY, timeout=5)
         with sqlite3.connect(tmp_path / "bridge.sqlite") as other:
             count = other.execute("SELECT count(*) FROM incidents").fetchone()
@@ -99,7 +99,7 @@ def test_a_notification_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shown", ["", "Bearer wrong", "Bearer", "Basic c2VjcmV0", "Bearer sécret", "secre"])
 def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str) -> None:
     """A wrong token is 401, which Alertmanager reports and does not retry."""
-    with door(tmp_path, token=lambda: "secret") as receiver:
+    with started_receiver(tmp_path, token=lambda: "secret") as receiver:
         refused = requests.post(
             url(receiver), data=BODY, headers={"Authorization": shown.encode()}, timeout=5
         )
@@ -110,9 +110,9 @@ def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str)
 
 def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:
     """They have names of people and texts of errors: a bridge without a token gives them to nobody."""
-    with door(tmp_path) as receiver:
+    with started_receiver(tmp_path) as receiver:
         without = requests.get(url(receiver, INCIDENTS_PATH), timeout=5)
-    with door(tmp_path, token=lambda: "secret") as receiver:
+    with started_receiver(tmp_path, token=lambda: "secret") as receiver:
         answers = [
             requests.get(url(receiver, INCIDENTS_PATH), headers={"Authorization": shown}, timeout=5)
             for shown in ("", "Bearer wrong", "Bearer secret")
@@ -124,9 +124,9 @@ def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "", "\xff"])
 def test_a_token_file_in_the_middle_of_a_rotation_lets_nobody_in(tmp_path: Path, content: str | None) -> None:
-    """Gone, empty or half written: 503, which Alertmanager tries again, and never an open door."""
+    """Gone, empty or half written: 503, which Alertmanager tries again, and never open to all."""
     file = tmp_path / "token"
-    with door(tmp_path, token=Secret(file)) as receiver:
+    with started_receiver(tmp_path, token=Secret(file)) as receiver:
         if content is not None:
             file.write_bytes(content.encode("latin-1"))
         answers = [
@@ -143,7 +143,7 @@ def test_a_token_file_in_the_middle_of_a_rotation_lets_nobody_in(tmp_path: Path,
 def test_no_way_of_writing_a_length_gets_a_large_body_accepted(tmp_path: Path, length: str) -> None:
     """The limit holds for the number, not for its first digits."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
-    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+    with started_receiver(tmp_path) as receiver, dial(receiver, None) as wire:
         wire.sendall(head)
         answer = wire.recv(4096)
 
@@ -151,11 +151,11 @@ def test_no_way_of_writing_a_length_gets_a_large_body_accepted(tmp_path: Path, l
 
 
 def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:
-    """With a client CA a connection without its certificate is not spoken with."""
+    """With a client CA a connection without its certificate is refused."""
     ca, ca_key = certificate(tmp_path, "ca")
     own, key = certificate(tmp_path, "bridge", signed_by=(ca, ca_key))
     client, client_key = certificate(tmp_path, "alertmanager", signed_by=(ca, ca_key))
-    with door(tmp_path, tls=ServerCertificates(own, key, ca)) as receiver:
+    with started_receiver(tmp_path, tls=ServerCertificates(own, key, ca)) as receiver:
         address = url(receiver, scheme="https")
         with pytest.raises(requests.exceptions.ConnectionError):
             requests.post(address, data=BODY, verify=str(ca), timeout=5)
@@ -184,8 +184,8 @@ def test_only_clients_of_the_ca_get_in(tmp_path: Path) -> None:
     ],
 )
 def test_every_request_has_its_answer(tmp_path: Path, send: object, status: int) -> None:
-    """Never 429, which Alertmanager does not retry; 4xx only for what no retry can mend."""
-    with door(tmp_path) as receiver:
+    """Never 429, which Alertmanager does not retry; 4xx only for what no retry can fix."""
+    with started_receiver(tmp_path) as receiver:
         address = ("127.0.0.1", receiver.server_address[1])
         with closing(http.client.HTTPConnection(*address, timeout=5)) as connection:
             send(connection)  # type: ignore[operator]
@@ -200,7 +200,7 @@ def test_a_caller_that_is_refused_early_still_gets_the_reason(tmp_path: Path, sc
     """The answer is not lost to a reset while the caller is in the middle of a body nobody reads."""
     tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode()
-    with door(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
+    with started_receiver(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
         wire.sendall(head)
         for _ in range(9):
             time.sleep(0.02)  # by now the receiver has answered
@@ -220,7 +220,7 @@ def test_a_slow_caller_of_the_bridge_is_dropped_in_time(
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
         f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
     )
-    with door(tmp_path, tls=tls, request_seconds=0.4) as receiver, dial(receiver, tls) as wire:
+    with started_receiver(tmp_path, tls=tls, request_seconds=0.4) as receiver, dial(receiver, tls) as wire:
         wire.settimeout(0.05)
         wire.sendall(head.encode())
         left = False
@@ -254,7 +254,7 @@ def dial(receiver: Server, tls: ServerCertificates | None) -> Iterator[socket.so
 
 def test_a_store_that_fails_is_503_so_that_alertmanager_comes_again(tmp_path: Path) -> None:
     """What is not on disk is not acknowledged."""
-    with door(tmp_path) as receiver:
+    with started_receiver(tmp_path) as receiver:
         blocker = sqlite3.connect(tmp_path / "bridge.sqlite", isolation_level=None)
         blocker.execute("DROP TABLE events")
         failed = requests.post(url(receiver), data=BODY, timeout=5)
@@ -265,7 +265,7 @@ def test_a_store_that_fails_is_503_so_that_alertmanager_comes_again(tmp_path: Pa
 
 def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
     """Alerts are written against the catalogue's rows: each one that can be there is there."""
-    with door(tmp_path) as receiver:
+    with started_receiver(tmp_path) as receiver:
         requests.post(url(receiver), data=BODY, timeout=5)
         watchdog = BODY.replace(b'"critical"', b'"none"')
         requests.post(url(receiver), data=watchdog, timeout=5)
@@ -280,7 +280,7 @@ def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300))
 def test_whatever_a_peer_sends_the_receiver_lives(tmp_path: Path, noise: bytes) -> None:
-    """Bytes that are no HTTP, and bodies that are no JSON, cost their sender the answer and nobody else."""
+    """Bytes that are not HTTP, and bodies that are not JSON, cost their sender the answer and nobody else."""
     _FUZZED.setdefault("path", tmp_path)
     with socket.create_connection(("127.0.0.1", fuzzed(_FUZZED["path"])), timeout=5) as wire:
         wire.sendall(noise + b"\r\n\r\n")
@@ -301,7 +301,7 @@ _RUNNING: list[object] = []
 def fuzzed(folder: Path) -> int:
     """One receiver for all examples; ends with the module."""
     if not _RUNNING:
-        context = door(folder)
+        context = started_receiver(folder)
         _RUNNING[:] = [context, context.__enter__()]
     receiver = _RUNNING[1]
     assert isinstance(receiver, Server)
@@ -375,7 +375,7 @@ def test_a_caller_that_wants_no_further_answer_frees_its_connection(
 ) -> None:
     """`Connection: close` and HTTP/1.0 end the connection with the answer, not at the next timeout."""
     head = f"POST {PATH} HTTP/{version}\r\nHost: x\r\n{header}Content-Length: {len(BODY)}\r\n\r\n"
-    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+    with started_receiver(tmp_path) as receiver, dial(receiver, None) as wire:
         wire.sendall(head.encode() + BODY)
         answer = b""
         while received := wire.recv(65536):
@@ -386,7 +386,7 @@ def test_a_caller_that_wants_no_further_answer_frees_its_connection(
 
 def test_idle_connections_do_not_shut_out_alertmanager(tmp_path: Path) -> None:
     """With every connection in use by a silent peer, a notification takes the place of the one idle longest."""
-    with door(tmp_path) as receiver, ExitStack() as peers:
+    with started_receiver(tmp_path) as receiver, ExitStack() as peers:
         for _ in range(MOST_CONNECTIONS):
             peers.enter_context(dial(receiver, None))
         answer = requests.post(url(receiver), data=BODY, timeout=5)
@@ -397,7 +397,7 @@ def test_idle_connections_do_not_shut_out_alertmanager(tmp_path: Path) -> None:
 def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     """The next connection shows the certificate that is in the file now."""
     files = ServerCertificates(*certificate(tmp_path, "bridge"))
-    with door(tmp_path, tls=files) as receiver:
+    with started_receiver(tmp_path, tls=files) as receiver:
 
         def shown() -> str:
             return ssl.get_server_certificate(receiver.server_address[:2]).strip()
@@ -413,7 +413,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None
 def test_a_notification_under_way_is_stored_and_answered_when_the_bridge_stops(tmp_path: Path) -> None:
     """Closing the server waits for the request that is being read, so that Alertmanager gets its 200."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n"
-    with door(tmp_path) as receiver, dial(receiver, None) as wire:
+    with started_receiver(tmp_path) as receiver, dial(receiver, None) as wire:
         wire.sendall(head.encode() + BODY[:10])
         while not any(connection.answering for connection in receiver.connections.open()):
             time.sleep(0.01)

@@ -212,12 +212,12 @@ class World:
         return [name for name in wrong if not self.is_back[name]]
 
 
-ONE = st.sampled_from(("send", "send", "delay", "twice", "repeat", ""))
+STEP = st.sampled_from(("send", "send", "delay", "twice", "repeat", ""))
 TWIN = st.sampled_from(("", "", "", "send", "delay"))
 STEPS = st.tuples(
     st.sampled_from(("change", "change", "change", "back", "arrive", "silence", "restart")),
     st.sampled_from(ALERTS),
-    st.tuples(ONE, TWIN),
+    st.tuples(STEP, TWIN),
     st.sampled_from((0.0, 10.0, 10.0, 70.0, 300.0)),
 )
 

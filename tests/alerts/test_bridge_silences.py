@@ -280,7 +280,7 @@ def test_a_silence_of_a_model_leaves_other_servers_alone(
 
 @pytest.mark.real
 def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: RealAlertmanager) -> None:
-    """Two people press on the message as both saw it; the second hears that it is silenced."""
+    """Two people press on the message as both saw it; the second is informed that it is silenced."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
     bridge.receive(alertmanager.notification({}, "A"))
     lines = [bridge.press("silence", "4h"), bridge.press("silence", "1h")]

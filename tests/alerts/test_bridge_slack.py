@@ -103,7 +103,7 @@ def test_a_reply_to_a_deleted_message_is_noticed(server: SlackServer) -> None:
 
 
 @pytest.mark.parametrize("fault", ["", "429", "500", "hang", "reset"])
-def test_a_webhook_delivers_or_says_why_not(server: SlackServer, fault: str) -> None:
+def test_a_webhook_delivers_or_states_why_not(server: SlackServer, fault: str) -> None:
     """The degraded way has the same classes."""
     server.fault = lambda _method: fault
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x", timeout_seconds=1)
@@ -150,7 +150,7 @@ def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[
     return [at - times[0] for at in times]
 
 
-def test_a_channel_waits_as_long_as_slack_says(tmp_path: Path) -> None:
+def test_a_channel_waits_as_long_as_slack_asks(tmp_path: Path) -> None:
     """Retry-After 7: nothing for seven seconds, and then at once."""
     times = attempts(tmp_path, 30, lambda number: "429" if number == 1 else "")
 

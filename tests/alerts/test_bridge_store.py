@@ -163,7 +163,7 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 
 def test_a_database_of_an_older_bridge_goes_on(tmp_path: Path) -> None:
-    """An incident from before severities and matchers were recorded is no new page, and its silence covers it."""
+    """An incident from before severities and matchers were recorded is not a new page; its silence covers it."""
     member = {
         "labels": {"alertname": "g", "severity": "critical", "model": "g", "version": "m"},
         "starts_at": NOW,
@@ -288,7 +288,7 @@ def test_a_late_firing_is_dropped_where_its_alertmanager_no_longer_reports_it(tm
 
 
 @pytest.mark.parametrize("known", [None, "listed", "not listed"])
-def test_an_alert_that_is_not_reported_as_ended_is_looked_up(tmp_path: Path, known: str | None) -> None:
+def test_an_alert_that_is_not_reported_as_ended_is_queried(tmp_path: Path, known: str | None) -> None:
     """No notification lists a silenced alert: "all resolved" ends it only if Alertmanager does not list it."""
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     both, last = body_of("g", {"m": NOW, "n": NOW}, {}), body_of("g", {}, {"n": (NOW, NOW + 1)})

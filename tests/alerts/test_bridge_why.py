@@ -44,11 +44,11 @@ def flat(now: float, value: float, start: float = -2 * HOURS, end: float = 0.0) 
 
 
 def states(
-    now: float, instance: str, model: str, version: str, *story: tuple[float, str]
+    now: float, instance: str, model: str, version: str, *changes: tuple[float, str]
 ) -> Iterator[Series]:
-    """One series a state, as the exporter writes them; the story is (seconds from now, state), ended by ''."""
-    ends = [at for at, _ in story[1:]] + [0.0]
-    spans = [(at, end, name) for (at, name), end in zip(story, ends, strict=True) if name]
+    """One series a state, as the exporter writes them; `changes` are (seconds from now, state), ended by ''."""
+    ends = [at for at, _ in changes[1:]] + [0.0]
+    spans = [(at, end, name) for (at, name), end in zip(changes, ends, strict=True) if name]
     for state_name in dict.fromkeys(name for _, _, name in spans):
         points = [
             (at, float(state_name == name))
@@ -129,7 +129,7 @@ def test_a_failed_rollout_is_described_by_version(
     assert expected == actual[:2]
 
 
-def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
+def test_servers_alike_are_one_line_and_a_change_after_the_alert_is_marked(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
@@ -144,13 +144,13 @@ def test_servers_alike_are_one_line_and_a_change_after_the_alert_says_so(
 def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
-    """The state stays ready; only the counter tells."""
+    """The state stays ready; only the counter shows it."""
     [line] = change(made_prometheus, model="hot", instance="a")
 
     assert "a reload failed (bad_config) 10m before this began" == line
 
 
-def test_a_change_of_the_day_before_is_found_by_the_wider_look(
+def test_a_change_of_the_day_before_is_found_by_the_wider_query(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """Nothing in six hours: a week is looked at, more coarsely."""
@@ -160,7 +160,7 @@ def test_a_change_of_the_day_before_is_found_by_the_wider_look(
 
 
 @pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])
-def test_where_nothing_changed_nothing_is_said(
+def test_where_nothing_changed_nothing_is_shown(
     made_prometheus: tuple[Prometheus, float], labels: dict[str, str]
 ) -> None:
     """No line rather than a guess: quiet models, unknown models, alerts about no model."""
@@ -199,7 +199,7 @@ def test_a_part_of_a_gpu_is_named_and_a_guess_is_called_one(
     assert expected == gpu_lines(made_prometheus, model="small")
 
 
-def test_a_model_on_no_gpu_says_nothing_of_gpus(made_prometheus: tuple[Prometheus, float]) -> None:
+def test_a_model_on_no_gpu_shows_nothing_of_gpus(made_prometheus: tuple[Prometheus, float]) -> None:
     """Half of all models run on CPUs."""
     assert [] == gpu_lines(made_prometheus, model="calm", instance="a")
 
@@ -254,7 +254,7 @@ def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]
         ({"instance": "a"}, {}, None),
     ],
 )
-def test_an_alert_about_a_model_says_where_the_model_is_ready(
+def test_an_alert_about_a_model_shows_where_the_model_is_ready(
     made_prometheus: tuple[Prometheus, float],
     labels: dict[str, str],
     facts: dict[str, str],

@@ -216,7 +216,7 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
 def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet(
     alertname: str, cause: str, reasons: list[str], shown: list[str]
 ) -> None:
-    """At the exporter's first look the counters are at 0 and the reason is there; several reasons are no cause."""
+    """At the exporter's first poll counters are at 0 and the reason is there; several reasons are not a cause."""
     assert shown == without_cause(alertname, cause, *reasons)
 
 
@@ -340,7 +340,7 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
 @pytest.mark.parametrize(
     ("kind", "word"), [("fired", "also firing"), ("resolved", "ended"), ("raised", "*Now ")]
 )
-def test_a_reply_names_alert_model_and_what_it_says(kind: EventKind, word: str) -> None:
+def test_a_reply_names_alert_model_and_summary(kind: EventKind, word: str) -> None:
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
     summary = "Model broken failed to load on t:9401"
     event = Event(at=1000.0, kind=kind, count=1, alerts=("TritonModelLoadFailed",), summaries=(summary,))
@@ -553,7 +553,7 @@ def test_a_long_reason_keeps_both_ends() -> None:
     assert "[cut]" in shown
 
 
-def test_resolved_says_how_long_it_took() -> None:
+def test_resolved_shows_how_long_it_took() -> None:
     """The end needs no arithmetic."""
     member = failed_load().members["f"].model_copy(update={"ends_at": 1_700_000_720.0})
     ended = failed_load(members={"f": member}, closed_at=1_700_000_725.0)

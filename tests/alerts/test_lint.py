@@ -67,7 +67,7 @@ def test_every_check_has_a_bad_rule() -> None:
 
 @pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
 def test_each_check_catches_its_bad_rule(check: lint.Check) -> None:
-    """The check speaks up about its bad rule, with place and fix, and about no good one."""
+    """The check reports its bad rule, with place and fix, and no good one."""
     rule = {**GOOD, **BAD[check]}
     fix = lint.CHECKS[check]
 
@@ -141,7 +141,7 @@ def test_the_committed_rules_have_no_problem() -> None:
 
 @pytest.mark.parametrize("wrap", [False, True], ids=["rule file", "PrometheusRule"])
 def test_check_lints_rule_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrap: bool) -> None:
-    """`tritonwatch check` takes rule files beside objectives and tells each mistake with its place."""
+    """`tritonwatch check` takes rule files beside objectives and reports each mistake with its place."""
     body = {
         "groups": groups(
             GOOD, {**GOOD, "alert": "Bad", "expr": "sum(up"}, {**GOOD, **BAD[lint.no_comparison]}

@@ -123,7 +123,7 @@ def test_the_pages_are_these() -> None:
     """Anyone who adds a page says here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
-    nobody_watches_or_hears = {
+    watch_or_delivery_gone = {
         "TritonExporterAbsent",
         "AlertmanagerNotificationsFailing",
         "AlertBridgeDown",
@@ -131,6 +131,6 @@ def test_the_pages_are_these() -> None:
         "AlertBridgeStoreFailing",
     }
 
-    assert redundancy_gone | requests_hang | nobody_watches_or_hears == {
+    assert redundancy_gone | requests_hang | watch_or_delivery_gone == {
         alert.name for alert in ALERTS if alert.severity == "critical"
     }

@@ -1,4 +1,4 @@
-"""Every alert has a page that a stranger can follow, and its queries name series that exist."""
+"""Every alert has a page that a newcomer can follow, and its queries name series that exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def queries(page: str) -> list[str]:
-    """The PromQL that a page tells one to run."""
+    """The PromQL that a page asks the reader to run."""
     return re.findall(r"promtool query instant \"\$PROMETHEUS\" '([^']+)'", page)
 
 

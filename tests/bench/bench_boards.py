@@ -242,7 +242,7 @@ def _value(name: str, usual: float, index: int, moment: int) -> float:
 
 
 def _copies(name: str, labels: Mapping[str, str], shown: set[str]) -> Iterator[dict[str, str]]:
-    """The series of one template, for each server, model and objective; nothing of what is no template."""
+    """The series of one template, for each server, model and objective; nothing of what is not a template."""
     model, version = labels.get("model"), labels.get("version")
     if name.startswith("slo:"):
         wanted = {"errors": ["errors"], "queue": ["queue", "latency"], "readiness": ["readiness"]}
@@ -311,8 +311,8 @@ def served(folder: Path) -> Iterator[str]:
     print(f"\n{count} series written in {time.perf_counter() - started:.0f} s")
     data = made_fleet.blocks(folder, folder / "made.om", promtools()[0])
     print(f"blocks after {time.perf_counter() - started:.0f} s")
-    if kept := os.environ.get("BENCH_KEEP"):
-        shutil.copytree(data, kept)
+    if copy_to := os.environ.get("BENCH_KEEP"):
+        shutil.copytree(data, copy_to)
     with made_fleet.serving(data, folder, prometheuses()[0], *_LOOKBACK) as url:
         yield url
 

@@ -1,4 +1,4 @@
-"""10,000 alerts in 500 groups at once: how fast they are stored, named and told, and what that costs."""
+"""10,000 alerts in 500 groups at once: how fast they are stored, grouped and posted, and what that costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from triton_alerts.bridge.receiver import PATH, Webhook, listen
 from triton_alerts.bridge.service import KEEP_SECONDS, Service
 
 GROUPS, ALERTS = 500, 20
-KEPT = 10_000
+STORED = 10_000
 """Incidents in the database while notifications arrive."""
 NEW = "newest-model"
 IDLE_SECONDS = 30.0
@@ -73,12 +73,12 @@ def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
     assert 0 == sum(1 for _, _, status, _ in workspace.calls if status == 429)
 
 
-def test_notifications_are_taken_while_many_incidents_are_kept(tmp_path: Path) -> None:
+def test_notifications_are_taken_while_many_incidents_are_stored(tmp_path: Path) -> None:
     """A running service with a full database: how long pruning and a notification take."""
     clock = Clock()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     with store.transaction():
-        for number in range(KEPT):
+        for number in range(STORED):
             store.receive(parse(body_of(f"g{number}", {"m": clock()}, {}), "am"), clock())
             store.outbox.set_charted(number + 1)
     before = time.perf_counter()
@@ -96,6 +96,6 @@ def test_notifications_are_taken_while_many_incidents_are_kept(tmp_path: Path) -
         time.sleep(0.1)
     service.stop()
     print(
-        f"\n{KEPT} incidents kept: pruning takes {1000 * pruned:.1f} ms, a notification "
+        f"\n{STORED} incidents stored: pruning takes {1000 * pruned:.1f} ms, a notification "
         f"{1000 * sorted(times)[25]:.0f} ms (median), {1000 * max(times):.0f} ms (longest of 50)"
     )

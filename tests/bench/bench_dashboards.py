@@ -1,6 +1,6 @@
 """What a refresh of the fleet dashboard reads at 1,000 models x 10 servers, against the same panels naively.
 
-Samples are Prometheus' own count (`?stats=all`, totalQueryableSamples), so the ratio is no matter of luck.
+Samples are Prometheus' own count (`?stats=all`, totalQueryableSamples), so the ratio does not depend on luck.
 The naive panels are the same questions asked of Triton's raw counters, as dashboards usually do.
 """
 

@@ -124,7 +124,7 @@ def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
     sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
     for at, sleeps in traffic.plan(random.Random(traffic.name)):
         time.sleep(max(0.0, started + at - time.monotonic()))
-        thread = threading.Thread(target=send_one, args=(url, traffic.name, sleeps, truth, sessions))
+        thread = threading.Thread(target=send_request, args=(url, traffic.name, sleeps, truth, sessions))
         thread.start()
         threads = [thread for thread in threads if thread.is_alive()]
         threads.append(thread)
@@ -134,7 +134,7 @@ def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
         session.close()
 
 
-def send_one(
+def send_request(
     url: str, model: str, sleeps: list[float], truth: Truth, sessions: list[requests.Session]
 ) -> None:
     with truth.lock:
@@ -195,9 +195,11 @@ class Observers:
 
 def start(directory: Path, port: int) -> TritonServer:
     bounds = sorted({*DEFAULT_BOUNDS, *(bound for shape in SHAPES for bound in shape.request)})
-    told = json.dumps({"name": triton.FIRST_RESPONSE_MS.name, "buckets": [bound * 1000 for bound in bounds]})
+    first_response = json.dumps(
+        {"name": triton.FIRST_RESPONSE_MS.name, "buckets": [bound * 1000 for bound in bounds]}
+    )
     for shape in SHAPES:
-        write_sleeper(directory / "models", shape.name, shape.instances, histogram=told)
+        write_sleeper(directory / "models", shape.name, shape.instances, histogram=first_response)
     settings = ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1")
     url = f"opentelemetry,url=http://127.0.0.1:{port}/v1/traces"
     arguments = [f"--trace-config={setting}" for setting in (*settings, url)]

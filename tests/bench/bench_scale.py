@@ -95,8 +95,8 @@ def pages(folder: Path) -> int:
         before, then = requests.get(f"{running.url}/metrics", timeout=30).text, time.time()
         time.sleep(10)
         after, now = requests.get(f"{running.url}/metrics", timeout=30).text, time.time()
-    told = {"before": before, "after": after, "seconds": now - then}
-    (folder / "pages.json").write_text(json.dumps(told))
+    content = {"before": before, "after": after, "seconds": now - then}
+    (folder / "pages.json").write_text(json.dumps(content))
     return sum(1 for line in before.splitlines() if not line.startswith("#"))
 
 

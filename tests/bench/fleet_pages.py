@@ -90,6 +90,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    told = json.loads(Path(sys.argv[2]).read_text())
-    Handler.pages = Pages(told["before"], told["after"], told["seconds"])
+    content = json.loads(Path(sys.argv[2]).read_text())
+    Handler.pages = Pages(content["before"], content["after"], content["seconds"])
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

@@ -136,8 +136,8 @@ def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Clust
     configuration = yaml.safe_load(made)
     whole, without = tmp_path / "whole.yml", tmp_path / "without.yml"
     whole.write_text(made)
-    found_by_kubernetes = [job.pop("kubernetes_sd_configs") for job in configuration["scrape_configs"]]
-    assert [[{"role": "pod", "namespaces": {"names": ["triton"]}}]] * 2 == found_by_kubernetes
+    discovery = [job.pop("kubernetes_sd_configs") for job in configuration["scrape_configs"]]
+    assert [[{"role": "pod", "namespaces": {"names": ["triton"]}}]] * 2 == discovery
     assert configuration.pop("alerting")
     without.write_text(yaml.safe_dump(configuration))
     # Debian builds Prometheus without the discovery of Kubernetes.

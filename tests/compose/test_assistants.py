@@ -190,7 +190,7 @@ def test_old_data_are_a_doubt(prometheus: str, bridge: Path, tmp_path: Path) -> 
 
 
 def test_every_tool_only_reads_and_calls_its_answer_data() -> None:
-    """Assistants are told so by the protocol's own marks, and in words; nothing can be written or trusted."""
+    """The protocol's own marks state it to assistants, and in words; nothing can be written or trusted."""
 
     async def listed() -> list[Any]:
         command = StdioServerParameters(

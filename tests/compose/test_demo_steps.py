@@ -38,7 +38,7 @@ def _observation(
     return Observation(DemoView(rows), notices, repaired)
 
 
-def test_the_whole_story() -> None:
+def test_the_whole_demo() -> None:
     """Every step happens once, the repair waits for the steps before it."""
     progress = Progress()
 

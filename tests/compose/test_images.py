@@ -83,10 +83,10 @@ def test_what_is_copied_exists_and_is_let_through() -> None:
 def test_nothing_secret_and_nothing_large_reaches_the_builder(path: str) -> None:
     """The last rule that fits decides, as Docker has it; a folder's rule holds for what is in it."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
-    kept_back = False
+    ignored = False
     for line in lines:
         rule = line.removeprefix("!")
         if fnmatch(path, rule) or path.startswith(f"{rule}/"):
-            kept_back = not line.startswith("!")
+            ignored = not line.startswith("!")
 
-    assert kept_back
+    assert ignored

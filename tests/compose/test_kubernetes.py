@@ -283,7 +283,7 @@ def test_the_autoscalers_see_the_queue(
     by_pod: list[tuple[str, float]],
     tmp_path: Path,
 ) -> None:
-    """10 requests a second that wait 0.3 s are 0.3; no traffic is 0, so that it scales in; no data is no answer."""
+    """10 requests a second that wait 0.3 s are 0.3; no traffic is 0, to scale in; no data gives no answer."""
     keda, adapter = _autoscaling()
     series = []
     for pod, waited in pods.items():

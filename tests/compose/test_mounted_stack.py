@@ -65,7 +65,7 @@ def _until(promise: Callable[[], bool], seconds: float) -> bool:
     ],
 )
 def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: str, secret: str) -> None:
-    """No service runs with its door open because a file is not there, even where Docker would let it start."""
+    """No service runs without a password because a file is missing, even where Docker would let it start."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False) as stack:
         assert service != "alertmanager" or 0 == stack.generate()  # it reads its configuration first
@@ -82,7 +82,7 @@ def test_a_missing_secret_stops_the_start_and_is_named(tmp_path: Path, service: 
 def test_an_alert_reaches_slack_through_the_mounted_files(
     tmp_path: Path, prometheus: Path, alertmanager: Path
 ) -> None:
-    """A Triton that is not there is told in Slack; each part is healthy when it serves, and lets in who logs in."""
+    """A missing Triton is reported in Slack; each part is healthy when it serves, and lets in who logs in."""
     binaries = {"prometheus": prometheus, "alertmanager": alertmanager}
     with (
         SlackServer(_workspace()) as slack,

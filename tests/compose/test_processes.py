@@ -77,17 +77,17 @@ def test_the_guard_ends_what_is_left_when_closed(tmp_path: Path) -> None:
     """Closing the guard sweeps up groups that were forgotten."""
     guard = Guard()
     child = Child("forgotten", ["sleep", "300"], tmp_path / "log", guard.environment)
-    stranger = Child("stranger", ["sleep", "300"], tmp_path / "log")
+    other = Child("other", ["sleep", "300"], tmp_path / "log")
     child.start()
-    stranger.start()
+    other.start()
     assert child.process is not None
-    assert stranger.process is not None
+    assert other.process is not None
 
     guard.close()
 
     assert -signal.SIGKILL == child.process.wait(10)
-    assert stranger.process.poll() is None
-    stranger.stop()
+    assert other.process.poll() is None
+    other.stop()
 
 
 def test_an_exit_is_described_in_words() -> None:

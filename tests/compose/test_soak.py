@@ -43,21 +43,21 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         }
         page = report(soak, SEED, MINUTES, versions)
         print(page)
-        if MINUTES >= 10:  # a shorter run says nothing of memory, and is no report
+        if MINUTES >= 10:  # a shorter run shows nothing about memory, and is not a report
             PAGE.write_text(page)
             assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MOST_GROWTH]
 
 
 def test_an_alert_that_no_message_shows_counts_as_undelivered() -> None:
-    """An alert held for three looks is owed a message that names it and its model, in whatever it said first."""
-    record = Record(seen={("A", "told"): 3, ("A", "untold"): 3, ("B", "told"): 3, ("C", "blink"): 2})
-    message = Posted("C0ALERTS", "1", 1.0, "over", [], history=[("A of told", [])])
+    """An alert that is shown at three polls needs a message that names it and its model, in any of its versions."""
+    record = Record(seen={("A", "posted"): 3, ("A", "unposted"): 3, ("B", "posted"): 3, ("C", "blink"): 2})
+    message = Posted("C0ALERTS", "1", 1.0, "over", [], history=[("A of posted", [])])
 
-    assert [("A", "untold"), ("B", "told")] == record.undelivered([message])
+    assert [("A", "unposted"), ("B", "posted")] == record.undelivered([message])
 
 
 def test_a_leak_is_growth_and_a_restart_is_none() -> None:
-    """Memory that grows from 60 to 210 MiB in a run is over the bound; a dip while a part starts is no growth."""
+    """Memory that grows from 60 to 210 MiB in a run is over the bound; a dip while a part starts is not growth."""
     steady = [(float(at), 20.0 if at % 100 == 0 else 60.0) for at in range(0, 900, 2)]
     record = Record(memory={"leaky": [(float(at), 60 + at / 6) for at in range(0, 900, 2)], "steady": steady})
 

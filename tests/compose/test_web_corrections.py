@@ -145,7 +145,7 @@ def test_without_the_option_no_form_is_read(path: str, tmp_path: Path) -> None:
 
 
 def test_other_bodies_are_refused(tmp_path: Path) -> None:
-    """A body that is no form, one that is too long, and a name that is only the beginning of one."""
+    """A body that is not a form, one that is too long, and a name that is only the beginning of one."""
     with pages(NOWHERE, tmp_path) as site:
         own = {"Sec-Fetch-Site": "same-origin"}
         as_json = requests.post(f"{site}/corrections", json=SIGNED, headers=own, timeout=20)

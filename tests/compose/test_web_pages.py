@@ -217,7 +217,7 @@ def test_a_hostile_name_is_text_on_every_page(site: str) -> None:
         ("/incident", {"id": "none"}, 404),
     ],
 )
-def test_what_is_not_there_is_said_with_its_code(
+def test_what_is_not_there_is_answered_with_its_code(
     site: str, path: str, parameters: dict[str, str], code: int
 ) -> None:
     """No white screen: a page with the reason and the way back."""

@@ -188,7 +188,7 @@ def _links(model: Json) -> Iterator[str]:
     """Anyone who follows a link still looks at the same time, in the same data source."""
     for panel in _asking(model):
         for url in _addresses(panel):
-            lacking = [kept for kept in _KEPT if kept not in url]
+            lacking = [variable for variable in _CARRIED if variable not in url]
             if url.startswith("/d/") and lacking:
                 yield f"{panel['title']!r}: a link to {url.partition('?')[0]} loses {' and '.join(lacking)}"
     menus = [link for link in model["links"] if link["type"] == "dashboards"]
@@ -196,7 +196,7 @@ def _links(model: Json) -> Iterator[str]:
         yield "no menu of sibling dashboards that keeps time and variables"
 
 
-_KEPT = ("${__url_time_range}", "${datasource:queryparam}")
+_CARRIED = ("${__url_time_range}", "${datasource:queryparam}")
 
 
 def _addresses(panel: Json) -> Iterator[str]:

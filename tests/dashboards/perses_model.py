@@ -153,7 +153,7 @@ class Range(Strict):
     max: float | None = None
 
 
-class One(Strict):
+class SingleValue(Strict):
     value: Text
 
 
@@ -168,7 +168,7 @@ class RangeCondition(Strict):
 
 class ValueCondition(Strict):
     kind: Literal["Value"]
-    spec: One
+    spec: SingleValue
 
 
 class MiscCondition(Strict):

@@ -61,7 +61,7 @@ def test_first_push_creates_all_in_a_folder(api: tuple[str, State], token: str) 
 def test_second_push_changes_nothing(
     api: tuple[str, State], token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What Grafana added on its own is no difference: the second push writes nothing at all."""
+    """What Grafana added on its own is not a difference: the second push writes nothing at all."""
     url, state = api
     _push(url, token)
     state.requests.clear()

@@ -181,7 +181,7 @@ def test_legends_name_every_series(views: tuple[View, ...]) -> None:
 
 
 def test_values_are_numbers(views: tuple[View, ...]) -> None:
-    """A share of nothing is no value: never NaN, never infinite."""
+    """A share of nothing has no value: never NaN, never infinite."""
     wrong = {query for query, _, answer in _queries(views) if not all(map(math.isfinite, answer.last()))}
 
     assert set() == wrong

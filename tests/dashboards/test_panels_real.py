@@ -227,10 +227,10 @@ def test_failed_share_of_the_fleet_weighs_by_traffic(views: tuple[View, ...]) ->
 
 def test_queue_share_is_the_share_that_was_made(views: tuple[View, ...]) -> None:
     """Requests to the saturated model wait nine tenths of their time: so say the fleet and the model."""
-    glance = _view(views, "triton-model", "saturated").panel("Time in queue")[0]
+    time_in_queue = _view(views, "triton-model", "saturated").panel("Time in queue")[0]
     in_table = next(a for a in _view(views, "triton-fleet").panel("Models") if "queue_seconds" in a.expr)
 
-    assert fleet.QUEUE_SHARE == pytest.approx(glance.last()[0], abs=2e-3)
+    assert fleet.QUEUE_SHARE == pytest.approx(time_in_queue.last()[0], abs=2e-3)
     assert fleet.QUEUE_SHARE == pytest.approx(in_table.value(model="saturated"), abs=2e-3)
 
 

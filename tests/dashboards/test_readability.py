@@ -20,7 +20,7 @@ from triton_slo.names import model_traffic, server_traffic
 MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 PANELS = [(uid, panel) for uid, model in MODELS.items() for panel in panels(model)]
 LUMINANCE = {"light-green": 0.58, "green": 0.43, "orange": 0.45, "red": 0.26, "dark-red": 0.13}
-"""Relative luminance of Grafana's colours in its dark theme: what tells them apart for everybody."""
+"""Relative luminance of Grafana's colours in its dark theme: what distinguishes them for everybody."""
 
 
 def panel(uid: str, title: str) -> Json:
@@ -166,7 +166,7 @@ def test_the_title_of_a_figure_fits() -> None:
 
 
 def test_a_panel_of_failures_names_what_triton_cannot_count() -> None:
-    """Whoever sees 0 failed requests beside clients with errors finds the reason in the description."""
+    """A reader who sees 0 failed requests beside clients with errors finds the reason in the description."""
     counters = (triton.REQUEST_FAILURE.name, model_traffic("failures"), server_traffic("failures"))
     silent = [
         (board.uid, panel.title)

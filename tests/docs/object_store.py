@@ -1,4 +1,4 @@
-"""A small S3: a folder as one bucket over HTTP, which answers as slowly as it is told. It checks no signature."""
+"""A small S3: a folder as one bucket over HTTP, which answers as slowly as configured. It checks no signature."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
         self.end_headers()
         if self.command == "GET":
-            # Bit by bit: a client that hears nothing for seconds asks again.
+            # Bit by bit: a client that receives nothing for seconds asks again.
             for start in range(0, len(body), size := len(body) // 20 + 1):
                 time.sleep(seconds / 20)
                 self.wfile.write(body[start : start + size])

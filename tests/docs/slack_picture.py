@@ -155,7 +155,7 @@ def stories() -> dict[str, str]:
         alerts=("TritonModelDownEverywhere",),
         summaries=("No server serves model ranker",),
     )
-    told = (
+    resolved = (
         message.reply(page_now, (raised,), mention="<@U0ONCALL>"),
         message.reply(page_now, (Event(at=NOW + 180, kind="acknowledged", by="U0ANA"),)),
         message.reply(recovered, (Event(at=NOW + 660, kind="closed"),), others=0),
@@ -163,12 +163,12 @@ def stories() -> dict[str, str]:
     return {
         "slack-load-failure": page(message.root(load, style, NOW + 5), (), NOW + 5),
         "slack-burn": page(message.root(burn, style, NOW + 5), (), NOW + 5),
-        "slack-resolved": page(message.root(recovered, style, NOW + 660), told, NOW + 5, edited=True),
+        "slack-resolved": page(message.root(recovered, style, NOW + 660), resolved, NOW + 5, edited=True),
     }
 
 
 def _member(
-    file: str, value: str, since: float, looked_up: Mapping[str, str], labels: Mapping[str, str]
+    file: str, value: str, since: float, queried: Mapping[str, str], labels: Mapping[str, str]
 ) -> Member:
     """A firing alert as the generated rules word it; `looked_up` is what their templates ask Prometheus for."""
     family = "slo" if "slo" in labels else "triton"
@@ -179,20 +179,20 @@ def _member(
         for rule in group["rules"]
         if rule.get("alert") == labels["alertname"] and rule["labels"].get("tier") == labels.get("tier")
     )
-    texts = {name: _filled(text, value, labels, looked_up) for name, text in rule["annotations"].items()}
+    texts = {name: _filled(text, value, labels, queried) for name, text in rule["annotations"].items()}
     return Member(
         labels={**rule["labels"], **labels},
-        annotations=texts | {name: text for name, text in looked_up.items() if name in texts},
+        annotations=texts | {name: text for name, text in queried.items() if name in texts},
         starts_at=since,
         generator_url="http://prometheus:9090/graph?g0.expr=up",
     )
 
 
-def _filled(template: str, value: str, labels: Mapping[str, str], looked_up: Mapping[str, str]) -> str:
+def _filled(template: str, value: str, labels: Mapping[str, str], queried: Mapping[str, str]) -> str:
     """The few forms of template that these alerts use, as Prometheus fills them in."""
     version = f" version {labels['version']}" if "version" in labels else ""
     text = template.replace("{{ with $labels.version }} version {{ . }}{{ end }}", version)
-    text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: looked_up.get("with", ""), text)
+    text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: queried.get("with", ""), text)
     text = re.sub(r"\{\{ \$labels\.(\w+)(?: \| urlquery)? \}\}", lambda m: labels[m[1]], text)
     text = re.sub(r"\{\{ if ge \$value .*?\{\{ end \}\}", lambda _: value, text)
     return re.sub(r"\{\{ \$value[^{}]*\}\}", lambda _: value, text)
@@ -221,11 +221,11 @@ def _load_failure() -> Incident:
 
 def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
-    looked_up = {
+    queried = {
         "with": " At this rate the rest of it is gone in 19h 36m 25s. Cause: queue (81%).",
     }
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
-    member = _member("latency", "22.4", NOW - 90, looked_up, labels | more)
+    member = _member("latency", "22.4", NOW - 90, queried, labels | more)
     gpus = (
         "H200 GPU-5a1e3f2c: 97 % busy, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
         "no XID in the last hour"

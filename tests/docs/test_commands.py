@@ -26,7 +26,7 @@ from tritonwatch.local.prometheus import find_binary
 
 MENTIONED = {
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "three at once",
-    "docs/alerts.md: tritonwatch generate --time-scale": "a flag by itself",
+    "docs/alerts.md: tritonwatch generate --time-scale": "a flag alone",
 }
 """What looks like a command and is a mention."""
 SHELL_IS_RUN = ("docs/recipes.md", "docs/tuning.md", "docs/start.md")
@@ -217,7 +217,7 @@ def test_what_the_pages_write_into_the_clone_is_ignored_by_git() -> None:
     written = {
         "data",
         "objectives.yaml",
-    }  # what `prometheus` and `tritonwatch init` write unless told otherwise
+    }  # what `prometheus` and `tritonwatch init` write by default
     written |= set(re.findall(r'^```\w+ title="([^"]+)"', text, re.MULTILINE))
     options = r"(?:--out|--data|--save|--storage(?:\.tsdb)?\.path|--log-file|--log)[ =]([a-z][\w./-]*)"
     written |= {path for path in re.findall(options, text) if not (ROOT / path).exists()}

@@ -28,7 +28,7 @@ NOT_RUN = {
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "a mention",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
-    "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "speaks to Slack",
+    "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "connects to Slack",
     "docs/on-call.md: tritonwatch bridge --weekly-summary": "a mention",
     "docs/on-call.md: tritonwatch bridge --report": "a mention",
     "CHANGELOG.md: tritonwatch bridge --weekly-summary": "a mention",
@@ -36,7 +36,7 @@ NOT_RUN = {
 }
 """Commands that are checked only, by how they begin, and why."""
 ANSWERS = {"gate": {0, 3, 4}, "doctor": {0, 1}, "convert": {0, 3}}
-"""Exit codes that are no accident; of other verbs only 0."""
+"""Exit codes that are expected; of other verbs only 0."""
 
 
 def _whole() -> list[Command]:

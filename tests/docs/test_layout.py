@@ -96,7 +96,7 @@ def test_there_is_one_http_server() -> None:
 
 
 def test_the_drawings_of_the_design_name_modules_that_exist() -> None:
-    """Whoever follows a flow on the page opens the right file."""
+    """A reader who follows a flow on the page opens the right file."""
     drawings = re.findall(r"```text\n(.*?)```", (ROOT / "docs" / "design.md").read_text(), re.DOTALL)
     named = {path for drawing in drawings for path in re.findall(r"\b[a-z_/]+\.py\b", drawing)}
     files = [f"/{path.relative_to(package.parent)}" for package in PACKAGES for path in modules(package)]

@@ -42,7 +42,7 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert [] == re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://(?!github\.com)[^\"]+", text)
 
 
-def test_every_reason_for_unknown_has_a_row_with_what_to_look_at() -> None:
+def test_every_reason_for_unknown_has_a_row_with_what_to_check() -> None:
     """A person who reads a reason in `status` or on an alert finds it by its name."""
     section = (
         (ROOT / "docs" / "troubleshooting.md").read_text().partition("## Why is an objective unknown")[2]

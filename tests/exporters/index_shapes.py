@@ -285,7 +285,7 @@ def _ready(servers: IndexServers, shape: Shape) -> str:
 def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
     model = _model(exporter, shape.model, shape.version)
     if model is None:
-        # Without a list nobody knows of a model that Triton does not mention.
+        # Without a list no source names a model that Triton does not mention.
         return "not shown"
     words = [f"`{model['state']}`", "ready" if model["ready"] else "not ready"]
     if model["expected"]:

@@ -43,9 +43,9 @@ class Traffic:
             while not self._end.is_set():
                 due += rng.expovariate(self.per_second)
                 self._end.wait(max(0.0, due - time.monotonic()))
-                pool.submit(self._one, SLOW if rng.random() < 0.05 else FAST)
+                pool.submit(self._request, SLOW if rng.random() < 0.05 else FAST)
 
-    def _one(self, seconds: float) -> None:
+    def _request(self, seconds: float) -> None:
         try:
             session = self._sessions.pop()
         except IndexError:

@@ -83,7 +83,7 @@ def test_any_json_is_a_value_or_an_answer_error(answer: object) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_an_answer_error(body: bytes) -> None:
-    """Bytes that are no JSON are an answer error, never another."""
+    """Bytes that are not JSON are an answer error, never another."""
     for parse in (parse_index, parse_statistics, parse_config, parse_server):
         with suppress(AnswerError):
             parse(body)
@@ -208,7 +208,7 @@ def test_statistics_of_a_real_server_add_up() -> None:
     ],
 )
 def test_load_errors_are_sorted_into_their_class(reason: str, text: str) -> None:
-    """Texts of real servers, each in the class that tells what to do."""
+    """Texts of real servers, each in the class that states what to do."""
     assert reason == classify(text)
 
 

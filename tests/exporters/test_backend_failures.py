@@ -97,7 +97,7 @@ def test_failed_probes_alone_are_not_enough() -> None:
 
 
 def test_without_requests_the_verdict_lapses_and_a_reload_ends_it() -> None:
-    """Nobody knows whether a model works that nobody asks, or that has been loaded again."""
+    """It is unknown whether a model works that receives no requests, or that has been loaded again."""
     server = Server()
     for _ in range(10):
         server.answering(BACKEND=1)

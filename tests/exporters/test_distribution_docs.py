@@ -14,7 +14,7 @@ PAGES = [(ROOT / "docs" / name).read_text() for name in ("distributions.md", "ac
 
 
 def test_every_source_is_explained() -> None:
-    """Both pages speak of every source."""
+    """Both pages describe every source."""
     for page in PAGES:
         assert [] == [source for source in DISTRIBUTION_SOURCES if source not in page]
 

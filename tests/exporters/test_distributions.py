@@ -187,14 +187,14 @@ steps = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
-def test_sum_and_count_stay_exact(story: list[tuple[str, int, int, int]]) -> None:
+def test_sum_and_count_stay_exact(steps: list[tuple[str, int, int, int]]) -> None:
     """Through traffic, reloads and missed samples, no series goes back, and count and sum are Triton's."""
     distributions, other = Distributions(), ('model="n",version="1"', 0, 0, 0)
     now, true_count, true_micros = 0.0, 0, 0
     count, micros, queue = 0, 0, 0
     before: dict[str, float] = {}
     distributions.observe(parse(body((M, 0, 0, 0), other)), now)
-    for event, requests, request_us, queue_us in story:
+    for event, requests, request_us, queue_us in steps:
         now += 1
         if event == "reload":
             count = micros = queue = 0

@@ -40,7 +40,7 @@ _LONG_LINE = b"x" * 100_000
         pytest.param(body(b"", "302 Found", Location="/metrics"), "http_error", id="redirects to itself"),
         pytest.param(body(_GOOD, "404 Not Found"), "http_error", id="is not there"),
         pytest.param(raw(b""), "bad_response", id="hangs up"),
-        pytest.param(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_response", id="is no web server"),
+        pytest.param(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), "bad_response", id="is not a web server"),
         pytest.param(raw(_OK + b"A: " + _LONG_LINE + b"\r\n\r\n"), "bad_response", id="has a huge header"),
         pytest.param(raw(_OK + b"A: b\r\n" * 200 + b"\r\n"), "bad_response", id="has many headers"),
         pytest.param(
@@ -51,7 +51,7 @@ _LONG_LINE = b"x" * 100_000
             body(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"), "too_large", id="bombs"
         ),
         pytest.param(body(b"no gzip", Content_Encoding="gzip"), "bad_response", id="lies about gzip"),
-        pytest.param(body(_GOOD, Content_Encoding="br"), "bad_response", id="speaks brotli"),
+        pytest.param(body(_GOOD, Content_Encoding="br"), "bad_response", id="answers in brotli"),
     ],
 )
 def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:

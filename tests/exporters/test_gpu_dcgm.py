@@ -110,7 +110,7 @@ def test_no_name_is_twice_in_the_table() -> None:
         ("HELP says percent", "# HELP X GPU utilization (in %).\nX{U} 1\n", 0.01),
         ("HELP says ratio", "# HELP X GPU utilization ratio.\nX{U} 1\n", 1.0),
         ("the driver label of 4.9", 'X{U,DCGM_FI_SYSTEM_DRIVER_VERSION="590"} 1\n', 1.0),
-        ("37 is no ratio", "X{U} 37\n", 0.37),
+        ("37 is not a ratio", "X{U} 37\n", 0.37),
         ("1 alone could be either", "X{U} 1\n", None),
         (
             "proof beats a HELP that was never changed",
@@ -169,7 +169,7 @@ def test_blank_values_of_nvidia_are_not_readings(value: str) -> None:
     ],
 )
 def test_a_row_that_cannot_be_true_is_left_out_and_counted(row: str, reason: str) -> None:
-    """Absent is not zero: what is no reading gives no series."""
+    """Absent is not zero: what is not a reading gives no series."""
     reading = rows(row.replace("{U}", f'{{UUID="{CARD.uuid}"}}'))
 
     assert {} == reading.values
@@ -254,7 +254,7 @@ def test_a_series_sent_twice_counts_once() -> None:
 
 
 def test_rows_of_links_are_added_up_and_switches_are_not_gpus() -> None:
-    """NVLink rows have other labels, one row a link; rows of NVSwitches and CPUs are no GPU's."""
+    """NVLink rows have other labels, one row a link; rows of NVSwitches and CPUs are not of a GPU."""
     reading = rows(
         f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="0",gpu="0",gpu_uuid="{CARD.uuid}"}} 2',
         f'DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL{{nvlink="1",gpu="0",gpu_uuid="{CARD.uuid}"}} 3',
@@ -341,7 +341,7 @@ def test_every_value_of_any_body_is_a_valid_reading(rows: list[tuple[str, dict[s
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_survived(body: bytes) -> None:
-    """Bytes that are no exposition give a reading without GPUs, never an error."""
+    """Bytes that are not an exposition give a reading without GPUs, never an error."""
     assert {} == read(parse(body), 0.0).values
 
 

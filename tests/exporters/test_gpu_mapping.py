@@ -113,7 +113,7 @@ def reported(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **label
 
 
 def bare(*entities: Entity) -> GpuReading:
-    """What Triton itself tells of GPUs: UUIDs and nothing else."""
+    """What Triton itself reports about GPUs: UUIDs and nothing else."""
     return GpuReading("triton", 0.0, {entity.uuid: Device(entity.uuid) for entity in entities})
 
 
@@ -146,7 +146,7 @@ def test_ordinals_are_inferred_from_labels_and_configurations(
 
 
 def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
-    """Where nothing tells positions the mapping is a guess, unless Triton's own labels name the GPU."""
+    """Where no source reports positions the mapping is a guess, unless Triton's own labels name the GPU."""
     every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
 
     assert "guess" == visible((), bare(A, B, C), every).confidence
@@ -160,7 +160,7 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
 
 
 def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
-    """An index tells CUDA's order only where the cards are known to be alike."""
+    """An index gives CUDA's order only where the cards are known to be alike."""
     every = frozenset({"GPU-a", "GPU-b"})
     named = node(Device("GPU-a", "1", "H100"), Device("GPU-b", "0", "H100"))
     nameless = node(Device("GPU-a", "1"), Device("GPU-b", "0"))

@@ -161,7 +161,7 @@ def test_activity_lies_between_two_samples_and_none_is_leaked() -> None:
     ],
 )
 def test_the_data_rate_of_the_links_is_both_directions(rates: dict[int, float], shown: float | None) -> None:
-    """A card that tells both says what its NVLinks carry; one that tells one direction says nothing."""
+    """A card that reports both directions gives its NVLinks' traffic; a card that reports one gives none."""
     _, nvml = source(FakeGpu(A, gpm=rates))
     nvml.read(0.0)
 

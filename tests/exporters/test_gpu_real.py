@@ -126,7 +126,7 @@ def test_prometheus_accepts_the_page(exporter: Running) -> None:
 
 
 def test_the_command_chooses_the_source_and_names_it(server: TritonServer) -> None:
-    """`tritonwatch exporter` with a dcgm-exporter that speaks 4.9 picks it under auto."""
+    """`tritonwatch exporter` with a dcgm-exporter with names of 4.9 picks it under auto."""
     (port,) = free_ports(1)
     with serving(write("4.9+", [CARD])) as stub:
         process = subprocess.Popen(

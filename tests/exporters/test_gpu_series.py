@@ -49,7 +49,7 @@ class FixedSource:
     def read(self, at: float) -> GpuReading:
         self.asked.append(at)
         if self.answer is None:
-            raise SourceError("refused", "told to")
+            raise SourceError("refused", "by the test")
         return GpuReading(self.name, at, self.answer.devices, values=self.answer.values)
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ def test_a_dead_source_leaves_the_last_data_until_they_are_old() -> None:
 
 
 def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
-    """A vGPU has nothing that always moves; constant values are no sign of age there."""
+    """A vGPU has nothing that always moves; constant values are not a sign of age there."""
     still = GpuReading("dcgm", 0.0, {U: Device(U)}, values={Slot(gpu.TEMPERATURE, Entity(U)): 50.0})
     part = gpus(FixedSource("dcgm", still), max_age_seconds=20)
     for at in range(0, 100, 5):

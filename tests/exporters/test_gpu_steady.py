@@ -25,11 +25,11 @@ def shown(*readings: GpuReading) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("story", "readings", "expected"),
+    ("case", "readings", "expected"),
     [
         ("it rises", [("dcgm", 10), ("dcgm", 15)], [10, 15]),
         (
-            "dcgm-exporter tells a sample 30 s older than NVML's",
+            "dcgm-exporter reports a sample 30 s older than NVML's",
             [("nvml", 1000), ("dcgm", 990), ("dcgm", 1010)],
             [1000, 1000, 1010],
         ),
@@ -47,10 +47,10 @@ def shown(*readings: GpuReading) -> list[float]:
     ],
 )
 def test_a_counter_falls_only_at_a_restart(
-    story: str, readings: list[tuple[str, float]], expected: list[float]
+    case: str, readings: list[tuple[str, float]], expected: list[float]
 ) -> None:
     """Prometheus would take any other fall for one, and count everything again."""
-    assert expected == shown(*(reading(source, joules) for source, joules in readings)), story
+    assert expected == shown(*(reading(source, joules) for source, joules in readings)), case
 
 
 def test_gauges_are_left_alone() -> None:

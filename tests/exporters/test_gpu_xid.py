@@ -1,4 +1,4 @@
-"""XID errors as a true counter, whatever the source tells of them."""
+"""XID errors as a true counter, whatever the source reports about them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def last(code: int) -> XidReport:
     return XidReport(A, code, 1.0, "last")
 
 
-def counted(*looks: list[XidReport]) -> dict[int, float]:
-    """Codes with a count above 0 after these looks."""
+def counted(*polls: list[XidReport]) -> dict[int, float]:
+    """Codes with a count above 0 after these polls."""
     counter = XidCounter()
-    for reports in looks:
+    for reports in polls:
         counter.update([A], reports, 0.0)
     return {code: count for (_, code), count in counter.counts(LATER).items() if count}
 
@@ -44,7 +44,7 @@ def test_an_unlisted_code_is_zero_before_it_rises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "looks", "expected"),
+    ("case", "polls", "expected"),
     [
         ("a code that was there before the exporter is old news", [[last(79)], [last(79)]], {}),
         ("a new code is an event", [[last(0)], [last(79)], [last(79)]], {79: 1}),
@@ -59,38 +59,38 @@ def test_an_unlisted_code_is_zero_before_it_rises() -> None:
     ],
 )
 def test_the_last_code_becomes_a_counter(
-    story: str, looks: list[list[XidReport]], expected: dict[int, float]
+    case: str, polls: list[list[XidReport]], expected: dict[int, float]
 ) -> None:
     """Changes of the gauge are counted."""
-    assert expected == counted(*looks), story
+    assert expected == counted(*polls), case
 
 
 def test_a_window_counts_what_it_gains() -> None:
     """The windowed count falls as its window slides: only its rises are events."""
-    looks = [[XidReport(A, 31, level, "window")] for level in (0.0, 2.0, 2.0, 1.0, 3.0)]
+    polls = [[XidReport(A, 31, level, "window")] for level in (0.0, 2.0, 2.0, 1.0, 3.0)]
 
-    assert {31: 4} == counted(*looks, [])
+    assert {31: 4} == counted(*polls, [])
 
 
 def test_a_total_that_starts_again_goes_on() -> None:
     """After a restart of dcgm-exporter its own counter starts at 0; ours does not fall."""
-    looks = [[XidReport(A, 31, level, "total")] for level in (5.0, 7.0, 1.0, 2.0)]
+    polls = [[XidReport(A, 31, level, "total")] for level in (5.0, 7.0, 1.0, 2.0)]
 
-    assert {31: 4} == counted(*looks)
+    assert {31: 4} == counted(*polls)
 
 
 def test_one_event_reported_twice_counts_once() -> None:
     """Gauge and counter tell the same event, perhaps one look apart."""
-    looks = [[], [last(79)], [last(79), XidReport(A, 79, 1.0, "total")]]
+    polls = [[], [last(79)], [last(79), XidReport(A, 79, 1.0, "total")]]
 
-    assert {79: 1} == counted(*looks)
+    assert {79: 1} == counted(*polls)
 
 
 def test_instances_that_repeat_a_count_do_not_multiply_it() -> None:
     """dcgm-exporter counts by GPU and repeats the count for each MIG instance."""
-    looks = [[XidReport(A, 31, level, "window")] * 3 for level in (0.0, 2.0)]
+    polls = [[XidReport(A, 31, level, "window")] * 3 for level in (0.0, 2.0)]
 
-    assert {31: 2} == counted(*looks)
+    assert {31: 2} == counted(*polls)
 
 
 def test_events_add_up() -> None:
@@ -126,11 +126,11 @@ def test_invented_codes_do_not_fill_the_memory() -> None:
         max_size=8,
     )
 )
-def test_no_count_ever_falls(looks: list[list[XidReport]]) -> None:
-    """Whatever the source tells, in whatever order, every series only rises."""
+def test_no_count_ever_falls(polls: list[list[XidReport]]) -> None:
+    """Whatever the source reports, in whatever order, every series only rises."""
     counter = XidCounter()
     before: dict[tuple[str, int], float] = {}
-    for reports in looks:
+    for reports in polls:
         counter.update([A], reports, LATER)
         now = counter.counts(2 * LATER)
         assert all(now.get(key, 0.0) >= count for key, count in before.items())

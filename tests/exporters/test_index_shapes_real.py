@@ -14,8 +14,8 @@ from support.tools import ROOT
 def test_the_page_of_the_exporter_lists_the_shapes_of_a_real_index(tmp_path: Path) -> None:
     """Index row, ready endpoint and /state of each shape, alone and with a list of models and the log."""
     page = (ROOT / "docs" / "exporter.md").read_text()
-    told = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()
+    documented = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()
     actual = [f"| {' | '.join(row)} |" for row in rows(tmp_path)]
 
     assert len(SHAPES) + 4 == len(actual)
-    assert told == actual
+    assert documented == actual

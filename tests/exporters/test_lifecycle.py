@@ -34,7 +34,7 @@ _INDEXES = st.none() | st.lists(_ENTRIES, max_size=5).map(tuple)
 _STATISTICS = st.none() | st.lists(
     st.builds(ModelStatistics, _NAMES, st.sampled_from(["1", "2"])), max_size=2
 ).map(tuple)
-_LOOKS = st.lists(
+_SNAPSHOTS = st.lists(
     st.one_of(
         st.builds(lambda reason: Snapshot(0, api_failure=reason), st.sampled_from(["refused", "timeout"])),
         st.builds(lambda index, stats: Snapshot(0, index=index, statistics=stats), _INDEXES, _STATISTICS),
@@ -44,27 +44,29 @@ _LOOKS = st.lists(
 _EXPECTED = st.dictionaries(_NAMES, st.sampled_from([(), ("1",), ("1", "2")]), max_size=2)
 
 
-def _run(looks: Sequence[Snapshot], expected: dict[str, tuple[str, ...]]) -> Lifecycle:
+def _run(snapshots: Sequence[Snapshot], expected: dict[str, tuple[str, ...]]) -> Lifecycle:
     lifecycle = Lifecycle(expected)
-    for number, look in enumerate(looks, 1):
-        lifecycle.observe_snapshot(_at(look, number))
+    for number, snapshot in enumerate(snapshots, 1):
+        lifecycle.observe_snapshot(_at(snapshot, number))
     return lifecycle
 
 
-def _at(look: Snapshot, at: float) -> Snapshot:
-    return Snapshot(at, look.api_failure, look.live, index=look.index, statistics=look.statistics)
+def _at(snapshot: Snapshot, at: float) -> Snapshot:
+    return Snapshot(
+        at, snapshot.api_failure, snapshot.live, index=snapshot.index, statistics=snapshot.statistics
+    )
 
 
-@given(_LOOKS, _EXPECTED)
+@given(_SNAPSHOTS, _EXPECTED)
 def test_records_are_consistent_after_any_history(
-    looks: list[Snapshot], expected: dict[str, tuple[str, ...]]
+    snapshots: list[Snapshot], expected: dict[str, tuple[str, ...]]
 ) -> None:
     """States come from the closed set; only a state of ready can be ready; times are not in the future."""
     lifecycle = Lifecycle(expected)
-    for number, look in enumerate(looks, 1):
+    for number, snapshot in enumerate(snapshots, 1):
         before = lifecycle.records
         failures = lifecycle.failures.copy()
-        lifecycle.observe_snapshot(_at(look, number))
+        lifecycle.observe_snapshot(_at(snapshot, number))
         models = {key.model for key in lifecycle.records}
         assert expected.keys() <= models, "an expected model is always shown"
         for key, record in lifecycle.records.items():
@@ -81,16 +83,16 @@ def test_records_are_consistent_after_any_history(
             if record.load_requested and not record.claim.ready:
                 assert record.not_ready_since is not None
         assert all(failures[key] <= lifecycle.failures[key] for key in failures), "counters never go back"
-        if look.api_failure:
+        if snapshot.api_failure:
             assert not any(record.claim.ready for record in lifecycle.records.values())
 
 
-@given(_LOOKS, _EXPECTED)
+@given(_SNAPSHOTS, _EXPECTED)
 def test_each_version_is_shown_in_exactly_one_state(
-    looks: list[Snapshot], expected: dict[str, tuple[str, ...]]
+    snapshots: list[Snapshot], expected: dict[str, tuple[str, ...]]
 ) -> None:
     """No series is written twice, and for each version exactly one state is 1."""
-    states = ModelStates(_run(looks, expected))
+    states = ModelStates(_run(snapshots, expected))
     written = list(states.families(100.0))
     families = {family.metric: family.samples for family in written}
     names = [sample.series for samples in families.values() for sample in samples]
@@ -137,21 +139,21 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
         states.observe_snapshot(Snapshot(number * 100.0, live=True, index=(entry,)))
         list(states.families(number * 100.0))
 
-    kept = MEMORY_SECONDS / 100 + 1
-    assert len(lifecycle.counted_models()) <= kept
-    assert len(lifecycle.failures) <= kept
-    assert len(lifecycle.last_failures) <= kept
+    retained = MEMORY_SECONDS / 100 + 1
+    assert len(lifecycle.counted_models()) <= retained
+    assert len(lifecycle.failures) <= retained
+    assert len(lifecycle.last_failures) <= retained
 
 
 def test_a_timeout_is_not_taken_for_a_restart() -> None:
     """The same failure seen again after a slow answer is the same attempt; after a restart it is another."""
     lifecycle = Lifecycle()
-    for look in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):
-        lifecycle.observe_snapshot(look)
+    for snapshot in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):
+        lifecycle.observe_snapshot(snapshot)
     assert 1 == lifecycle.failures.total()
 
-    for look in (Snapshot(4, api_failure="refused"), _at(_BROKEN, 5)):
-        lifecycle.observe_snapshot(look)
+    for snapshot in (Snapshot(4, api_failure="refused"), _at(_BROKEN, 5)):
+        lifecycle.observe_snapshot(snapshot)
     assert 2 == lifecycle.failures.total()
     assert 1.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
 
@@ -176,7 +178,7 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
     starting = (IndexEntry("a", "2", "LOADING"), IndexEntry("a", "3", "LOADING"))
     rolled_out = (IndexEntry("a", "2", "READY"), IndexEntry("a", "3", "READY"))
     old = ModelVersion("a", "1")
-    for expected, kept in (((), False), (("1",), True)):
+    for expected, retained in (((), False), (("1",), True)):
         lifecycle = Lifecycle({"a": expected})
         for at, index in enumerate((both, None, starting), 1):
             lifecycle.observe_snapshot(
@@ -185,7 +187,7 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
         assert "missing" == lifecycle.records[old].claim.state
 
         lifecycle.observe_snapshot(Snapshot(4, live=True, index=rolled_out))
-        assert kept == (old in lifecycle.records)
+        assert retained == (old in lifecycle.records)
 
 
 def test_unloading_on_purpose_ends_the_expectation() -> None:
@@ -206,12 +208,12 @@ def test_unloading_on_purpose_ends_the_expectation() -> None:
 
 def test_a_model_that_left_a_running_triton_is_shown_as_unloaded_until_it_is_scraped() -> None:
     """Files may be removed before a poll sees the unload; a restart or an empty index is not a decision."""
-    left, kept = IndexEntry("left", "1", "READY"), IndexEntry("kept", "1", "READY")
+    left, retained = IndexEntry("left", "1", "READY"), IndexEntry("retained", "1", "READY")
     key = ModelVersion("left", "1")
 
     def after(*indexes: tuple[IndexEntry, ...] | None, at: float = 2.0) -> Lifecycle:
         lifecycle = Lifecycle()
-        lifecycle.observe_snapshot(Snapshot(1.0, live=True, index=(left, kept), statistics=()))
+        lifecycle.observe_snapshot(Snapshot(1.0, live=True, index=(left, retained), statistics=()))
         for number, index in enumerate(indexes):
             lifecycle.observe_snapshot(
                 Snapshot(
@@ -224,15 +226,15 @@ def test_a_model_that_left_a_running_triton_is_shown_as_unloaded_until_it_is_scr
             )
         return lifecycle
 
-    removed = after((kept,), (kept,))
+    removed = after((retained,), (retained,))
     assert "unloaded" == removed.records[key].claim.state
     assert "left" not in removed.expected_models()
     assert removed.records[key].not_ready_since is None
 
-    removed.observe_snapshot(Snapshot(3.0 + UNLOADED_SECONDS, live=True, index=(kept,), statistics=()))
+    removed.observe_snapshot(Snapshot(3.0 + UNLOADED_SECONDS, live=True, index=(retained,), statistics=()))
     assert key not in removed.records
 
-    assert "missing" == after(None, (kept,)).records[key].claim.state
+    assert "missing" == after(None, (retained,)).records[key].claim.state
     assert key not in after(()).records
 
 

@@ -61,14 +61,14 @@ def test_where_a_steady_pace_is_too_dear_there_are_bursts() -> None:
 
 
 def test_a_thousand_models_are_read_steadily() -> None:
-    """A burst would cost more than it tells."""
+    """A burst would cost more than its samples are worth."""
     _, intervals = spent(Pace(), 0.06, 600)
 
     assert 0 == len({round(interval, 6) for interval in intervals[20:]} - {round(intervals[-1], 6)})
     assert 3 < intervals[-1] < 5
 
 
-def test_a_fixed_interval_is_kept() -> None:
+def test_a_fixed_interval_is_used() -> None:
     """Whatever a reading costs."""
     assert {0.5} == set(spent(Pace(fixed=0.5), 0.1, 20)[1])
 

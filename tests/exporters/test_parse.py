@@ -15,7 +15,7 @@ from exporters.captures import bodies
 from support.tools import promtools
 from triton_exporter.exposition.parse import Exposition, Parser, parse, parse_series
 
-Found = Counter[tuple[str, frozenset[tuple[str, str]], str]]
+Samples = Counter[tuple[str, frozenset[tuple[str, str]], str]]
 
 BODY = b"""# HELP a First family
 # TYPE a counter
@@ -30,7 +30,7 @@ h_count 4
 """
 
 
-def ours(exposition: Exposition) -> Found:
+def ours(exposition: Exposition) -> Samples:
     # prometheus_client gives the samples of every counter the suffix that OpenMetrics asks for.
     return Counter(
         (
@@ -43,7 +43,7 @@ def ours(exposition: Exposition) -> Found:
     )
 
 
-def theirs(body: str) -> Found:
+def theirs(body: str) -> Samples:
     return Counter(
         (sample.name, frozenset(sample.labels.items()), repr(float(sample.value)))
         for family in text_string_to_metric_families(body)
@@ -409,12 +409,12 @@ fragments = st.sampled_from(
 @given(st.lists(fragments, max_size=30).map(b"".join))
 def test_garbage(body: bytes) -> None:
     """Whatever a body holds, what is kept is clean: read again it gives the same values and no fault."""
-    kept = parse(body)
-    again = parse(kept.text.encode())
+    parsed = parse(body)
+    again = parse(parsed.text.encode())
 
     assert {} == again.faults
-    assert ours(kept) == ours(again)
-    assert ours(kept) == theirs(kept.text)
+    assert ours(parsed) == ours(again)
+    assert ours(parsed) == theirs(parsed.text)
 
 
 @settings(max_examples=300, deadline=None)
@@ -458,13 +458,13 @@ def test_captures() -> None:
         assert theirs(exposition.text) == ours(exposition), name
 
 
-def test_promtool_accepts_what_is_kept() -> None:
+def test_promtool_accepts_what_is_parsed() -> None:
     """Prometheus' own parser accepts the good part of a broken body."""
     broken = BODY + b"junk here\n# TYPE b banana\nb 1\nb 1\na\xff 1\nc 1e999\nd 1"
     for promtool in promtools():
-        kept = parse(broken).text.encode()
+        parsed = parse(broken).text.encode()
         raw = subprocess.run([promtool, "check", "metrics"], input=broken, capture_output=True)
-        good = subprocess.run([promtool, "check", "metrics"], input=kept, capture_output=True)
+        good = subprocess.run([promtool, "check", "metrics"], input=parsed, capture_output=True)
 
         assert b"error while linting" in raw.stderr
         assert b"error while linting" not in good.stderr

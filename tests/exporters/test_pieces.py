@@ -36,9 +36,9 @@ _METRICS = (state.UP, state.SERVER_LIVE, state.SERVER_READY)
 def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) -> None:
     """However long the lines, and however they were written, every sample is there once, plain and in gzip."""
     families, expected = [], []
-    for number, (metric, size, kept) in enumerate(lines):
+    for number, (metric, size, cached) in enumerate(lines):
         samples = [Sample(f'{metric}{{n="{number}",x="{"x" * size}"}}', float(number))]
-        families.append(Family(metric, CachedSamples(samples) if kept else samples))  # type: ignore[arg-type]
+        families.append(Family(metric, CachedSamples(samples) if cached else samples))  # type: ignore[arg-type]
         expected.append((str(metric), size, float(number)))
 
     def page() -> Response:

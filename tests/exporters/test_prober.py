@@ -41,7 +41,7 @@ class ProbedModels:
     def __init__(self, models: int, jitter: Callable[[], float], *, hold: bool = False) -> None:
         self.sent: Counter[str] = Counter()
         self.most = 0
-        self.most_of_one = 0
+        self.most_of_a_model = 0
         self.release = threading.Event()
         self._now: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class ProbedModels:
             self.sent[target.model] += 1
             self._now[target.model] += 1
             self.most = max(self.most, self._now.total())
-            self.most_of_one = max(self.most_of_one, self._now[target.model])
+            self.most_of_a_model = max(self.most_of_a_model, self._now[target.model])
         assert self.release.wait(10)
         with self._lock:
             self._now[target.model] -= 1
@@ -176,7 +176,7 @@ def test_a_model_never_has_two_probes_in_flight() -> None:
 
     assert 1 == probed.sent["m0"]
     assert 2 == probed.poll(3 * INTERVAL)["m0"]
-    assert 1 == probed.most_of_one
+    assert 1 == probed.most_of_a_model
 
 
 def test_probes_of_a_thousand_models_are_spread_out() -> None:

@@ -145,7 +145,7 @@ def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.Log
     assert "of all things" in caplog.text
 
 
-def test_the_longest_waiting_connection_makes_room_for_a_new_one() -> None:
+def test_the_longest_waiting_connection_is_closed_for_a_new_one() -> None:
     """Among three hundred peers that send half a request each, every scrape is answered."""
     with _serving(WebConfig()) as server, ExitStack() as peers:
         address = ("127.0.0.1", server.server_address[1])
@@ -293,7 +293,7 @@ def test_mutual_tls_admits_only_certificates_of_its_ca(certificates: Path) -> No
 
 
 def test_passwords_are_checked_against_bcrypt_hashes(tmp_path: Path) -> None:
-    """Right user and password open the door, every other header does not."""
+    """The right user and password are let in, every other header is refused."""
     stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
     web = _config(tmp_path, f"basic_auth_users:\n  me: {stored}\n")
     with _serving(web) as server:

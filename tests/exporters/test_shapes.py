@@ -47,7 +47,7 @@ def test_binned_between_its_bounds() -> None:
 
 
 def test_curve_with_two_modes() -> None:
-    """95 % at 5 ms and 5 % at 500 ms: the mean tells which side of the gap the 95th percentile hides."""
+    """95 % at 5 ms and 5 % at 500 ms: the mean shows which side of the gap the 95th percentile hides."""
     points = [(0.5, 0.005), (0.9, 0.005), (0.95, 0.5), (0.99, 0.5)]
     shape = Curve(points, mean=0.95 * 0.005 + 0.05 * 0.5)
 
@@ -179,7 +179,7 @@ def test_traces_give_the_shape() -> None:
 
 
 def test_untraced_interval_joins_the_next_traced_one() -> None:
-    """With every Nth request traced, the traced one speaks for those since the one before."""
+    """With every Nth request traced, the traced one represents those since the one before."""
     book, _ = ledger()
     book.count(interval(1, 40, 0.2), wait=True)
     book.count(interval(2, 60, 0.3), wait=True)
@@ -230,18 +230,18 @@ def test_traces_nobody_counts() -> None:
         max_size=40,
     )
 )
-def test_every_request_enters_once(story: list[tuple[int, bool, bool, list[float]]]) -> None:
+def test_every_request_enters_once(steps: list[tuple[int, bool, bool, list[float]]]) -> None:
     """Whatever sources come and go, each counted request enters the histogram exactly once."""
     book, _ = ledger()
     now = 0.0
-    for requests, wait, tracing, offsets in story:
+    for requests, wait, tracing, offsets in steps:
         now += 1
         book.count(interval(now, requests, requests * 0.02), wait)
         for offset in offsets:
             book.trace(Trace(now + offset, 0.05, "t"))
         book.close(now, now if tracing else 0)
-        assert book.histogram.count <= sum(step[0] for step in story)
+        assert book.histogram.count <= sum(step[0] for step in steps)
     book.close(now + 100, 0)
 
-    assert sum(step[0] for step in story) == book.histogram.count
-    assert sum(step[0] for step in story) * 0.02 == pytest.approx(book.histogram.sum)
+    assert sum(step[0] for step in steps) == book.histogram.count
+    assert sum(step[0] for step in steps) * 0.02 == pytest.approx(book.histogram.sum)

@@ -155,7 +155,7 @@ def test_summary_shows_a_tail() -> None:
 
 
 def test_empty_summary() -> None:
-    """Triton's Nan of an idle minute is no quantile: the mean is taken."""
+    """Triton's Nan of an idle minute is not a quantile: the mean is taken."""
     nan = float("nan")
     bodies = [
         counters(0, 0) + summary(0, 0, [(0.5, nan)]),
@@ -199,7 +199,7 @@ def test_unloaded_while_held() -> None:
     )
 )
 def test_a_change_of_source_only_adds(
-    story: list[tuple[int, bool, bool, list[float]]],
+    steps: list[tuple[int, bool, bool, list[float]]],
 ) -> None:
     """Sources come and go and the model reloads: no series ever falls, and no request is lost."""
     mailbox = Mailbox()
@@ -207,7 +207,7 @@ def test_a_change_of_source_only_adds(
     count, total, now, before = 0, 0, 0.0, dict[str, float]()
     points = [(0.5, 0.02), (0.99, 0.5)]
     distributions.observe(parse((counters(0, 0) + NONE + summary(0, 0, points)).encode()), now)
-    for requests, has_native, has_summary, traces, reload in story:
+    for requests, has_native, has_summary, traces, reload in steps:
         now += 1
         count = requests if reload else count + requests
         total += requests if not reload else 0

@@ -115,7 +115,7 @@ def test_a_model_nobody_asked_for_is_not_loaded_and_not_expected(triton: Explici
 
 
 def test_an_expected_model_with_a_broken_config_is_missing(triton: Explicit) -> None:
-    """Triton shows a config it cannot parse as a bare entry and stays ready; the operator's list tells."""
+    """Triton shows a config it cannot parse as a bare entry and stays ready; the operator's list shows it."""
     folder = triton.repository.model("badconfig")
     write(folder / "config.pbtxt", "nonsense {")
     assert 200 != triton.load("badconfig")
@@ -275,7 +275,7 @@ def test_a_model_whose_folder_is_deleted_goes_on_being_ready(triton: Explicit) -
 
 
 def test_a_failed_model_stays_unavailable_after_an_unload(triton: Explicit) -> None:
-    """Triton keeps the old reason: unloading does not mend a failure, and is no second one."""
+    """Triton keeps the old reason: unloading does not fix a failure, and is not a second one."""
     triton.repository.model("stuck", **{"raise": "weights missing"})
     triton.load("stuck")
     triton.wait_for("unavailable", "stuck")
@@ -403,7 +403,7 @@ def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> N
 
 
 def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
-    """With Triton's log the failure is counted with its class, and told apart from one that stops service."""
+    """With Triton's log the failure is counted with its class, and distinguished from one that stops service."""
     folder = triton.repository.model("relogged")
     triton.load("relogged")
     triton.wait_for("ready", "relogged")

@@ -102,7 +102,7 @@ def test_orphans() -> None:
 
 
 def test_contradiction() -> None:
-    """A request that ends before it starts is no request."""
+    """A request that ends before it starts is not a request."""
     lost: Counter[str] = Counter()
     backwards = span("m", 2, 1, model="m", REQUEST_START=T, REQUEST_END=T - 1)
 
@@ -279,7 +279,7 @@ def test_a_slow_sender_of_traces_is_cut_off_in_time() -> None:
     assert {"busy": 1, "slow": 1} == mailbox.batches()
 
 
-def test_a_head_that_never_ends_makes_room_for_a_batch() -> None:
+def test_a_head_that_never_ends_is_closed_for_a_batch() -> None:
     """Connections that never complete a request do not keep batches out, and are counted."""
     mailbox = Mailbox()
     with receiving(mailbox, connections=2) as receiver, ExitStack() as peers:
@@ -364,7 +364,7 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     ],
 )
 def test_a_queue_without_a_limit_is_never_full(config: ModelConfig, full: int) -> None:
-    """A sequence that lacks its start is refused as a full queue refuses: only the configuration tells which."""
+    """A sequence that lacks its start is refused as a full queue refuses: only the configuration shows which."""
     mailbox = Mailbox()
     distributions = Distributions(mailbox=mailbox)
     distributions.observe_snapshot(Snapshot(T, configs={M: config}))
@@ -454,7 +454,7 @@ def within(shown: Mapping[str, float], seconds: str) -> float:
 @pytest.mark.parametrize("rate", [1, 10, 100])
 @pytest.mark.parametrize("took", [0.02, 5.0], ids=["fast", "slow"])
 def test_forged_traces_that_contradict_the_counters_are_refused(rate: int, took: float) -> None:
-    """Five forged spans to each true one move no share: the next source speaks, and a series says so."""
+    """Five forged spans to each true one move no share: the next source is used, and a series says so."""
     shown = watched(240, rate, forged=[took] * (500 // rate))
 
     assert source_is(shown, "sampled_mean")
@@ -540,7 +540,7 @@ def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
     ],
 )
 def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], problem: str) -> None:
-    """The receiver believes anyone who reaches it, so that beyond loopback it listens only when told to."""
+    """The receiver believes anyone who reaches it, so that beyond loopback it listens only when configured to."""
     try:
         choose({"triton": "t", **options}, {})
         printed = ""
@@ -584,7 +584,7 @@ def test_trace_file(tmp_path: Path) -> None:
 
 
 def test_trace_file_outcomes() -> None:
-    """A file tells rejections and ensembles as spans do."""
+    """A file reports rejections and ensembles as spans do."""
     refused = [{"id": 7, "model_name": "m"}, {"id": 7, "timestamps": [{"name": "REQUEST_START", "ns": 5}]}]
     parent = {"id": 8, "model_name": "ens", "model_version": 1}
     stamps = [{"name": "REQUEST_START", "ns": 5}, {"name": "REQUEST_END", "ns": 9}]

@@ -314,7 +314,9 @@ def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: G
     assert 0 == page.value(state.UP)
     assert page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="tls")
     assert ("tls", "tls") == (failed["metrics_failure"], failed["api_failure"])
-    assert "alert" in failed["metrics_failure_text"], "what OpenSSL says, for whoever has to mend it"
+    assert "alert" in failed["metrics_failure_text"], (
+        "the message of OpenSSL, for the person who has to fix it"
+    )
 
 
 @pytest.mark.real

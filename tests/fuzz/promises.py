@@ -81,39 +81,39 @@ _LINE = re.compile(rb"[a-zA-Z_:][\w:]*(?:\{" + _PAIR + rb"(?:," + _PAIR + rb")*\
 
 
 def exposition(data: bytes) -> None:
-    """What is kept is clean, is read as prometheus_client reads it, and memory changes nothing."""
-    kept = parse(data)
-    again = parse(kept.text.encode())
+    """What is parsed is clean, is read as prometheus_client reads it, and memory changes nothing."""
+    parsed = parse(data)
+    again = parse(parsed.text.encode())
     assert not again.faults, again.faults
     families = [
-        (s.name, sorted(s.labels.items()), repr(v)) for f in kept.families.values() for s, v in f.samples()
+        (s.name, sorted(s.labels.items()), repr(v)) for f in parsed.families.values() for s, v in f.samples()
     ]
     assert families == [
         (s.name, sorted(s.labels.items()), repr(v)) for f in again.families.values() for s, v in f.samples()
     ]
     if b"__name__" in data:
         return  # prometheus_client takes every label that begins like the reserved one for it
-    theirs = sum(len(family.samples) for family in text_string_to_metric_families(kept.text))
+    theirs = sum(len(family.samples) for family in text_string_to_metric_families(parsed.text))
     assert theirs == len(families), (theirs, len(families))
     remembering = Parser()
     remembering.parse(data[: len(data) // 2] + b"\n")
-    assert remembering.parse(data).text == kept.text
+    assert remembering.parse(data).text == parsed.text
 
 
 def relay(data: bytes) -> None:
-    """After whatever came before, the page of either format is sound and holds every sample that is kept."""
+    """After whatever came before, the page of either format is valid and has every sample that was parsed."""
     passed = Relay()
     for body in (_METRICS, data[: len(data) // 2], data):
         reading = Reading(body, "", "", 0.0, 0.0)
         text = passed.text(reading)
-    kept = passed.parse(reading)
+    parsed = passed.parse(reading)
     judge, once_more = Relay(), Reading(text, "", "", 0.0, 0.0)
     assert text == judge.text(once_more)
     assert not judge.parse(once_more).faults
-    page = relayed_openmetrics(kept.families.values())
+    page = relayed_openmetrics(parsed.families.values())
     lines = [line for line in page.split(b"\n") if line and not line.startswith(b"#")]
     assert all(_LINE.fullmatch(line) for line in lines), lines
-    assert len(lines) == sum(len(family.values) for family in kept.families.values())
+    assert len(lines) == sum(len(family.values) for family in parsed.families.values())
 
 
 def dcgm(data: bytes) -> None:
@@ -166,7 +166,7 @@ def log(data: bytes) -> None:
 
 
 def answers(data: bytes) -> None:
-    """A JSON answer is a value or an error of ours; what it says of models makes sound pages and JSON."""
+    """A JSON answer is a value or an error of ours; what it states about models makes valid pages and JSON."""
     index = _value(triton_answers.parse_index, data)
     statistics = _value(triton_answers.parse_statistics, data)
     _value(triton_answers.parse_config, data)

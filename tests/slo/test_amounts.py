@@ -1,4 +1,4 @@
-"""Burn rates and budgets: one notation, whoever shows them."""
+"""Burn rates and budgets: one notation, wherever they are shown."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def test_recorded_events_are_read_where_they_reach_back(since: float, failed: fl
     rows = [
         (names.sli_events("5m"), {**recorded, names.EVENT: names.TOTAL}, [(at, 10.0) for at in times]),
         (names.sli_events("5m"), {**recorded, names.EVENT: names.ERROR}, [(at, 0.3) for at in times]),
-        # The counters tell another story, so that one sees who was asked.
+        # The counters give another result, which shows which source was queried.
         (str(triton.REQUEST_SUCCESS), labels, increments(1, 1)),
         (str(triton.REQUEST_FAILURE), {**labels, "reason": "BACKEND"}, increments(0, 0)),
     ]
@@ -273,17 +273,17 @@ def test_recorded_time_without_data_is_unknown_and_not_idle(tmp_path: Path) -> N
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kept", ["kept.csv", "kept.npz"])
+@pytest.mark.parametrize("saved", ["kept.csv", "kept.npz"])
 def test_a_saved_history_replays_the_same(
-    prometheus: str, tmp_path: Path, kept: str, capsys: pytest.CaptureFixture[str]
+    prometheus: str, tmp_path: Path, saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What --save keeps, --history replays to the same alerts, without Prometheus."""
     common = ["--objectives", str(objectives(tmp_path / "o")), "--json"]
-    window = ["--last", "12h", "--at", str(END), "--save", str(tmp_path / kept)]
+    window = ["--last", "12h", "--at", str(END), "--save", str(tmp_path / saved)]
 
     assert 0 == main(["backtest", "--prometheus", prometheus, *window, *common])
     first = json.loads(capsys.readouterr().out)
-    assert 0 == main(["backtest", "--history", str(tmp_path / kept), *common])
+    assert 0 == main(["backtest", "--history", str(tmp_path / saved), *common])
     again = json.loads(capsys.readouterr().out)
     assert [len(o["episodes"]) for o in first["outcomes"]] == [len(o["episodes"]) for o in again["outcomes"]]
     assert first["outcomes"][0]["episodes"] == again["outcomes"][0]["episodes"]
@@ -317,9 +317,9 @@ def test_an_incident_within_the_stated_error_pages_only_where_none_was_stated(
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url:
         asked = ["--prometheus", url, "--last", "8h", "--at", str(END)]
-        for kept in ("kept.csv", "kept.npz"):
-            assert {"sure"} == paged(*asked, "--save", str(tmp_path / kept))
-            assert {"sure"} == paged("--history", str(tmp_path / kept))
+        for saved in ("kept.csv", "kept.npz"):
+            assert {"sure"} == paged(*asked, "--save", str(tmp_path / saved))
+            assert {"sure"} == paged("--history", str(tmp_path / saved))
 
 
 GAP = "[red]gap\x1b[2J"

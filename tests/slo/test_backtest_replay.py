@@ -249,7 +249,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
 
 
 def test_a_louder_alert_silences_the_later_ones() -> None:
-    """With inhibition one incident is one page; what still burns after it is then told."""
+    """With inhibition one incident is one page; what still burns after it is then reported."""
     fast, slow = burns(5 * MINUTE, MINUTE, 1), burns(30 * MINUTE, 20 * MINUTE, 1)
     alerts = (PolicyAlert("fast", "page", fast), PolicyAlert("slow", "ticket", slow))
     history = steady([1.0] * 3, 60, 60)
@@ -374,7 +374,7 @@ def test_a_history_survives_its_file(series: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x93NUMPY", b"time,slo"])
 def test_a_broken_archive_is_refused(data: bytes) -> None:
-    """A file that is no saved history is one line, whatever it is."""
+    """A file that is not a saved history is one line, whatever it is."""
     with pytest.raises(HistoryError, match="not a history as"):
         from_npz(data)
 

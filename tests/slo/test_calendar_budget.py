@@ -47,13 +47,15 @@ def recorded(tool: Path, folder: Path, promise: Objective) -> dict[str, float]:
     chosen = rules(promise, MARCH + 10 * DAY, names.PERIOD_BUDGET_REMAINING)
     chosen += [rule for rule in rules(promise, MARCH + 10 * DAY, names.PERIOD_DAYS) if rule not in chosen]
     given = (names.PERIOD_EVENTS, names.ERROR_BUDGET_RATIO)
-    kept = [rule for rule in chosen if rule["record"] not in given and "rate1h" not in rule["record"]]
+    remaining = [rule for rule in chosen if rule["record"] not in given and "rate1h" not in rule["record"]]
     labels = f'slo="{promise.name}", indicator="{promise.indicator.kind}", {GROUP}'
     series = {f'{given[0]}{{{labels}, event="{event}"}}': str(n) for event, n in SPENT.items()}
     series[f"{given[1]}{{{labels}}}"] = "0.01"
     asked = (names.PERIOD_START, names.PERIOD_DAYS, names.PERIOD_BURN_RATE, names.PERIOD_BUDGET_REMAINING)
     at_once = [(name, 0) for name in asked]
-    answers = evaluated(tool, folder, grouped({"slo": kept}), series, at_once, interval=60, evaluation=60)
+    answers = evaluated(
+        tool, folder, grouped({"slo": remaining}), series, at_once, interval=60, evaluation=60
+    )
     return {name: value for name, [(_, value)] in zip(asked, answers, strict=True)}
 
 
@@ -115,13 +117,13 @@ def test_status_shows_the_ratio_so_far_and_whether_the_budget_lasts_the_month(
     Console(width=200, file=drawn).print(tables([row]))
     assert shown in drawn.getvalue()
     [plain] = json.loads(json.dumps(document([row], at, Remarks())))["group_statuses"]
-    told = pytest.approx(seconds) if lasts == "estimated" else None
-    assert (lasts, told) == (plain["lasts"], plain["exhausted_in_seconds"])
+    exhausted = pytest.approx(seconds) if lasts == "estimated" else None
+    assert (lasts, exhausted) == (plain["lasts"], plain["exhausted_in_seconds"])
 
 
 @pytest.mark.parametrize("kind", ["errors", "readiness"])
 def test_a_replay_forgets_the_month_before(kind: str) -> None:
-    """An incident of February is no part of March's budget, also where 30 days would still hold it."""
+    """An incident of February is not a part of March's budget, also where 30 days would still include it."""
     hours = np.arange(-5 * 24, 5 * 24) + 1.0
     bad = np.where((hours < -10) | (hours == 50), 1000.0, 0.0)[None, :]
     history = History((("o", "m", "1"),), MARCH + 3600 * hours, bad, np.full(bad.shape, 3600.0))

@@ -38,7 +38,7 @@ ZONES = (
 
 
 def in_zone(at: float, kind: str, zone: str) -> object:
-    """What tells a period from the others."""
+    """What distinguishes a period from the others."""
     local = datetime.fromtimestamp(at, ZoneInfo(zone))
     if kind == "week":
         return local.isocalendar()[:2]
@@ -120,7 +120,7 @@ EVALUATION = 60 // TICK
 WHOLE = (Life(0, LENGTH),)
 BEGINS = HOUR + 37 * EVALUATION
 """Tick at which the period begins, after traffic that belongs to the one before."""
-LOOKS = [BEGINS + EVALUATION * minutes for minutes in (2, 4, 7, 26, 31, 59, 61, 125, 245)]
+TICKS = [BEGINS + EVALUATION * minutes for minutes in (2, 4, 7, 26, 31, 59, 61, 125, 245)]
 UNEVEN = ((0.05, 0.5), (50.0, 0.001), (0.0, 0.0), (20.0, 0.02), (1.0, 0.3))
 FLEET = (
     Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1),
@@ -187,10 +187,10 @@ def recorded(
     boundary: str,
     models: Sequence[Model],
     down: tuple[int, int] | None = None,
-    looks: Sequence[int] = LOOKS,
+    ticks: Sequence[int] = TICKS,
     exclusions: Sequence[Mapping[str, str]] = (),
 ) -> list[dict[tuple[str, str], float]]:
-    """(model, event) -> sum, at each tick of `looks`; nothing is evaluated or scraped from one tick to another."""
+    """(model, event) -> sum, at each of `ticks`; nothing is evaluated or scraped from one tick to another."""
     zone, kind, begins = BOUNDARIES[boundary]
     promise = objective("errors", kind, zone, exclusions=exclusions)
     chosen = rules(promise, unix(begins) - BEGINS * TICK, names.PERIOD_EVENTS)
@@ -198,9 +198,9 @@ def recorded(
         silence = f"((vector(time()) >= {down[0] * TICK}) < {down[1] * TICK})"
         chosen = [{**rule, "expr": f"(\n{rule['expr']}\n) unless on () {silence}"} for rule in chosen]
     series = {
-        name: " ".join(values.split()[: looks[-1] + 1]) for model in models for name, values in model.series()
+        name: " ".join(values.split()[: ticks[-1] + 1]) for model in models for name, values in model.series()
     }
-    asked = [(names.PERIOD_EVENTS, look * TICK) for look in looks]
+    asked = [(names.PERIOD_EVENTS, tick * TICK) for tick in ticks]
     answers = evaluated(
         tool, folder, grouped({"slo-errors": chosen}), series, asked, interval=TICK, evaluation=60
     )
@@ -210,11 +210,11 @@ def recorded(
 def check(
     answers: Sequence[Mapping[tuple[str, str], float]], models: Sequence[Model], lost: float = 0
 ) -> None:
-    for look, sums in zip(LOOKS, answers, strict=True):
+    for tick, sums in zip(TICKS, answers, strict=True):
         for model in models:
-            for event, (truth, hidden) in known(model, look).items():
+            for event, (truth, hidden) in known(model, tick).items():
                 assert pytest.approx(truth, abs=hidden + lost + 0.01) == sums.get((model.name, event), 0.0), (
-                    f"{model.name}, {event}, {(look - BEGINS) * TICK / 60} minutes into the period"
+                    f"{model.name}, {event}, {(tick - BEGINS) * TICK / 60} minutes into the period"
                 )
 
 
@@ -225,7 +225,7 @@ def check(
 def test_a_period_counts_its_own_events(tool: Path, fleet: Sequence[Model], tmp_path: Path) -> None:
     """From its second minute on a period has its own events, whatever its fleet goes through."""
     for model in fleet:
-        truth, hidden = known(model, LOOKS[-1])[names.TOTAL]
+        truth, hidden = known(model, TICKS[-1])[names.TOTAL]
         assert hidden < 0.2 * truth, (
             f"{model.name}: {hidden} of four hours' {truth} may hide, this shows little"
         )
@@ -236,7 +236,7 @@ def test_a_period_counts_its_own_events(tool: Path, fleet: Sequence[Model], tmp_
 @st.composite
 def replicas(draw: st.DrawFn, instance: str) -> Replica:
     """One that serves throughout or joins, restarts up to twice, and whose scrapes fail for a while."""
-    ticks = st.integers(HOUR // 2, LOOKS[-1])
+    ticks = st.integers(HOUR // 2, TICKS[-1])
     start = draw(st.sampled_from((0, 0, draw(ticks))))
     lives, past = [], draw(st.integers(0, 10**6))
     for cut in (*sorted(draw(st.lists(ticks, max_size=2, unique=True))), LENGTH):
@@ -284,16 +284,16 @@ def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) ->
     """Prometheus was away: a period lacks what nobody saw and, after a long time, the minutes before; no more."""
     began = BEGINS + 2 * HOUR
     back = began + minutes * EVALUATION
-    looks = [back + EVALUATION, back + HALF + EVALUATION, back + HOUR + EVALUATION, back + HOUR + HALF]
+    ticks = [back + EVALUATION, back + HALF + EVALUATION, back + HOUR + EVALUATION, back + HOUR + HALF]
     even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
     dark = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE, ((began, back),)),), 1)
     missed = sum(int(even.events["a"][kind][began - lost : back].sum()) for kind in ("BACKEND", "success"))
 
-    actual = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), looks)
+    actual = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), ticks)
 
-    for look, sums in zip(looks, actual, strict=True):
-        truth, hidden = known(even, look)[names.TOTAL]
-        assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (look - back) * TICK / 60
+    for tick, sums in zip(ticks, actual, strict=True):
+        truth, hidden = known(even, tick)[names.TOTAL]
+        assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (tick - back) * TICK / 60
 
 
 @pytest.mark.real
@@ -305,17 +305,17 @@ def test_excluded_time_is_not_part_of_a_period(tmp_path: Path) -> None:
     written = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in moments)
     exclusion = {"reason": "maintenance", **dict(zip(("start", "end"), written, strict=True))}
     even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
-    looks = [start, end, end + SHORT, end + HOUR, end + 2 * HOUR]
+    ticks = [start, end, end + SHORT, end + HOUR, end + 2 * HOUR]
 
-    actual = recorded(promtools()[-1], tmp_path, boundary, [even], looks=looks, exclusions=[exclusion])
+    actual = recorded(promtools()[-1], tmp_path, boundary, [even], ticks=ticks, exclusions=[exclusion])
 
-    for look, sums in zip(looks, actual, strict=True):
-        truth, hidden = known(even, look)[names.TOTAL]
+    for tick, sums in zip(ticks, actual, strict=True):
+        truth, hidden = known(even, tick)[names.TOTAL]
         missed = sum(
-            int(even.events["a"][kind][start : min(look, end + SHORT)].sum())
+            int(even.events["a"][kind][start : min(tick, end + SHORT)].sum())
             for kind in ("BACKEND", "success")
         )
         around = sum(
             int(even.events["a"][kind][start - SHORT : start].sum()) for kind in ("BACKEND", "success")
         )
-        assert pytest.approx(truth - missed, abs=hidden + around) == sums["even", names.TOTAL], look - start
+        assert pytest.approx(truth - missed, abs=hidden + around) == sums["even", names.TOTAL], tick - start

@@ -188,7 +188,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
 
 
 def test_the_page_names_every_option() -> None:
-    """docs/objectives.md tells of each option, and its commands are such as the verb takes."""
+    """docs/objectives.md describes each option, and its commands are such as the verb takes."""
     parser = argparse.ArgumentParser(add_help=False)
     verb.configure(parser)
     page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")

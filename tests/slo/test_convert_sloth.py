@@ -169,7 +169,7 @@ def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
     ],
 )
 def test_a_counter_becomes_a_rate(query: str, expected: str) -> None:
-    """The rate of each counter, then the sum: a restart of one process is no reset of all."""
+    """The rate of each counter, then the sum: a restart of one process is not a reset of all."""
     assert expected == queries.rated(query)[0]
 
 

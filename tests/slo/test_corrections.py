@@ -40,7 +40,7 @@ SPAN = (1_700_000_000.0, 1_700_000_600.0)
 SIGNED = ("load test", "anna")
 
 
-class Kept:
+class Place:
     """A place that keeps what is written, or fails."""
 
     beside: Path | None = None
@@ -88,7 +88,7 @@ def test_samples_name_series_as_they_were() -> None:
 
 def test_an_undo_takes_back_every_event(tmp_path: Path) -> None:
     """The sum of both is nothing, at each time."""
-    place = Kept()
+    place = Place()
     entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     with locked(tmp_path) as trail:
         undo(trail, trail.find(entry.id), SIGNED, place)
@@ -102,11 +102,11 @@ def test_an_undo_takes_back_every_event(tmp_path: Path) -> None:
 def test_what_was_interrupted_is_known_and_goes_on(tmp_path: Path) -> None:
     """The trail has the entry and its samples before anything is written; undo writes the rest first."""
     with pytest.raises(CommandError, match="not complete: no space left"):
-        make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Kept(fails=True))
+        make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place(fails=True))
     [entry] = Trail(tmp_path).entries
     assert "incomplete" == Trail(tmp_path).state(entry)
     assert ("anna", "load test") == (entry.author, entry.reason)
-    place = Kept()
+    place = Place()
     with locked(tmp_path) as trail:
         undo(trail, entry, SIGNED, place)
 
@@ -116,7 +116,7 @@ def test_what_was_interrupted_is_known_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
     """It was not acknowledged, so nothing was written because of it; the next entry begins on a line of its own."""
-    place = Kept()
+    place = Place()
     entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     lines = tmp_path / "trail.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"event": "begin", "id": "excl')
@@ -129,7 +129,7 @@ def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
 
 def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
     """Nor while the server does not show the first correction yet; after an undo it may be."""
-    place = Kept()
+    place = Place()
     entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     later = (SPAN[1], SPAN[1] + 300)
     with pytest.raises(CommandError, match=f"by {entry.id}"):
@@ -167,13 +167,13 @@ def test_the_same_time_is_not_corrected_twice_by_two_trails(
 
 def test_one_writes_at_a_time(tmp_path: Path) -> None:
     """The second is refused, and a damaged trail or file of samples is named."""
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Kept())
+    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
     with locked(tmp_path), pytest.raises(CommandError, match="another tritonwatch"), locked(tmp_path):
         pass
     trail = Trail(tmp_path)
     trail.path(entry).write_text("# EOF\n")
     with pytest.raises(CommandError, match="SHA-256"):
-        resume(trail, entry, Kept())
+        resume(trail, entry, Place())
     (tmp_path / "trail.jsonl").write_text("{}\n")
     with pytest.raises(CommandError, match=r"trail\.jsonl:1"):
         Trail(tmp_path)
@@ -329,7 +329,7 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
     trail = ["--trail", str(tmp_path / "trail")]
     signed = ["--reason", "wrong day", "--author", "anna"]
     with served(http.server.HTTPServer(("127.0.0.1", 0), Handler)) as server:
-        place = Kept(fails=True)
+        place = Place(fails=True)
         place.place = {"import": f"http://127.0.0.1:{server.server_address[1]}"}
         with pytest.raises(CommandError):
             make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path / "trail", place)
@@ -348,7 +348,7 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
 
 def test_the_list_shows_reason_author_and_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For people and as JSON."""
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Kept())
+    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
 
     assert 0 == main(["correct", "list", "--trail", str(tmp_path)])
     line = capsys.readouterr().out

@@ -22,7 +22,7 @@ def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
     assert {} == {texts[n]: edge for n, edge in edges.items() if n != edge}
 
 
-def test_rules_hold_no_number_with_binary_dust() -> None:
+def test_rules_have_no_number_with_a_rounding_error() -> None:
     """The selector of the bucket and the mean of a slice are written with the digits of the threshold."""
     objectives = [
         {"name": "first", "target": "99%", "indicator": {"kind": "first_response", "threshold": "2.01s"}},

@@ -502,7 +502,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_recorded_exclusions_are_shown_for_every_group() -> None:
-    """And of no other objective, nor of another cluster's; an exclusion is no group of its own."""
+    """And of no other objective, nor of another cluster's; an exclusion is not a group of its own."""
 
     def sample(name: str, slo: str, value: float = 1.0, **labels: str) -> Sample:
         return Sample({"__name__": name, names.SLO: slo, names.INDICATOR: "errors", **labels}, value, 1000.0)

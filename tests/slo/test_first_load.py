@@ -40,7 +40,7 @@ def _series(metric: Metric, values: str, **labels: str) -> dict[str, str]:
 def test_a_first_load_burns_nothing(
     promtool: Path, now: str, first_load: bool, fails: float | None, tmp_path: Path
 ) -> None:
-    """Ten minutes of loading for the first time are no event and no cause; other ways of not being ready are."""
+    """Ten minutes of a first load are neither an event nor a cause; other ways of not being ready are."""
     rules = {
         artifact.name: artifact.text
         for artifact in artifacts([READINESS], Options())

@@ -445,7 +445,7 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
     ],
 )
 def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None], verdict: str) -> None:
-    """Readiness is judged as it is now, without a test on seconds that hang together."""
+    """Readiness is judged as it is now, without a test on seconds that depend on each other."""
     canary = GroupStatus(
         "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
     )
@@ -541,7 +541,7 @@ def test_an_objective_that_is_not_recorded_any_more_holds(
 
 
 def test_nothing_to_judge_holds() -> None:
-    """An empty list of verdicts is no permission."""
+    """An empty list of verdicts does not permit anything."""
     good, bad = Judgement("promote", "", "a"), Judgement("hold", "", "b")
 
     assert "hold" == worst([])

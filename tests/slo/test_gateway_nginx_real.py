@@ -40,7 +40,7 @@ LATENCY = Objective(
 
 
 class IngressMetrics(Collector):
-    """The series of ingress-nginx, whose controller is told the same of each request; made of nginx' own log."""
+    """The series of ingress-nginx, whose controller receives the same about each request; from nginx' own log."""
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -56,7 +56,7 @@ def init(server: TritonServer, *words: object) -> int:
 
 @pytest.mark.real
 def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, tmp_path: Path) -> None:
-    """The file is sound, covers all models, knows queue delays and means, and names what is not ready."""
+    """The file is valid, covers all models, knows queue delays and means, and names what is not ready."""
     path = tmp_path / "new" / "objectives.yaml"
 
     assert 0 == init(server, "--out", path)
@@ -147,7 +147,7 @@ def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.Capture
     )
 )
 def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str, str, float | None]]) -> None:
-    """Whatever models are called and Triton says, the proposal is sound and has the same objectives."""
+    """Whatever models are called and Triton says, the proposal is valid and has the same objectives."""
     seen = [
         Seen(name, (IndexEntry(name, "1", "UNAVAILABLE", reason),), None, Timing(1, mean), Timing(1, mean))
         for name, reason, mean in models

@@ -76,7 +76,7 @@ def problems(text: str) -> list[str]:
 
 
 def changed(**fields: object) -> list[str]:
-    """Every mistake in a sound objective with these fields."""
+    """Every mistake in a valid objective with these fields."""
     return problems(yaml.safe_dump({**GOOD, **fields}))
 
 
@@ -262,7 +262,7 @@ def test_one_is_not_reported_as_many(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_folder_without_files_is_named(
     verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing found is no success, and the reader sees where nothing was."""
+    """A folder without objectives is not a success, and the message names where there are none."""
     assert 2 == main([*verb, str(tmp_path)])
     assert f"no *.yaml in the folder {tmp_path}" in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ HOUR = 3600
 BEGAN = 1.5 * HOUR
 """When the exporter was started with the bucket; requests come at one a second, all of them in time."""
 TEXT = "{name: fast, target: 99%, indicator: {kind: latency, threshold: 150ms}}"
-"""An objective whose threshold lies between the default buckets."""
+"""An objective whose threshold is between the default buckets."""
 
 OTHERS = {"alone": 0, "beside": 1}
 """Model -> how many servers beside the exporter's had the bucket all the time."""
@@ -85,7 +85,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
 @pytest.mark.real
 @pytest.mark.parametrize("tool", promtools(), ids=str)
 def test_a_missing_bucket_is_a_ticket_after_a_while(tool: Path, tmp_path: Path) -> None:
-    """A setting that prevents the measuring wakes nobody; in the minutes that a restart takes it is no alert."""
+    """A setting that prevents the measuring wakes nobody; in the minutes that a restart takes there is no alert."""
     [objective] = read([("o.yaml", TEXT)]).objectives
     [made] = [artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-fast.yml"]
     fired = 'count by (alertname, severity) (ALERTS{alertstate="firing"})'

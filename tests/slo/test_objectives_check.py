@@ -39,7 +39,7 @@ GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshol
 
 
 def mistakes(**changes: object) -> list[str]:
-    """What is said about a sound objective with these changes."""
+    """What is said about a valid objective with these changes."""
     return [str(problem) for problem in read([("o.yaml", yaml.safe_dump({**GOOD, **changes}))]).problems]
 
 

@@ -87,7 +87,7 @@ CASES: dict[str, tuple[dict[str, str], bool]] = {
         False,
     ),
 }
-"""Series, and whether they deserve a page: page_slow fires above 6 %."""
+"""Series, and whether they justify a page: page_slow fires above 6 %."""
 
 
 @pytest.mark.real
@@ -193,7 +193,7 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
 
 
 def test_status_reads_which_pages_the_error_holds_back() -> None:
-    """The tier is no label of the group."""
+    """The tier is not a label of the group."""
     group = {names.SLO: "o", names.INDICATOR: "latency", "model": "m", "version": "1"}
     samples = [
         Sample({"__name__": names.LAST_SEEN, **group}, 100.0, 100.0),

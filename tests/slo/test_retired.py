@@ -60,7 +60,7 @@ def counters(before: bool = True, after: bool = True, **labels: str) -> Labels:
 def ask(
     query: str,
     minutes: Sequence[float],
-    scene: Labels,
+    input_series: Labels,
     folder: Path,
     *only: str,
     group_by: tuple[str, ...] = ("model", "version"),
@@ -76,17 +76,19 @@ def ask(
     groups = yaml.safe_load(text)["groups"]
     rules: list[Mapping[str, Any]] = [rule for group in groups for rule in timely(group, step)]
     rules = resting_on(rules, *only) if only else rules
-    chosen = grouped({"slo": pausable(rules) if PAUSED in scene else rules})
+    chosen = grouped({"slo": pausable(rules) if PAUSED in input_series else rules})
     asked = [(query, at * 60) for at in minutes]
-    answers = evaluated(promtools()[-1], folder, chosen, scene, asked, interval=step, evaluation=step)
+    answers = evaluated(promtools()[-1], folder, chosen, input_series, asked, interval=step, evaluation=step)
     return [sorted((labels for labels, _ in answer), key=str) for answer in answers]
 
 
-def lost(scene: Labels, folder: Path, group_by: tuple[str, ...] = ("model", "version")) -> list[Labels]:
-    """The groups that are unknown at the end of a scene."""
+def lost(
+    input_series: Labels, folder: Path, group_by: tuple[str, ...] = ("model", "version")
+) -> list[Labels]:
+    """The groups that are unknown at the end of these series."""
     query = f"group {by(group_by)} ({names.UNKNOWN})"
     end = (BEFORE + AFTER) * STEP / 60
-    [samples] = ask(query, [end], scene, folder, names.UNKNOWN, group_by=group_by)
+    [samples] = ask(query, [end], input_series, folder, names.UNKNOWN, group_by=group_by)
     return samples
 
 
@@ -96,7 +98,7 @@ def pages(*versions: str, **labels: str) -> list[Labels]:
 
 
 @pytest.mark.parametrize(
-    ("scene", "unknown"),
+    ("input_series", "unknown"),
     [
         pytest.param(
             serving(after=False) | serving(version="2") | serving(before=False, version="3"),
@@ -151,68 +153,68 @@ def pages(*versions: str, **labels: str) -> list[Labels]:
     ],
 )
 def test_a_version_is_lost_only_when_nobody_decided(
-    scene: Labels, unknown: list[Labels], tmp_path: Path
+    input_series: Labels, unknown: list[Labels], tmp_path: Path
 ) -> None:
     """Rollouts, unloads and fewer servers are decisions; whatever else takes a version away pages."""
-    assert unknown == lost(scene, tmp_path)
+    assert unknown == lost(input_series, tmp_path)
 
 
 def test_a_version_that_was_retired_and_serves_again_can_be_lost(tmp_path: Path) -> None:
     """Unloaded, loaded again, and gone with its server."""
     back = f"1x19 0x20 1x{BEFORE - 41} stale"
-    scene = {
+    input_series = {
         series(state.MODEL_READY): back,
         series(state.MODEL_STATE, state="unloaded"): f"0x19 1x20 0x{BEFORE - 41} stale",
         series(triton.REQUEST_SUCCESS): f"1x19 stale _x19 1x{BEFORE - 41} stale",
     }
 
-    assert pages("1") == lost(scene, tmp_path)
+    assert pages("1") == lost(input_series, tmp_path)
 
 
 def test_what_was_replaced_stays_retired_when_its_successor_is_lost(tmp_path: Path) -> None:
     """One model is one page: not another one for each version that it ever had."""
-    scene = serving(after=False) | {
+    input_series = serving(after=False) | {
         name: values.replace(f"x{AFTER}", "x40 stale")
         for name, values in serving(before=False, version="2").items()
     }
 
-    assert pages("2") == lost(scene, tmp_path)
+    assert pages("2") == lost(input_series, tmp_path)
 
 
 @pytest.mark.parametrize("after", [True, False], ids=["it moved", "its model is lost"])
 def test_a_group_of_one_server_may_move_to_another(after: bool, tmp_path: Path) -> None:
-    """With `group_by: [model, version, instance]` a server that left is no loss while another serves the model."""
-    scene = serving(after=False) | serving(before=not after, after=after, instance="b")
+    """With `group_by: [model, version, instance]` a server that left is not a loss while another serves it."""
+    input_series = serving(after=False) | serving(before=not after, after=after, instance="b")
     group_by = ("model", "version", "instance")
     unknown = [] if after else [*pages("1", instance="a"), *pages("1", instance="b")]
 
-    assert unknown == lost(scene, tmp_path, group_by)
+    assert unknown == lost(input_series, tmp_path, group_by)
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "still served"])
 def test_a_prober_is_not_silent_about_a_version_that_was_replaced(replaced: bool, tmp_path: Path) -> None:
     """The exporter shows the counter of its last probes for 15 minutes, and sends no more of them."""
-    scene = serving(after=not replaced) | serving(before=False, version="2")
-    scene[series(probe.REQUESTS, result="success")] = f"0+1x{BEFORE} {BEFORE}x{AFTER}"
+    input_series = serving(after=not replaced) | serving(before=False, version="2")
+    input_series[series(probe.REQUESTS, result="success")] = f"0+1x{BEFORE} {BEFORE}x{AFTER}"
     minutes = (BEFORE + AFTER) * STEP / 60
     query = f"group {by(('model', 'version', names.REASON))} ({names.UNKNOWN})"
     unknown = [] if replaced else pages("1", reason="silent")
 
-    assert [unknown] == ask(query, [minutes], scene, tmp_path, names.UNKNOWN, kind="probe")
+    assert [unknown] == ask(query, [minutes], input_series, tmp_path, names.UNKNOWN, kind="probe")
 
 
 @pytest.mark.parametrize("decided", [True, False], ids=["unloaded", "still loaded"])
 def test_an_unload_ends_the_burn_alerts(decided: bool, tmp_path: Path) -> None:
     """The page and the tickets of a failing version end with it; a version that is merely idle keeps them."""
     success = f"0+500x{BEFORE - 1} " + ("stale" if decided else f"{500 * BEFORE}x10")
-    scene = (unloaded() if decided else serving()) | {
+    input_series = (unloaded() if decided else serving()) | {
         series(triton.REQUEST_SUCCESS): success,
         series(triton.REQUEST_FAILURE, reason="BACKEND"): f"0+500x{BEFORE - 1} {500 * BEFORE}x10",
     }
     minutes = BEFORE * STEP / 60
     burning = [{"alertname": BURN_ALERTS["errors"]}]
 
-    before, after = ask(FIRING, [minutes - 1, minutes + 3], scene, tmp_path)
+    before, after = ask(FIRING, [minutes - 1, minutes + 3], input_series, tmp_path)
     assert burning == before
     assert ([] if decided else burning) == after
 
@@ -223,8 +225,8 @@ def test_nothing_is_unknown_before_the_first_scrape_after_a_pause(
     pause: int, kind: str, tmp_path: Path
 ) -> None:
     """A Prometheus that comes back evaluates rules before it has scraped anything."""
-    scene = around_a_pause(pause, after="1+4x40")
-    assert [[], [], []] == after_a_pause(scene, pause, [0, 1, 5], tmp_path, kind)
+    input_series = around_a_pause(pause, after="1+4x40")
+    assert [[], [], []] == after_a_pause(input_series, pause, [0, 1, 5], tmp_path, kind)
 
 
 @pytest.mark.parametrize("pause", [11, 40, 300])
@@ -252,11 +254,11 @@ def around_a_pause(pause: int, after: str, before: int = 0, model: str = "m") ->
 
 
 def after_a_pause(
-    scene: Labels, pause: int, minutes: Sequence[float], folder: Path, kind: str
+    input_series: Labels, pause: int, minutes: Sequence[float], folder: Path, kind: str
 ) -> list[list[Labels]]:
     """The groups that are unknown so many minutes after rules go on."""
     query, at = (
         f"group {by(('model', 'version'))} ({names.UNKNOWN})",
         [60 + pause + minute for minute in minutes],
     )
-    return ask(query, at, scene, folder, names.UNKNOWN, kind=kind, step=15)
+    return ask(query, at, input_series, folder, names.UNKNOWN, kind=kind, step=15)

@@ -96,7 +96,7 @@ class Cluster:
         write(self.directory / "targets.json", json.dumps([{"targets": urls}]))
 
     def ask(self, query: str) -> set[tuple[str, ...]]:
-        """Model, version and what else tells the results of a query apart."""
+        """Model, version and what else distinguishes the results of a query."""
         with Prometheus(Access(self.prometheus)) as client:
             instant = client.instant(query)
         return {
@@ -154,7 +154,7 @@ def paging(slo: str) -> str:
 @pytest.mark.real
 @pytest.mark.timeout(240)
 def test_only_a_model_that_nobody_serves_any_more_pages(cluster: Cluster) -> None:
-    """Restarts with new versions, hot loads, unloads, fewer replicas and moved pods are no loss."""
+    """Restarts with new versions, hot loads, unloads, fewer replicas and moved pods are not a loss."""
 
     def first(repository: Repository) -> None:
         repository.model("restarted", "1", "2", config=EVERY_VERSION)

@@ -40,7 +40,7 @@ def lay_out(folder: Path, options: Options, objectives: tuple[Objective, ...] | 
     return tests
 
 
-def promtool_says(tool: Path, *words: str | Path) -> str:
+def promtool_output(tool: Path, *words: str | Path) -> str:
     """Run promtool; its words if it is not content."""
     done = promtool(tool, *words)
     return "" if done.returncode == 0 else done.stdout + done.stderr
@@ -51,7 +51,7 @@ def test_every_promtool_accepts_the_rules(tool: Path, tmp_path: Path) -> None:
     """The same files load in the oldest and the newest Prometheus we know."""
     lay_out(tmp_path, Options())
 
-    assert "" == promtool_says(tool, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+    assert "" == promtool_output(tool, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
 
 
 @pytest.mark.real
@@ -63,7 +63,7 @@ def test_each_alert_fires_keeps_quiet_and_ends(tmp_path: Path) -> None:
             each_minute(test)
 
     assert 4 == len(tests)
-    assert "" == promtool_says(promtools()[-1], "test", "rules", *tests)
+    assert "" == promtool_output(promtools()[-1], "test", "rules", *tests)
 
 
 @pytest.mark.real
@@ -74,7 +74,7 @@ def test_the_demo_scale_keeps_the_proofs(tmp_path: Path) -> None:
     )
     tests = lay_out(tmp_path, Options(time_scale=1 / 360, scrape_interval_seconds=1), objectives)
 
-    assert "" == promtool_says(promtools()[0], "test", "rules", *tests)
+    assert "" == promtool_output(promtools()[0], "test", "rules", *tests)
 
 
 EVERY_FORM = """
@@ -117,8 +117,8 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
         each_minute(test)
 
     assert 8 == len(tests)
-    assert "" == promtool_says(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
-    assert "" == promtool_says(promtools()[-1], "test", "rules", *tests)
+    assert "" == promtool_output(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
+    assert "" == promtool_output(promtools()[-1], "test", "rules", *tests)
 
 
 def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_committed_files_are_what_the_objectives_give() -> None:
-    """What lies in alerts/generated was generated from these objectives by this code."""
+    """The files in alerts/generated were generated from these objectives by this code."""
     stale = [
         artifact.name
         for artifact in artifacts(shipped(), Options())

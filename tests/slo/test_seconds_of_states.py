@@ -18,7 +18,7 @@ from triton_slo.objective.reading import read
 
 MINUTE = 60
 LENGTH = 480
-"""Minutes of each story."""
+"""Minutes of each state, for each model."""
 STATES = ("ready", "unavailable", "unloaded")
 
 Spell = tuple[str, int]
@@ -48,10 +48,10 @@ def test_only_seconds_in_which_a_version_should_serve_count(tool: Path, tmp_path
     ]
     every = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"] if "record" in rule]
     groups = grouped({"readiness": resting_on(every, names.sli_events("7d"))})
-    series = {name: values for model, story in STORIES.items() for name, values in _series(model, story)}
+    series = {name: values for model, history in STORIES.items() for name, values in _series(model, history)}
     wanted = {
-        (model, event): sum(minutes for spell, minutes in story if spell in spells)
-        for model, story in STORIES.items()
+        (model, event): sum(minutes for spell, minutes in history if spell in spells)
+        for model, history in STORIES.items()
         for event, spells in ((names.ERROR, {"unavailable"}), (names.TOTAL, {"unavailable", "ready"}))
     }
     week = 7 * 86_400 / MINUTE
@@ -66,8 +66,8 @@ def test_only_seconds_in_which_a_version_should_serve_count(tool: Path, tmp_path
     assert {key: pytest.approx(minutes, rel=0.01, abs=2) for key, minutes in wanted.items()} == recorded
 
 
-def _series(model: str, story: Sequence[Spell]) -> Iterator[tuple[str, str]]:
-    minutes = [spell for spell, length in story for _ in range(length)]
+def _series(model: str, history: Sequence[Spell]) -> Iterator[tuple[str, str]]:
+    minutes = [spell for spell, length in history for _ in range(length)]
     labels = f'instance="a", model="{model}", version="1"'
     yield f"{state.MODEL_READY}{{{labels}}}", _values(minutes, "ready")
     for name in STATES:

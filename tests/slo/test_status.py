@@ -267,9 +267,9 @@ SERIES = [
 
 
 @given(st.sets(st.sampled_from(range(len(SERIES)))))
-def test_missing_series_are_unknown_never_full(kept: set[int]) -> None:
-    """Whichever series are missing, nothing is said about the budget that the kept series do not say."""
-    samples = [SERIES[i] for i in sorted(kept)]
+def test_missing_series_are_unknown_never_full(present: set[int]) -> None:
+    """Whichever series are missing, nothing is said about the budget that the present series do not show."""
+    samples = [SERIES[i] for i in sorted(present)]
     rows = group_statuses(samples)
 
     shown = {(row.slo, row.model) for row in rows if row.budget_left is not None or row.sli is not None}
@@ -298,7 +298,7 @@ def test_idle_is_not_unknown() -> None:
 
 
 def test_a_group_of_which_only_counters_are_left_is_not_shown() -> None:
-    """Triton keeps the failure counters of a model that it unloaded: they are no objective without data."""
+    """Triton keeps the failure counters of a model that it unloaded: not an objective without data."""
     counted = {**GOOD, "__name__": names.SLI_EVENTS_SINCE}
     served = {**SPENT, "__name__": names.LAST_SEEN}
 
@@ -340,7 +340,7 @@ def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
 def test_an_entry_without_a_version_gives_way_to_its_versions(
     versions: list[str], more: dict[str, float], shown: list[str]
 ) -> None:
-    """A model that Triton listed before it was loaded is no unknown group for the rest of the month."""
+    """A model that Triton listed before it was loaded is not an unknown group for the rest of the month."""
 
     def samples(version: str, values: dict[str, float]) -> list[Sample]:
         group = {names.SLO: "readiness", names.INDICATOR: "readiness", "model": "m"}
@@ -409,8 +409,8 @@ def test_a_group_with_a_value_that_is_not_finite_is_unknown(name: str, value: fl
     json.dumps(document([row], END, Remarks()), allow_nan=False)
 
 
-def test_a_total_failure_has_no_floating_point_dust() -> None:
-    """When everything failed the SLI is zero, not minus a hair."""
+def test_a_total_failure_has_no_rounding_error() -> None:
+    """When everything failed the SLI is zero, not a tiny negative number."""
     labels = {"__name__": names.PERIOD_BURN_RATE, **GOOD}
     target = {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 

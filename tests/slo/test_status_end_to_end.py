@@ -226,7 +226,7 @@ def test_failures_that_a_backend_hides_promote_nothing(
     line = capsys.readouterr().out
     assert "failures may be hidden (backend_counters)" in line
     assert "see objective probe, rollback: pages now: page_fast" in line
-    # No probe, and no failure: nobody knows.
+    # No probe, and no failure: unknown.
     assert 3 == main([*words, "tailed"])
     assert "add an objective that sees such failures: `indicator: probe`" in capsys.readouterr().out
     assert 0 == main(["status", "--prometheus", prometheus, "--objective", "errors", "--model", "mute"])

@@ -125,7 +125,7 @@ def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
-    """For time that nobody knows, within two evaluations."""
+    """For unknown time, within two evaluations."""
     firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
     first = f"min(min_over_time(timestamp({firing})[2h:{SCRAPE}s]))"
     (measured,) = ask("readiness", readiness(70, 59), 129, tmp_path, first, tool=promtools()[-1])

@@ -210,12 +210,12 @@ class Soak:
         return all("Resolved" in root.shown for root in about)
 
     def _kill(self) -> None:
-        self._kill_one(self._random.choice((*SERVICES, "triton")))
+        self._kill_part(self._random.choice((*SERVICES, "triton")))
 
     def _kill_other(self) -> None:
-        self._kill_one(self._random.choice(self._others))
+        self._kill_part(self._random.choice(self._others))
 
-    def _kill_one(self, part: str) -> None:
+    def _kill_part(self, part: str) -> None:
         at = self.now()
         process = self._triton.process if part == "triton" else self._stack.children[part].process
         assert process is not None

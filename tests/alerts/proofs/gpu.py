@@ -143,12 +143,12 @@ ERRORS = (
     reset("GpuEccUncorrected", "takes a reset of the GPU for no error", {_UNCORRECTED: "3x20 0x60"}, "8m"),
     fires("GpuRowRemapFailed", "fires after a minute", {_REMAP_FAILED: "1x20"}, "1m", Fires(GPU)),
     boundary("GpuRowRemapFailed", "is quiet before the minute is over", {_REMAP_FAILED: "1x20"}, "45s"),
-    quiet("GpuRowRemapFailed", "is quiet about a sound card", {_REMAP_FAILED: "0x20"}, "4m"),
+    quiet("GpuRowRemapFailed", "is quiet about a healthy card", {_REMAP_FAILED: "0x20"}, "4m"),
     fires("GpuRowRemapPending", "fires after five minutes", {_REMAP_PENDING: "1x40"}, "5m", Fires(GPU)),
     boundary(
         "GpuRowRemapPending", "is quiet before the five minutes are over", {_REMAP_PENDING: "1x40"}, "4m45s"
     ),
-    quiet("GpuRowRemapPending", "is quiet about a sound card", {_REMAP_PENDING: "0x40"}, "8m"),
+    quiet("GpuRowRemapPending", "is quiet about a healthy card", {_REMAP_PENDING: "0x40"}, "8m"),
     fires("GpuNvlinkErrors", "fires when links replay", {_LINK: "0+1x100"}, "8m", Fires(GPU, "32")),
     boundary("GpuNvlinkErrors", "is quiet before the five minutes are over", {_LINK: "0+1x100"}, "5m"),
     quiet(

@@ -68,7 +68,7 @@ EXPORTER = (
     quiet("TritonExporterDown", "starts over after one scrape that worked", {_UP: "0x11 1 0x10"}, "4m"),
     quiet(
         "TritonExporterDown",
-        "does not speak for other jobs",
+        "is quiet about other jobs",
         {series(stack_series.UP, {"instance": "gpu-1:9100", "job": "node"}): "0x30"},
         "6m",
     ),
@@ -157,7 +157,7 @@ EXPORTER = (
     boundary("TritonCardinalityHigh", "is quiet at exactly 50,000", {_SAMPLES: "50000x140"}, "33m"),
     quiet(
         "TritonCardinalityHigh",
-        "does not speak for other jobs",
+        "is quiet about other jobs",
         {series(stack_series.SAMPLES_SCRAPED, _PROMETHEUS): "60000x140"},
         "33m",
     ),

@@ -131,7 +131,7 @@ QUEUES = (
     ),
     quiet(
         "TritonQueueDominates",
-        "is quiet about a batcher that waits for company as it was told to",
+        "is quiet about a batcher that waits for more requests as configured",
         _WAITING | {series(models.MAX_QUEUE_DELAY, VERSION): "0.2x100"},
         "15m",
     ),
