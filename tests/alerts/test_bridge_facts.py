@@ -48,7 +48,7 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
     assert "61.0%" == facts["Budget left"]
     assert "61 % of requests within 610 ms over 0.61 d" == facts["Objective"]
     assert ("queue 61 %", "queue") == (facts["Where it goes"], findings.largest_cause)
-    assert Latency.steps_by_cause["^queue$"] == facts["First step"]
+    assert Latency.steps_by_cause["^queue$"] == findings.first_step
 
 
 def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:

@@ -15,7 +15,7 @@ from triton_alerts.bridge.evidence.changes import last_changes
 from triton_alerts.bridge.evidence.facts import from_prometheus
 from triton_alerts.bridge.evidence.gpus import gpu_state
 from triton_alerts.bridge.evidence.servers import serving, worded
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Findings, Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_slo import names
@@ -224,23 +224,24 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     }
     incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
-        facts = wait_for_facts(Prometheus(Access(url)), incident)
+        findings = wait_for_facts(Prometheus(Access(url)), incident)
 
+    facts = dict(findings.facts)
     assert "0.5x the allowed rate" == facts["Burn rate"]
     assert re.fullmatch(r"50\.0% \(recorded for [0-9ms ]+ only\)", facts["Budget left"])
     assert "99 % of requests without an error over 30 d" == facts["Objective"]
     assert "BACKEND 100 %" == facts["Where it goes"]
-    assert "The model's own code fails" in facts["First step"]
+    assert "The model's own code fails" in findings.first_step
 
 
-def wait_for_facts(prometheus: Prometheus, incident: Incident) -> dict[str, Any]:
+def wait_for_facts(prometheus: Prometheus, incident: Incident) -> Findings:
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
-        facts = dict(from_prometheus(prometheus)(incident).facts)
-        if len(facts) == 5:
-            return facts
+        findings = from_prometheus(prometheus)(incident)
+        if len(findings.facts) == 4:
+            return findings
         time.sleep(0.5)
-    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {facts}")
+    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {findings}")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
-    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -273,7 +272,7 @@ def test_the_first_step_of_a_burn_alert_is_that_for_its_largest_cause(own: str) 
     incident = burning.model_copy(
         update={
             "members": {"f": member.model_copy(update={"annotations": action, "labels": labels})},
-            "evidence": Evidence(at=1.0, facts=((FIRST_STEP, step),)),
+            "evidence": Evidence(at=1.0, first_step=step),
         }
     )
     shown = [block.get("text", {}).get("text") for block in message.root(incident, Style(), 2.0).blocks]

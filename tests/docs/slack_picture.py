@@ -24,7 +24,6 @@ from triton_alerts.bridge.deliver import message
 from triton_alerts.bridge.deliver.blocks import Message
 from triton_alerts.bridge.deliver.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
-    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     OBJECTIVE,
@@ -235,12 +234,12 @@ def _burn() -> Incident:
         ("Burn rate", "22.4x the allowed rate"),
         ("Budget left", "61.0%, gone in 19 h 36 min at this rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
-        (FIRST_STEP, Latency.steps_by_cause["^queue$"]),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
         (GPU, gpus),
     )
-    return _incident(member, Evidence(at=NOW, facts=facts)).model_copy(update={"recurrence": 1})
+    evidence = Evidence(at=NOW, facts=facts, first_step=Latency.step_for("queue"))
+    return _incident(member, evidence).model_copy(update={"recurrence": 1})
 
 
 def _incident(member: Member, evidence: Evidence) -> Incident:

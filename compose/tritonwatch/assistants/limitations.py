@@ -33,7 +33,7 @@ def of_gate(document: Document) -> list[str]:
     limitations = ["nothing was judged"] if not judgements else []
     if document["verdict"] == "cannot tell":
         limitations.append("the verdict is: cannot tell")
-    unknown = sum(judgement["reason"].startswith("unknown") for judgement in judgements)
+    unknown = sum(judgement["unknown"] for judgement in judgements)
     ageless = sum(judgement["data_age_seconds"] is None for judgement in judgements)
     if unknown:
         limitations.append(f"{unknown} of {count(len(judgements), 'judgement')} without data")
@@ -58,7 +58,7 @@ def of_backtest(document: Document) -> list[str]:
 def of_report(document: Document) -> list[str]:
     """Objectives of which it is not known whether they were met, and a period that has not ended."""
     objectives = [objective for owner in document["owners"] for objective in owner["objectives"]]
-    unknown = sum(objective["result"].startswith("unknown") for objective in objectives)
+    unknown = sum(owner["unknown"] for owner in document["owners"])
     limited = sum(any(group["caveats"] for group in objective["groups"]) for objective in objectives)
     limitations = ["the period has not ended"] if document["period"]["in_progress"] else []
     if unknown:

@@ -44,7 +44,8 @@ class Firing:
 class Judgement:
     """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
 
-    `comparison` has the numbers where a canary was compared with its baseline.
+    `unknown` says that nothing is known of the group. `comparison` has the numbers where a canary was compared with
+    its baseline.
     """
 
     verdict: Verdict
@@ -53,6 +54,7 @@ class Judgement:
     model: str = ""
     version: str = ""
     data_age_seconds: float | None = None
+    unknown: bool = False
     comparison: Comparison | None = None
     group: Mapping[str, str] = field(default_factory=dict)
 
@@ -90,7 +92,8 @@ def judge_current_state(
         verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
-    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, group=canary.group)
+    unknown = bool(canary.unknown)
+    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, unknown, group=canary.group)
 
 
 def judge(
@@ -253,7 +256,8 @@ def _judgement(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
-    return Judgement(verdict, reason, row.slo, row.model, row.version, age, group=row.group)
+    unknown = row.state == "unknown"
+    return Judgement(verdict, reason, row.slo, row.model, row.version, age, unknown, group=row.group)
 
 
 def _verdict(

@@ -24,7 +24,6 @@ from triton_alerts.bridge.deliver.incident_links import Style, links
 from triton_alerts.bridge.deliver.incident_text import WORD, headline, person, summary_of, what_happened
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
-    FIRST_STEP,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -177,7 +176,7 @@ def _facts(incident: Incident) -> list[tuple[str, str]]:
     if ended := _ended(incident):
         facts.append(("Ended", _listed(ended)))
     # Where the model is ready now is not part of an incident that has ended.
-    left_out = (*_WIDE, FIRST_STEP) if incident.open else (*_WIDE, FIRST_STEP, SERVERS)
+    left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
     known = [(name, value) for name, value in incident.facts.items() if name not in left_out]
     facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
     if len(facts) > _MOST_FIELDS:

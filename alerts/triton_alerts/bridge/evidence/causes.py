@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from triton_alerts.bridge.incidents.incident import FIRST_STEP, Incident
+from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
@@ -57,8 +57,8 @@ def first_step(incident: Incident, lead: Member) -> str:
     own = lead.annotations.get("action", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own.endswith(kind.all_steps()):
-        known = dict(incident.evidence.facts) if incident.evidence is not None else {}
-        step = known.get(FIRST_STEP) or kind.step_for_words(_named(incident, lead))
+        known = incident.evidence.first_step if incident.evidence is not None else ""
+        step = known or kind.step_for_words(_named(incident, lead))
         own = own.removesuffix(kind.all_steps()) + step
     steps = _STEPS.get(lead.labels.get("alertname", ""), {})
     if lead.annotations.get("cause", "") in steps:

@@ -8,7 +8,6 @@ from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
     BURN_RATE,
-    FIRST_STEP,
     OBJECTIVE,
     SPLIT,
     Findings,
@@ -84,8 +83,8 @@ def _budget(prometheus: Prometheus, member: Member) -> Findings:
     if not split:
         return Findings(facts=tuple(facts))
     parts = ", ".join(f"{cause} {100 * share:.0f} %" for cause, share in split)
-    facts += [(SPLIT, parts), (FIRST_STEP, _step(member, shares))]
-    return Findings(facts=tuple(facts), largest_cause=split[0][0])
+    facts.append((SPLIT, parts))
+    return Findings(facts=tuple(facts), largest_cause=split[0][0], first_step=_step(member, shares))
 
 
 def _short_history(prometheus: Prometheus, where: Matchers, objective: Matchers, days: float | None) -> str:

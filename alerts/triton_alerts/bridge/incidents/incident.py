@@ -21,8 +21,6 @@ OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
 SPLIT, SERVERS = "Where it goes", "Servers"
 FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
-FIRST_STEP = "First step"
-"""Name of the fact that an alert's first step is chosen by: what to do about the largest cause."""
 
 LOAD_FAILED = "TritonModelLoadFailed"
 NOT_READY = (
@@ -89,13 +87,14 @@ class Findings(BaseModel, frozen=True):
     """Facts that a source has about an incident.
 
     `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
-    the first of the split in words (empty: none known), `servers_not_ready` how many servers do not serve the model
-    (None: not known).
+    the first of the split in words (empty: none known), `first_step` what to do about it, `servers_not_ready` how
+    many servers do not serve the model (None: not known).
     """
 
     reasons: dict[str, str] = {}
     facts: tuple[tuple[str, str], ...] = ()
     largest_cause: str = ""
+    first_step: str = ""
     servers_not_ready: int | None = None
 
     def and_newer(self, newer: Findings) -> Findings:
@@ -105,6 +104,7 @@ class Findings(BaseModel, frozen=True):
             reasons=self.reasons | newer.reasons,
             facts=tuple((dict(self.facts) | dict(newer.facts)).items()),
             largest_cause=newer.largest_cause or self.largest_cause,
+            first_step=newer.first_step or self.first_step,
             servers_not_ready=known,
         )
 
