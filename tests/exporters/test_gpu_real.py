@@ -86,7 +86,13 @@ def test_real_executions_are_shared_out(exporter: Running, server: TritonServer,
     device's; the model on the CPU has none."""
     joules = 2_000_000
     dcgm.body = write("4.x", [Card(joules=joules)])
-    before = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
+    # What Triton counted before its statistics were first read is nobody's share.
+    before = exporter.wait(
+        lambda page: (
+            page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules
+            and page.value(gpu.MODEL_BUSY, **MODEL) is not None
+        )
+    )
     started = time.monotonic()
     for _ in range(8):
         assert 200 == infer(server, "embedder")
