@@ -193,7 +193,9 @@ def _stopped(
     if args.objective:
         return ()
     missed = set(gate_queries.stopped(prometheus, args.at)) - {row.slo for row in rows}
-    return tuple(Judgement("hold", "unknown: not recorded any more", name, unknown=True) for name in sorted(missed))
+    return tuple(
+        Judgement("hold", "unknown: not recorded any more", name, unknown=True) for name in sorted(missed)
+    )
 
 
 def _never_seen(
@@ -203,7 +205,12 @@ def _never_seen(
     seen = {row.slo for row in rows}
     return tuple(
         Judgement(
-            "hold", "unknown: no data", name, args.model or "", args.canary or args.version or "", unknown=True
+            "hold",
+            "unknown: no data",
+            name,
+            args.model or "",
+            args.canary or args.version or "",
+            unknown=True,
         )
         for name in wanted
         if name not in seen

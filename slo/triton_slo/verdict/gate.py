@@ -54,9 +54,9 @@ class Judgement:
     model: str = ""
     version: str = ""
     data_age_seconds: float | None = None
-    unknown: bool = False
     comparison: Comparison | None = None
     group: Mapping[str, str] = field(default_factory=dict)
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def judge_current_state(
         verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
-    unknown = bool(canary.unknown)
-    return Judgement(verdict, reason, canary.slo, canary.model, canary.version, age, unknown, group=canary.group)
+    names = canary.slo, canary.model, canary.version
+    return Judgement(verdict, reason, *names, age, group=canary.group, unknown=bool(canary.unknown))
 
 
 def judge(
@@ -256,8 +256,8 @@ def _judgement(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
-    unknown = row.state == "unknown"
-    return Judgement(verdict, reason, row.slo, row.model, row.version, age, unknown, group=row.group)
+    names = row.slo, row.model, row.version
+    return Judgement(verdict, reason, *names, age, group=row.group, unknown=row.state == "unknown")
 
 
 def _verdict(
