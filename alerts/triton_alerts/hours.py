@@ -16,7 +16,7 @@ WORKING = "monday:friday 09:00-17:00 UTC"
 _FORM = re.compile(r"(?P<days>[a-z:, ]+?)\s+(?P<start>\d\d:\d\d)-(?P<end>\d\d:\d\d)(?:\s+(?P<place>\S+))?")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-"""In the order of Alertmanager, whose ranges do not go beyond the end of the week."""
+"""Days in the order of Alertmanager, whose ranges do not go beyond the end of the week."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Options:
     runbook_url: str = "https://github.com/tritonwatch/tritonwatch/blob/main/alerts/runbooks/{alert}.md"
     dashboard_url: str = ""
     webhook_url: str = "http://bridge:9096/alertmanager"
-    """Where Alertmanager sends pages and tickets: the Slack bridge, or the bridge of the demo."""
+    """Address to which Alertmanager sends pages and tickets: the Slack bridge, or the bridge of the demo."""
     webhook_token_file: str = ""
     """File, as Alertmanager sees it, that holds the bearer token of the webhook."""
     fallback: str = ""

@@ -185,4 +185,4 @@ class _RegexForm(Value):
 
 
 Selection = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | list[str] | _RegexForm)]
-"""Which models or versions: `all`, a list of names, or `{regex: ...}`."""
+"""Choice of models or versions: `all`, a list of names, or `{regex: ...}`."""

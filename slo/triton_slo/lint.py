@@ -34,7 +34,7 @@ class Surroundings:
     models: frozenset[str] | None = None
     now: float | None = None
     hiding: Mapping[str, frozenset[str]] | None = None
-    """By source in HIDING: the models of which it may miss failures."""
+    """Models of which a source may miss failures, by source in HIDING."""
 
 
 def findings(reading: ParsedObjectives, around: Surroundings) -> list[Problem]:

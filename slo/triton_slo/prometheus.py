@@ -36,7 +36,7 @@ _REMARKED = re.compile(rb'"(?:warnings|infos)"|"isPartial"\s*:\s*true')
 _PARTIAL = (
     "the answer is partial (isPartial): a part of the storage did not answer, and its series are missing"
 )
-"""In the words of a warning: a vmselect marks such an answer without one."""
+"""Words of a warning that we add: a vmselect marks such an answer without one."""
 _LONGEST_QUERY = 120
 """Characters of a query in a warning."""
 _INFO = "PromQL info:"

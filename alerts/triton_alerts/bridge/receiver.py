@@ -24,7 +24,7 @@ from triton_slo.names import SEVERITY
 
 PATH = "/alertmanager"
 INCIDENTS_PATH = "/incidents"
-"""Where `tritonwatch web --bridge-data URL` reads the incidents."""
+"""Path at which `tritonwatch web --bridge-data URL` reads the incidents."""
 LARGEST_BODY = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
 MOST_CONNECTIONS = 64

@@ -31,7 +31,7 @@ _VISIBLE_SECONDS = 30.0
 
 
 class Writer(Protocol):
-    """Where samples go. Methods raise CommandError."""
+    """Destination of samples. Methods raise CommandError."""
 
     @property
     def place(self) -> Mapping[str, str]:

@@ -24,7 +24,7 @@ from tritonwatch.web.reading import Answer, Reader
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where a browser finds the other servers of the stack; empty where that is not known."""
+    """Addresses at which a browser reaches the other servers of the stack; empty where not known."""
 
     prometheus: str = ""
     alertmanager: str = ""

@@ -53,7 +53,7 @@ class _Gpus:
         return signals.GPU_MEMORY.tuned(self.tuning)
 
     def mean(self, metric: Metric) -> str:
-        """By GPU; a GPU that MIG splits counts as the mean of its instances."""
+        """Return the mean by GPU; a GPU that MIG splits counts as the mean of its instances."""
         return f"avg {_BY_GPU} ({self.chosen(metric)})"
 
     def most(self, metric: Metric, *more: str) -> str:

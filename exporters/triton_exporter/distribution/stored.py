@@ -66,7 +66,7 @@ class StoredState:
 
 
 class UnusableStateError(Exception):
-    """Not a state that this version can go on from; the message says what is wrong."""
+    """This version cannot go on from the stored state; the message says what is wrong."""
 
 
 _JSON = TypeAdapter(StoredState)

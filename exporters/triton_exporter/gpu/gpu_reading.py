@@ -26,7 +26,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "bytes": (0.0, 2.0**50),
     "bytes/s": (0.0, 2.0**50),
 }
-"""By unit: the least and the most that a real card could report. Anything else is at least 0."""
+"""Least and most that a real card could report, by unit. Values of other units are at least 0."""
 
 
 class Entity(NamedTuple):

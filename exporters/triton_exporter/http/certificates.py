@@ -51,7 +51,7 @@ class Certificates:
 
     @property
     def own_key(self) -> Path | None:
-        """Where the key of our certificate is; None without a certificate."""
+        """Path of the key of our certificate; None without a certificate."""
         return (self.key or self.own) if self.own else None
 
     def check(self) -> None:

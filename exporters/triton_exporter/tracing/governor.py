@@ -42,7 +42,7 @@ STATES: Mapping[str, str] = {
 """Closed set of values of the label `state`, with what each means."""
 
 COUNT_SECONDS = 10.0
-"""For how long a setting lasts: Triton stops after as many traces, should the exporter end."""
+"""Time that a setting lasts: Triton stops after as many traces, should the exporter end."""
 
 LEAST_COUNT = 10
 RENEWAL_SECONDS = 5.0

@@ -32,7 +32,7 @@ REREAD_PER_POLL = 2
 """Number of configurations that one poll reads again."""
 
 READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
-"""By which part of the timeout a poll has waited long enough for the ready endpoint, and for all but the last
+"""Parts of the timeout after which a poll has waited long enough for the ready endpoint, and for all but the last
 question: a poll takes no longer than one timeout, and a silent Triton is asked once more whether it lives."""
 
 MOST_PAUSE_SECONDS = 60.0

@@ -35,7 +35,7 @@ class AlertThreshold:
     of: str
     """Name of the quantity that is compared with `value`."""
     why: str
-    """Why the default is this number."""
+    """Reason why the default is this number."""
     below: bool = False
     """The alert fires below it, not above it."""
     least: float = 0.0

@@ -292,7 +292,7 @@ def _last(sums: Matrix, steps: int) -> Matrix:
 
 
 def _falls(values: Matrix) -> Flags:
-    """Where a 0 follows a 1, idle steps (NaN) between them or not."""
+    """Return True at each step at which a 0 follows a 1, idle steps (NaN) between them or not."""
     known = ~np.isnan(values)
     # The column of the last known value up to each step; column 0 where there is none yet.
     last = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)

@@ -31,7 +31,7 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Limitation:
-    """Why a result may be wrong: what is uncertain, the groups concerned, and the fix."""
+    """Reason why a result may be wrong: what is uncertain, the groups concerned, and the fix."""
 
     what: str
     groups: tuple[str, ...] = ()

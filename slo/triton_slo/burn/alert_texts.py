@@ -251,7 +251,7 @@ def _caveats(plan: Plan) -> Iterator[_Fact]:
 
 
 def _causes(plan: Plan) -> Iterator[_Fact]:
-    """Where time or failures go, largest share first."""
+    """Yield the causes of time or failures, largest share first."""
     split = plan.objective.indicator.cause_split
     if split and plan.objective.group_by == names.GROUPING:
         series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%[1]q,version=%[2]q}}"

@@ -138,7 +138,7 @@ _FIELD_FIXES = {
     "exclusions.start": "write 22:00, or a moment such as 2026-12-24T20:00Z",
     "exclusions.end": "write 02:00, or a moment such as 2026-12-25T02:00Z",
 }
-"""By the field's path without numbers."""
+"""Fixes by the path of the field, without numbers."""
 _UNION_STEPS = frozenset({"rolling", "calendar", *KINDS})
 
 
@@ -168,7 +168,7 @@ _FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
     ("unknown",): (Unknown,),
     ("exclusions",): (Exclusion,),
 }
-"""Where in an objective -> what has its fields there; the indicator's depend on its kind."""
+"""Path in an objective -> the classes that have its fields; those of the indicator depend on its kind."""
 
 
 def _meant(detail: Any, steps: tuple[str, ...]) -> str:

@@ -74,7 +74,7 @@ def clock_rule(timezone: str) -> ClockRule:
 
 
 class Stretch(NamedTuple):
-    """From one change of a zone's clocks to the next: Unix times, and seconds ahead of UTC."""
+    """Time from one change of a zone's clocks to the next: Unix times, and seconds ahead of UTC."""
 
     start: int
     end: int

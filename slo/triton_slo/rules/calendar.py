@@ -45,7 +45,7 @@ _CARRIED = (
     ("28d", "3d"),
     ("56d", "3d"),
 )
-"""From which sum back, and by which window, a sum is carried on; the first that there is."""
+"""Pairs of an earlier sum and the window with which a sum is carried on from it; the first that there is."""
 _BEGINNING = ("3d", "1d", "6h", "1h", "30m", "5m")
 
 

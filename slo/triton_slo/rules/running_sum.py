@@ -46,7 +46,7 @@ def link_seconds(plan: Plan) -> float:
 
 
 def sum_rules(plan: Plan) -> Iterator[Rule]:
-    """Since when a sum runs, and the sum; after the windows from counters, before those that are not."""
+    """Yield the rules of a sum and of its start; after the windows from counters, before those that are not."""
     total = f"{names.sli_events(TILE)}{plan.own.equal(names.EVENT, names.TOTAL)}"
     memory = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
     since = (

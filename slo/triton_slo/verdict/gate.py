@@ -76,7 +76,7 @@ EVIDENCE_SECONDS = 3.0 * DAY
 _SURE = 0.95
 
 FailureEvidence = Mapping[tuple[str, str], "Judgement"]
-"""By model and version: the worst judgement on the objectives that see failures which Triton does not count."""
+"""Worst judgement, by model and version, on the objectives that see failures which Triton does not count."""
 
 
 def judge_current_state(

@@ -75,7 +75,7 @@ class GroupStatus:
     indicator: str
     group: Mapping[str, str]
     target: float | None = None
-    """In force for this model, overrides included; so is `threshold_seconds`."""
+    """Target in force for this model, overrides included; so is `threshold_seconds`."""
     threshold_seconds: float | None = None
     """None for indicators without a threshold."""
     sli: float | None = None
@@ -92,7 +92,7 @@ class GroupStatus:
     period_ends_in_seconds: float | None = None
     """None for rolling windows."""
     unknown: str = ""
-    """Why nothing is known now; empty when something is."""
+    """Reason why nothing is known now; empty when something is."""
     unknown_seconds: float | None = None
     """Duration of the present unknown state."""
     unknown_in_period_seconds: float | None = None
@@ -100,7 +100,7 @@ class GroupStatus:
     idle: bool = False
     """There is data, and it shows that there were no events; then ratios are None as well."""
     excluded: str = ""
-    """Why time does not count now."""
+    """Reason why time does not count now; empty when it counts."""
     causes: tuple[tuple[str, float], ...] = ()
     """Shares (0 to 1) of what the indicator measures, largest first."""
     sources: tuple[str, ...] = ()

@@ -95,7 +95,7 @@ def worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
 
 
 def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
-    """By instance, GPU and part of it. What is known of the whole board is shown for each of its parts."""
+    """Return GPUs by instance, GPU and part of it. Facts about the whole board are shown for each of its parts."""
     keys = {_key(sample.labels) for sample in samples if sample.labels[_FACT] in ("busy", "used", "runs")}
     keys |= {
         _key(sample.labels)

@@ -14,7 +14,7 @@ NAMED = 3
 
 
 def serving(prometheus: Prometheus) -> Source:
-    """On how many servers the incident's model is ready, and where it is not."""
+    """Return the source of how many servers have the incident's model ready, and of which do not."""
 
     def ask(incident: Incident) -> Findings:
         member = incident.lead

@@ -79,7 +79,7 @@ class Alertmanagers:
         return listed if self.each else None
 
     def senders(self, alertmanager: Alertmanager) -> list[str]:
-        """Whose notifications it has listed alerts of, oldest first."""
+        """Return the senders of notifications whose alerts this Alertmanager has listed, oldest first."""
         return list(json.loads(self.store.values.get(_fact(alertmanager)) or "[]"))
 
     def learn(

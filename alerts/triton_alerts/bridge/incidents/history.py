@@ -61,13 +61,13 @@ class RecordedIncident:
 
     @property
     def seconds_to_acknowledge(self) -> float | None:
-        """From the notification, or from when a ticket became a page."""
+        """Seconds until the acknowledgement from the notification, or from when a ticket became a page."""
         mark = self.acknowledged
         return mark.at - (self.paged_at or self.incident.opened_at) if mark is not None else None
 
     @property
     def seconds_to_recover(self) -> float | None:
-        """From the start of its first alert to the end of its last one."""
+        """Seconds from the start of the incident's first alert to the end of its last one."""
         return None if self.incident.open else self.incident.ended_at - self.incident.since
 
 

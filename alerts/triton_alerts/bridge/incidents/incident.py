@@ -139,13 +139,13 @@ class Incident(BaseModel, frozen=True):
     silence: Silence | None = None
     escalated_at: float | None = None
     released_at: float | None = None
-    """Since when nobody has it: it was handed back, or became more urgent than what was acknowledged."""
+    """Time since which nobody has the incident: it was handed back, or became more urgent than acknowledged."""
     peak: str = ""
     """The most urgent severity that has fired; incidents of older bridges do not know it."""
     raised_at: float | None = None
     """Time at which the incident became more urgent, or the last page began."""
     eased_at: float | None = None
-    """Since when nothing as urgent as `peak` fires."""
+    """Time since which nothing as urgent as `peak` fires."""
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""

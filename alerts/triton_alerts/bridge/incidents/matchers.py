@@ -34,7 +34,7 @@ class Matcher(BaseModel, frozen=True):
         return regex_of(sorted(self.values)) if self.is_regex else next(iter(self.values))
 
     def wire(self) -> dict[str, str | bool]:
-        """As Alertmanager's API has it."""
+        """Return the matcher as Alertmanager's API has it."""
         return {"name": self.name, "value": self.value, "isRegex": self.is_regex, "isEqual": True}
 
     def matches(self, labels: Labels) -> bool:

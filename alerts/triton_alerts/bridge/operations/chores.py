@@ -83,7 +83,7 @@ class Reconciler:
     failed: Callable[[], None] = lambda: None
     _compared_at: float = 0.0
     _missing: dict[tuple[int, str], float] = field(default_factory=dict)
-    """Since when an incident's alert or silence is not listed."""
+    """Time since which an incident's alert or silence is not listed."""
     _newest: int = 0
     _senders: set[str] = field(default_factory=set)
 

@@ -11,7 +11,7 @@ from triton_exporter.gpu.sources.source import SourceError
 from triton_exporter.http.client import Client, FetchError, Limits
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
-"""Where dcgm-exporter listens by default."""
+"""Address at which dcgm-exporter listens by default."""
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """A real one sends about 8 kB per GPU."""
