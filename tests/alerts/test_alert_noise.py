@@ -93,12 +93,12 @@ def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -
     """Traffic of many shapes, queues near saturation, noisy GPUs, restarts: no alert changes over twice."""
     seconds, evaluation = (DAY, STEP) if THOROUGH else (DAY // 2, 2 * STEP)
 
-    actual = changes(
+    transitions = changes(
         tmp_path, rules(), Fleet(seed).series(), seconds=seconds, step=STEP, evaluation=evaluation
     )
 
-    assert 1 == actual["Watchdog",]
-    assert {} == {alert: count for alert, count in actual.items() if count > 2}
+    assert 1 == transitions["Watchdog",]
+    assert {} == {alert: count for alert, count in transitions.items() if count > 2}
 
 
 @pytest.mark.real
@@ -113,11 +113,11 @@ def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: 
     seconds = DAY // 2 if THOROUGH else DAY // 3
     counted = {"alert": "Counted", "expr": f"count({names.sli_error('1d')}) == {len(SERVING)}"}
 
-    actual = changes(
+    transitions = changes(
         tmp_path, [*objective_rules(), counted], fleet, seconds=seconds, step=STEP, evaluation=2 * STEP
     )
 
-    assert {("Counted",): 1} == actual
+    assert {("Counted",): 1} == transitions
 
 
 @pytest.mark.real
@@ -134,6 +134,8 @@ def test_the_end_of_a_nightly_job_is_not_the_end_of_traffic(tmp_path: Path) -> N
     }
     vanished = [rule for rule in rules(step) if rule["alert"] == "TritonTrafficVanished"]
 
-    actual = changes(tmp_path, vanished, played, seconds=days * DAY, step=step, evaluation=step)
+    transitions = changes(tmp_path, vanished, played, seconds=days * DAY, step=step, evaluation=step)
 
-    assert dict.fromkeys(jobs, 2) | {"service": 1} == {model: count for (_, model), count in actual.items()}
+    assert dict.fromkeys(jobs, 2) | {"service": 1} == {
+        model: count for (_, model), count in transitions.items()
+    }

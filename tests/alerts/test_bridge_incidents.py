@@ -159,8 +159,8 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     [recorded] = list_incidents(tmp_path)
     number = store.incidents.find(recorded.incident.name)
     assert number is not None
-    actual = Evidence(at=SATURDAY, largest_cause=largest)
-    store.change(number, lambda before: (before.model_copy(update={"evidence": actual}), ()))
+    evidence = Evidence(at=SATURDAY, largest_cause=largest)
+    store.change(number, lambda before: (before.model_copy(update={"evidence": evidence}), ()))
 
     page = printed(capsys, "show", recorded.incident.name, "--data", str(tmp_path))
     week = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(SATURDAY + HOUR))

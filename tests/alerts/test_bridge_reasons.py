@@ -83,9 +83,9 @@ def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None
         words = ["--exporter", server.url, "--password-file", str(tmp_path / "password")]
         parser = argparse.ArgumentParser()
         add_arguments(parser)
-        actual = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
+        evidence = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
 
-    assert {"broken v1": "no such file"} == actual.reasons
+    assert {"broken v1": "no such file"} == evidence.reasons
 
 
 def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: Path) -> None:

@@ -123,9 +123,9 @@ def test_a_failed_rollout_is_described_by_version(
         "version 3 failed to load 2m before this began",
         "version 2 unloaded 3m before this began",
     ]
-    actual = change(made_prometheus, model="ranker", version="3", instance="a")
+    shown = change(made_prometheus, model="ranker", version="3", instance="a")
 
-    assert expected == actual[:2]
+    assert expected == shown[:2]
 
 
 def test_servers_alike_are_one_line_and_a_change_after_the_alert_is_marked(

@@ -330,10 +330,10 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
         message.digest([opened], 1, 1, 1_700_000_000.0, threads=True),
         message.escalation(opened, "<!here>", 60, "", 0.0),
     ]
-    actual = [text for each in made for text in texts(each.blocks)]
+    text_objects = [text for each in made for text in texts(each.blocks)]
 
-    assert len(actual) > 8
-    assert [] == [text for text in actual if text.get("verbatim") is not True]
+    assert len(text_objects) > 8
+    assert [] == [text for text in text_objects if text.get("verbatim") is not True]
 
 
 @pytest.mark.parametrize(

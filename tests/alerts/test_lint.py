@@ -194,6 +194,6 @@ def test_a_misspelt_key_of_alert_settings_is_named(
     path.write_text(f"{key}: {{TritonServerDown: {{enabled: false}}}}\n")
 
     assert 1 == main(["check", str(path)])
-    actual = capsys.readouterr().err
-    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in actual
-    assert 1 == len(actual.splitlines())
+    printed = capsys.readouterr().err
+    assert "is not a file of alert settings (fix: write a mapping such as {alerts: " in printed
+    assert 1 == len(printed.splitlines())

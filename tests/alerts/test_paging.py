@@ -81,10 +81,10 @@ HEALTHY = server("gpu-2") | server("gpu-3")
 )
 def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: str, tmp_path: Path) -> None:
     """The two others serve: somebody looks today, nobody is woken."""
-    actual = fired(tmp_path, series)
+    firing = fired(tmp_path, series)
 
-    assert set() == actual["critical"]
-    assert ticket in actual["warning"]
+    assert set() == firing["critical"]
+    assert ticket in firing["warning"]
 
 
 @pytest.mark.real
@@ -114,9 +114,9 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
     """Other servers of the job are live, but they serve other models."""
     other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
 
-    actual = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
+    firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
 
-    assert {"TritonSoleServerDown"} == actual["critical"]
+    assert {"TritonSoleServerDown"} == firing["critical"]
 
 
 def test_the_pages_are_these() -> None:

@@ -145,8 +145,8 @@ def test_the_bridge_follows_its_values() -> None:
         "--set=monitoringNamespace=observe,bridge.persistence.existingClaim=bridge-data",
         "--set=imagePullSecrets[0].name=registry",
     )
-    actual = objects(text)
-    bridge = actual["Deployment", "tritonwatch-bridge"]
+    manifests = objects(text)
+    bridge = manifests["Deployment", "tritonwatch-bridge"]
     pod = bridge["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
 
@@ -158,7 +158,7 @@ def test_the_bridge_follows_its_values() -> None:
     ] == _container(bridge, "bridge")["args"][-4:]
     assert "mine" == volumes["secrets"]["secret"]["secretName"]
     assert {"claimName": "bridge-data"} == volumes["data"]["persistentVolumeClaim"]
-    assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in actual
+    assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in manifests
     assert [{"name": "registry"}] == pod["imagePullSecrets"]
     assert 2 == text.count('kubernetes.io/metadata.name: "observe"')
 
@@ -167,13 +167,13 @@ def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
     """It is there where it is enabled: with passwords always, the objectives of the values and more options."""
     values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
-    actual = objects(
+    manifests = objects(
         template(
             f"--values={tmp_path / 'values.yaml'}",
             "--set=web.enabled=true,web.existingSecret=mine,web.extraArgs={--grafana=https://g.example}",
         )
     )
-    web = actual["Deployment", "tritonwatch-web"]
+    web = manifests["Deployment", "tritonwatch-web"]
     volumes = {volume["name"]: volume for volume in web["spec"]["template"]["spec"]["volumes"]}
     arguments = _container(web, "web")["args"]
 

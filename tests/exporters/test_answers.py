@@ -215,8 +215,8 @@ def test_load_errors_are_sorted_into_their_class(reason: str, text: str) -> None
 def test_a_long_load_error_is_sorted_in_time_and_by_both_its_ends() -> None:
     """One long word, or a pattern's beginning over and over, costs no seconds; the last line still counts."""
     started = time.process_time()
-    actual = [classify(text) for text in ("x" * 200_000, "ensemble " * 20_000, "failed to load " * 20_000)]
+    classes = [classify(text) for text in ("x" * 200_000, "ensemble " * 20_000, "failed to load " * 20_000)]
 
-    assert ["other"] * 3 == actual
+    assert ["other"] * 3 == classes
     assert "out_of_memory" == classify("line\n" * 50_000 + "CUDA out of memory")
     assert time.process_time() - started < 1

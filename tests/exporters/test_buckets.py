@@ -37,10 +37,10 @@ def test_thresholds_of_a_list_of_objectives(tmp_path: Path) -> None:
 
 def test_shipped_objectives() -> None:
     """The objectives the stack ships with give thresholds for both signals."""
-    actual = thresholds(ROOT / "slo" / "objectives")
+    bounds = thresholds(ROOT / "slo" / "objectives")
 
-    assert 1.0 in actual["request"]
-    assert 0.1 in actual["queue"]
+    assert 1.0 in bounds["request"]
+    assert 0.1 in bounds["queue"]
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,10 @@ def test_share_that_waited_no_longer_is_nearly_true(name: str) -> None:
     traffic = TRAFFIC[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     requests = traffic.make(rng, SECONDS).until(SECONDS).only_waits()
-    actual = errors(requests, traffic.thresholds)
-    print(f"{name:22}", *(f"{error:+5.1f}" for error in actual))
+    deviations = errors(requests, traffic.thresholds)
+    print(f"{name:22}", *(f"{error:+5.1f}" for error in deviations))
 
-    assert np.abs(actual).max() <= (WORST if name == "bursts" else WORST_WAITS)
+    assert np.abs(deviations).max() <= (WORST if name == "bursts" else WORST_WAITS)
 
 
 def test_most_shares_are_true_to_a_point() -> None:
@@ -158,10 +158,10 @@ def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> 
     arrivals = poisson(rng, 20, 100)
     before, after = mixture(rng, 0.01)(len(arrivals)), mixture(rng, 0.2)(len(arrivals))
     requests = independent(arrivals, np.where(arrivals < 50, before, after)).until(100)
-    actual = errors(requests, (0.05, 0.2), 0.15)
-    print(np.round(actual, 1))
+    deviations = errors(requests, (0.05, 0.2), 0.15)
+    print(np.round(deviations, 1))
 
-    assert np.abs(actual).max() <= 3.5
+    assert np.abs(deviations).max() <= 3.5
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -386,10 +386,10 @@ def test_sums_show_how_requests_were_divided_over_executions_that_take_longer_fo
     requests = batched(
         poisson(rng, 40, 60), lambda count: np.full(count, 0.001), 8, delay=0.005, each=0.008
     ).until(60)
-    actual = errors(requests, (0.02, 0.025))
-    print(np.round(actual, 1))
+    deviations = errors(requests, (0.02, 0.025))
+    print(np.round(deviations, 1))
 
-    assert np.abs(actual).max() <= 2
+    assert np.abs(deviations).max() <= 2
 
 
 def test_a_single_request_is_exact() -> None:

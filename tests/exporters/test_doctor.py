@@ -60,23 +60,23 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
     headers = tmp_path / "headers"
     headers.write_text("admin-key: s3cret\n")
     where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
-    actual = findings(*where, "--triton-headers-file", str(headers))
+    reported = findings(*where, "--triton-headers-file", str(headers))
 
-    assert "counter_latencies=true" in actual["Latency counters are off"]["do"]
-    assert "summary_latencies=false" in actual["Summaries are on"]["do"]
-    assert "broken:1" in actual["Models failed to load"]["seen"]
-    assert "--strict-readiness=false" in actual["The whole server is not ready"]["do"]
-    assert "badconfig" in actual["Models are listed without a version"]["seen"]
-    assert "--log-file" in actual["Failed hot reloads and broken configs are in the log only"]["do"]
-    assert "echo" in actual["Queues without a limit"]["seen"]
-    traces = actual["Traces would show exact distributions and queue-full rejections"]
+    assert "counter_latencies=true" in reported["Latency counters are off"]["do"]
+    assert "summary_latencies=false" in reported["Summaries are on"]["do"]
+    assert "broken:1" in reported["Models failed to load"]["seen"]
+    assert "--strict-readiness=false" in reported["The whole server is not ready"]["do"]
+    assert "badconfig" in reported["Models are listed without a version"]["seen"]
+    assert "--log-file" in reported["Failed hot reloads and broken configs are in the log only"]["do"]
+    assert "echo" in reported["Queues without a limit"]["seen"]
+    traces = reported["Traces would show exact distributions and queue-full rejections"]
     assert "0.0 requests/s, not prepared for traces. The exporter would set nothing until" in traces["seen"]
     assert "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces" in traces["do"]
     assert "--govern-traces 20" in traces["do"]
     assert not any(word in str(traces) for word in ("rate=", "level=", "CAN CRASH"))
-    assert "2.65 (26.01)" in actual["Triton 2.51.0 is not the newest"]["do"]
-    assert "Triton restricts what the exporter reads" not in actual
-    problems = [finding["grade"] for finding in actual.values()]
+    assert "2.65 (26.01)" in reported["Triton 2.51.0 is not the newest"]["do"]
+    assert "Triton restricts what the exporter reads" not in reported
+    problems = [finding["grade"] for finding in reported.values()]
     assert sorted(problems, reverse=True) == problems, "problems stand first"
 
 
@@ -96,10 +96,10 @@ def test_a_closed_port_is_one_problem() -> None:
     """Nothing listens: the doctor says so, and what ends a Triton at its start."""
     http, metrics = free_ports(2)
     urls = (f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics")
-    actual = findings("--triton", urls[0], "--triton-metrics", urls[1])
+    reported = findings("--triton", urls[0], "--triton-metrics", urls[1])
 
-    assert ["Triton's API refuses connections", "Triton's metrics do not answer"] == list(actual)
-    assert "--exit-on-error=false" in actual["Triton's API refuses connections"]["do"]
+    assert ["Triton's API refuses connections", "Triton's metrics do not answer"] == list(reported)
+    assert "--exit-on-error=false" in reported["Triton's API refuses connections"]["do"]
 
 
 def test_nothing_is_advised_from_metrics_of_another_triton(newer: FaultyServer) -> None:
@@ -153,8 +153,8 @@ def test_what_a_first_response_needs_is_named(version: str, decoupled: bool, nee
     """Where the histogram is missing: the version that can have it, or the flag that shows it."""
     key = ModelVersion("a", "1")
     snapshot = Snapshot(0, triton_version=version, configs={key: ModelConfig("a", decoupled=decoupled)})
-    actual = examine(TritonFacts("http://t", "http://t/metrics", snapshot))
-    about = [finding for finding in actual if "first_response" in finding.seen]
+    reported = examine(TritonFacts("http://t", "http://t/metrics", snapshot))
+    about = [finding for finding in reported if "first_response" in finding.seen]
 
     assert 1 == len(about)
     assert needed in about[0].do
@@ -163,19 +163,19 @@ def test_what_a_first_response_needs_is_named(version: str, decoupled: bool, nee
 def test_default_buckets_missing_gpus_and_namespaces_are_reported(newer: FaultyServer) -> None:
     """Buckets nobody chose, GPU models without GPU data, and statistics that namespacing breaks."""
     where = ("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
-    actual = findings(*where, "--gpu", "triton")
+    reported = findings(*where, "--gpu", "triton")
 
-    assert "histogram_options: { buckets:" in actual["Histogram buckets are Triton's defaults"]["do"]
-    assert "--dcgm-url" in actual["No source of GPU data answers"]["do"]
-    assert "--model-namespacing=false" in actual["Statistics do not answer"]["do"]
-    assert not any("newest" in title for title in actual)
+    assert "histogram_options: { buckets:" in reported["Histogram buckets are Triton's defaults"]["do"]
+    assert "--dcgm-url" in reported["No source of GPU data answers"]["do"]
+    assert "--model-namespacing=false" in reported["Statistics do not answer"]["do"]
+    assert not any("newest" in title for title in reported)
 
 
 def test_the_wrong_path_of_the_metrics_port_is_reported(newer: FaultyServer) -> None:
     """Triton's metrics port answers 200 with nothing to any other path."""
-    actual = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/v2/health/ready")
+    reported = findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/v2/health/ready")
 
-    assert "must end in /metrics" in actual["The metrics page is empty"]["do"]
+    assert "must end in /metrics" in reported["The metrics page is empty"]["do"]
 
 
 def test_no_model_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) -> None:
@@ -214,9 +214,9 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
         return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
 
     facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), seconds=10.0)
-    actual = {finding.title: finding for finding in examine(facts)}
+    reported = {finding.title: finding for finding in examine(facts)}
 
-    finding = actual["Traces would show exact distributions and queue-full rejections"]
+    finding = reported["Traces would show exact distributions and queue-full rejections"]
     assert advice in finding.seen
     assert "rate=" not in finding.do
 
@@ -253,11 +253,11 @@ def test_the_doctor_reports_the_present_trace_settings(
 def test_the_doctor_reports_an_exporter_without_numpy(can_estimate: bool) -> None:
     """Without the extra the plain mean is all there is, and the doctor names the extra."""
     first = parse(b"# TYPE nv_inference_request_success counter\n")
-    actual = {
+    reported = {
         finding.title: finding
         for finding in examine(TritonFacts("", "", Snapshot(0), first=first, can_estimate=can_estimate))
     }
-    finding = actual.get("Distributions are means of intervals")
+    finding = reported.get("Distributions are means of intervals")
 
     assert can_estimate == (finding is None)
     assert finding is None or "tritonwatch[distributions]" in finding.do

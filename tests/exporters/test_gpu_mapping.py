@@ -155,8 +155,8 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     )
     part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
     assert Visible((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
-    actual = claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
-    assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in actual]
+    claimed = claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
+    assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in claimed]
 
 
 def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
@@ -210,9 +210,9 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
     """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
     evidence = reported(placed(z=gpus(0, 1)), z="bc")
-    actual = claims(evidence, Visible((A, B, C), "guess", known=True))
+    claimed = claims(evidence, Visible((A, B, C), "guess", known=True))
 
-    assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*actual)
+    assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*claimed)
 
 
 def test_mig_instances_are_devices_of_their_own() -> None:
@@ -239,10 +239,10 @@ def test_nothing_known_maps_nothing() -> None:
 
 def test_instances_are_placed_by_the_config() -> None:
     """Each ordinal of the config names a device, weighted by the instances there."""
-    actual = claims(GpuEvidence(model(gpus(0, count=3), gpus(1))), SURE)
+    claimed = claims(GpuEvidence(model(gpus(0, count=3), gpus(1))), SURE)
 
-    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*actual)
-    assert [0.75, 0.25] == [claim.weight for claim in actual]
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claimed)
+    assert [0.75, 0.25] == [claim.weight for claim in claimed]
 
 
 def test_an_ordinal_that_is_not_there_names_no_gpu() -> None:
@@ -270,9 +270,9 @@ def test_a_python_model_on_every_gpu_is_a_guess() -> None:
 def test_the_operator_can_vouch_for_a_model() -> None:
     """A model whose name matches a pattern is certain."""
     config = model(gpus(0, 1), backend="python")
-    actual = claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
+    claimed = claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
 
-    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*actual)
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claimed)
 
 
 def test_tensorrt_llm_names_its_gpus_in_a_parameter() -> None:
@@ -324,9 +324,9 @@ def test_tritons_label_is_the_last_resort() -> None:
 def test_a_wrong_or_missing_label_is_found(printed: set[str], own: set[str], problem: str | None) -> None:
     """Triton's gpu_uuid of a model is held against what is known better."""
     evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(printed)}, triton_gpus=frozenset(own))
-    actual = claims(evidence, SURE)
+    claimed = claims(evidence, SURE)
 
-    assert ({M: problem} if problem else {}) == label_problems(evidence, actual, SURE)
+    assert ({M: problem} if problem else {}) == label_problems(evidence, claimed, SURE)
 
 
 def test_a_guess_accuses_nobody() -> None:

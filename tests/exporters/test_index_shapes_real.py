@@ -15,7 +15,7 @@ def test_the_page_of_the_exporter_lists_the_shapes_of_a_real_index(tmp_path: Pat
     """Index row, ready endpoint and /state of each shape, alone and with a list of models and the log."""
     page = (ROOT / "docs" / "exporter.md").read_text()
     documented = page.partition(HEAD)[2].partition("\n\n")[0].splitlines()
-    actual = [f"| {' | '.join(row)} |" for row in rows(tmp_path)]
+    lines = [f"| {' | '.join(row)} |" for row in rows(tmp_path)]
 
-    assert len(SHAPES) + 4 == len(actual)
-    assert documented == actual
+    assert len(SHAPES) + 4 == len(lines)
+    assert documented == lines

@@ -131,9 +131,9 @@ def test_lines_of_a_real_log_are_understood(line: str, failure: LoadFailure | No
 @given(st.text())
 def test_any_line_is_a_failure_or_none(line: str) -> None:
     """No line can raise."""
-    actual = load_failure(line)
+    failure = load_failure(line)
 
-    assert actual is None or actual.model
+    assert failure is None or failure.model
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 7))

@@ -76,10 +76,10 @@ def test_ensemble() -> None:
     step = span("step", 4, 2, model="step", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
     run = span("compute", 5, 4, COMPUTE_START=T + 0.5, COMPUTE_END=T + 1)
     whole = span("ens", 2, 1, model="ens", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
-    actual = {trace.model.model: trace for trace in assembled(decode_json(as_json(run, step, whole)))}
+    traces = {trace.model.model: trace for trace in assembled(decode_json(as_json(run, step, whole)))}
 
-    assert ("completed", None) == (actual["ens"].outcome, actual["ens"].queue_seconds)
-    assert ("completed", 0.5) == (actual["step"].outcome, actual["step"].queue_seconds)
+    assert ("completed", None) == (traces["ens"].outcome, traces["ens"].queue_seconds)
+    assert ("completed", 0.5) == (traces["step"].outcome, traces["step"].queue_seconds)
 
 
 def test_spans_in_two_batches() -> None:
@@ -146,10 +146,10 @@ def test_damaged_spans(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(spans))
     target[data.draw(st.sampled_from(sorted(target)))] = data.draw(json_values)
     try:
-        actual = assembled(decode_json(json.dumps(whole).encode()))
+        traces = assembled(decode_json(json.dumps(whole).encode()))
     except OtlpError:
         return
-    assert all(trace.request_seconds >= 0 and trace.ended > 0 for trace in actual)
+    assert all(trace.request_seconds >= 0 and trace.ended > 0 for trace in traces)
 
 
 @settings(max_examples=200, deadline=None)
@@ -158,10 +158,10 @@ def test_damaged_protobuf(junk: bytes, at: int) -> None:
     """Bytes put into a good protobuf batch: an error of ours, or requests that make sense."""
     body = as_protobuf(*request("m", T, 0.25, 1.5))
     try:
-        actual = assembled(decode_protobuf(body[:at] + junk + body[at:]))
+        traces = assembled(decode_protobuf(body[:at] + junk + body[at:]))
     except OtlpError:
         return
-    assert all(trace.request_seconds >= 0 for trace in actual)
+    assert all(trace.request_seconds >= 0 for trace in traces)
 
 
 @contextmanager
@@ -589,13 +589,13 @@ def test_trace_file_outcomes() -> None:
     parent = {"id": 8, "model_name": "ens", "model_version": 1}
     stamps = [{"name": "REQUEST_START", "ns": 5}, {"name": "REQUEST_END", "ns": 9}]
     child = {"id": 9, "model_name": "m", "parent_id": 8}
-    actual = [
+    traces = [
         line.request()
         for line in timelines([*refused, parent, {"id": 8, "timestamps": stamps}, child], 10**18)
     ]
 
     assert [("m", "queue_full"), ("ens", "completed")] == [
-        (trace.model.model, trace.outcome) for trace in actual if trace
+        (trace.model.model, trace.outcome) for trace in traces if trace
     ]
 
 

@@ -253,5 +253,5 @@ def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
     keys = tuple(("errors", f"m{row}", "1") for row in range(models))
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
-    actual = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
-    assert set(keys) == {episode.key for episode in actual}
+    episodes = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
+    assert set(keys) == {episode.key for episode in episodes}

@@ -289,9 +289,9 @@ def test_a_period_survives_an_outage(minutes: int, lost: int, tmp_path: Path) ->
     dark = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE, ((began, back),)),), 1)
     missed = sum(int(even.events["a"][kind][began - lost : back].sum()) for kind in ("BACKEND", "success"))
 
-    actual = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), ticks)
+    answers = recorded(promtools()[-1], tmp_path, "an ordinary Monday", [dark], (began, back), ticks)
 
-    for tick, sums in zip(ticks, actual, strict=True):
+    for tick, sums in zip(ticks, answers, strict=True):
         truth, hidden = known(even, tick)[names.TOTAL]
         assert truth - missed - hidden < sums["even", names.TOTAL] < truth + hidden, (tick - back) * TICK / 60
 
@@ -307,9 +307,9 @@ def test_excluded_time_is_not_part_of_a_period(tmp_path: Path) -> None:
     even = Model("even", ((5.0, 0.02),), (Replica("a", WHOLE),), 1)
     ticks = [start, end, end + SHORT, end + HOUR, end + 2 * HOUR]
 
-    actual = recorded(promtools()[-1], tmp_path, boundary, [even], ticks=ticks, exclusions=[exclusion])
+    answers = recorded(promtools()[-1], tmp_path, boundary, [even], ticks=ticks, exclusions=[exclusion])
 
-    for tick, sums in zip(ticks, actual, strict=True):
+    for tick, sums in zip(ticks, answers, strict=True):
         truth, hidden = known(even, tick)[names.TOTAL]
         missed = sum(
             int(even.events["a"][kind][start : min(tick, end + SHORT)].sum())

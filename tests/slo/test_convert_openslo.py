@@ -93,11 +93,11 @@ def test_documents_that_refer_to_each_other_become_objectives(tmp_path: Path) ->
     """One SLO with two targets is two objectives, with the queries, window and burn rate that it names."""
     assert 0 == run(tmp_path, SHOP)
 
-    actual = converted(tmp_path)
+    objectives = converted(tmp_path)
     assert {"shop-usual": 0.999, "shop-best": 0.9999} == {
-        name: objective.target for name, objective in actual.items()
+        name: objective.target for name, objective in objectives.items()
     }
-    usual = actual["shop-usual"]
+    usual = objectives["shop-usual"]
     assert {
         "kind": "custom",
         "good": 'sum by (region) (rate(orders_total{outcome="taken"}[{{window}}]))',

@@ -74,13 +74,13 @@ def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.C
     )
     assert f"{source}:27: slos[1].colour: not known, or of no use here; instead: left out" in printed
     assert all("instead: " in line for line in printed.splitlines() if line.startswith(str(source)))
-    actual = converted(tmp_path)
-    orders = actual["checkout-orders"]
+    objectives = converted(tmp_path)
+    orders = objectives["checkout-orders"]
     assert ["page_fast", "page_slow"] == [tier.name for tier in orders.alerting.tiers]
     assert {"page_fast": "info", "page_slow": "info"} == orders.alerting.severities
     assert {key: {"channel": "#pay"} for key in ("page_fast", "page_slow")} == orders.alerting.labels
     assert "CheckoutFails" == orders.alerting.name
-    assert ("region",) == actual["checkout-speed"].group_by
+    assert ("region",) == objectives["checkout-speed"].group_by
 
 
 @pytest.mark.real

@@ -35,26 +35,26 @@ def _row(
 
 def test_the_range_holds_the_paces_of_all_windows() -> None:
     """Half a budget of 30 days at 5x and at 1x: in 3 days at the last hour's pace, in up to 15."""
-    actual = forecast(_row(0.5, 5, 1), 30)
+    predicted = forecast(_row(0.5, 5, 1), 30)
 
-    assert actual is not None
-    assert (3 * DAY, 3 * DAY, 15 * DAY) == (actual.seconds, actual.soonest, actual.latest)
+    assert predicted is not None
+    assert (3 * DAY, 3 * DAY, 15 * DAY) == (predicted.seconds, predicted.soonest, predicted.latest)
 
 
 def test_the_error_of_an_estimate_widens_the_range() -> None:
     """+-1 point of a budget of 1 % is one burn rate either way: at 5x +-1 in 2.5 to 3.75 days."""
-    actual = forecast(_row(0.5, 5, 5, error=0.01), 30)
+    predicted = forecast(_row(0.5, 5, 5, error=0.01), 30)
 
-    assert actual is not None
-    assert pytest.approx((2.5 * DAY, 3.75 * DAY)) == (actual.soonest, actual.latest)
+    assert predicted is not None
+    assert pytest.approx((2.5 * DAY, 3.75 * DAY)) == (predicted.soonest, predicted.latest)
 
 
 def test_a_calendar_period_that_ends_before_resets_the_budget() -> None:
     """At 1x the budget would last 15 days, and a new one begins in 10."""
-    actual = forecast(_row(0.5, 5, 1, ends=10 * DAY), 30)
+    predicted = forecast(_row(0.5, 5, 1, ends=10 * DAY), 30)
 
-    assert actual is not None
-    assert (3 * DAY, math.inf) == (actual.soonest, actual.latest)
+    assert predicted is not None
+    assert (3 * DAY, math.inf) == (predicted.soonest, predicted.latest)
 
 
 def test_what_is_unknown_or_spent_has_no_forecast() -> None:
@@ -66,8 +66,8 @@ def test_what_is_unknown_or_spent_has_no_forecast() -> None:
 @given(st.floats(0.01, 1), _PACE, _PACE, st.none() | st.floats(0, 0.02))
 def test_the_forecast_lies_in_its_range(left: float, hour: float, six: float, error: float | None) -> None:
     """Whatever the paces: soonest, then the status' own estimate, then latest."""
-    actual = forecast(_row(left, hour, six, error), 30)
+    predicted = forecast(_row(left, hour, six, error), 30)
 
-    assert actual is not None
-    assert actual.soonest <= actual.seconds * (1 + 1e-9)
-    assert actual.seconds <= actual.latest * (1 + 1e-9)
+    assert predicted is not None
+    assert predicted.soonest <= predicted.seconds * (1 + 1e-9)
+    assert predicted.seconds <= predicted.latest * (1 + 1e-9)

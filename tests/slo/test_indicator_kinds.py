@@ -84,14 +84,14 @@ def switches(text: str) -> Iterator[int]:
 def test_nothing_switches_on_the_kind_of_an_indicator(package: str) -> None:
     """Adding a kind is adding one file, with its test and its page."""
     files = [path.relative_to(ROOT) for path in sorted((ROOT / package).rglob("*.py"))]
-    actual = [
+    places = [
         f"{path}:{line}"
         for path in files
         if "triton_slo/indicators" not in str(path) and str(path) != BELOW
         for line in switches((ROOT / path).read_text(encoding="utf-8"))
     ]
 
-    assert [] == actual
+    assert [] == places
 
 
 @pytest.mark.parametrize(

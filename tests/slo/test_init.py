@@ -61,17 +61,17 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
 
     assert 0 == init(server, "--out", path)
     assert 0 == main(["check", str(path)])
-    actual = objectives_in(path)
-    assert ["readiness", "errors", "latency", "queue"] == list(actual)
+    proposed = objectives_in(path)
+    assert ["readiness", "errors", "latency", "queue"] == list(proposed)
     assert {(None, None)} == {
-        (objective.models.names, objective.models.regex) for objective in actual.values()
+        (objective.models.names, objective.models.regex) for objective in proposed.values()
     }
     text = path.read_text()
     assert "embedder: mean " in text
     assert "of 20 requests" in text
     assert "its batcher waits up to 2ms" in text
     assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
-    assert () == actual["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
+    assert () == proposed["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
     assert "traffic as measured pages nobody" in text
 
 

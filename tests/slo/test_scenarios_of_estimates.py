@@ -19,9 +19,9 @@ LATER = 3.0
 )
 def test_an_estimate_pages_when_the_truth_does(scenarios: tuple[Scenario, ...], scale: float) -> None:
     """No page is missed or false; one comes at most minutes after the one of an exact source."""
-    actual = reactions(scenarios, scale)
+    measured = reactions(scenarios, scale)
     for scenario in scenarios:
-        true, estimated = (actual[scenario.model, kind] for kind in ("true", "estimated"))
+        true, estimated = (measured[scenario.model, kind] for kind in ("true", "estimated"))
         print(scenario.name, true, estimated)
         assert scenario.expected == true.kind == estimated.kind, scenario.name
         if true.page is not None and estimated.page is not None:

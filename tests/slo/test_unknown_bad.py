@@ -133,9 +133,9 @@ def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
     history = History((("o", "m", "1"),), times, total * 0.0, total)
-    actual = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
+    episodes = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
-    (paged,) = [episode.started for episode in actual if episode.alert == "page_fast"]
+    (paged,) = [episode.started for episode in episodes if episode.alert == "page_fast"]
     assert pytest.approx(measured, abs=2 * SCRAPE) == paged
 
 
