@@ -42,7 +42,11 @@ points; with 0.9 it is the same.
 """
 
 GROUPS = 6
-"""Groups of a similar level that intervals are divided into where neighbours are alike."""
+"""Groups of a similar level that intervals are divided into where neighbours are alike.
+
+From 1 to 12, the mean error of simulated requests (tests/exporters/test_decomposition.py, 60 s of each) is 0.60 to
+0.61 points.
+"""
 
 LEAST_ERROR = 0.003
 """Part of each estimated error (a share) that depends on nothing.
