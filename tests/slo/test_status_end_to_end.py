@@ -264,6 +264,8 @@ def test_the_backtest_finds_the_page_that_fired(
         "1m",
         "--step",
         "4s",
+        "--scrape-interval",
+        "1s",
         "--policy",
         "tritonwatch",
         "--json",
