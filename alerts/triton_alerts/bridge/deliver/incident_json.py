@@ -18,7 +18,6 @@ MOST_ALERTS = 100
 def document(incident: Incident, style: Style) -> dict[str, Any]:
     """Return the incident's lead, cause, evidence and links, and who has it."""
     lead = incident.lead
-    evidence = incident.evidence
     acknowledged = incident.acknowledged
     return {
         "schema": SCHEMA,
@@ -31,8 +30,8 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "lead": _alert(lead),
         "cause": causes.largest(incident, lead),
         "first_step": causes.first_step(incident, lead) if incident.open else "",
-        "errors": dict(evidence.reasons) if evidence is not None else {},
-        "evidence": dict(evidence.facts) if evidence is not None else {},
+        "errors": dict(incident.findings.reasons),
+        "evidence": incident.facts,
         "alerts": [_alert(member) for member in list(incident.members.values())[:MOST_ALERTS]],
         "alerts_total": len(incident.members),
         "acknowledged": (

@@ -250,7 +250,7 @@ def _why(incident: Incident) -> list[Block]:
     if cause and SPLIT not in incident.facts:  # the split shows the same, and is newer
         lines.append(f"Cause: {prose(cause_words(cause), 600)}")
     blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
-    reasons = incident.evidence.reasons if incident.evidence else {}
+    reasons = incident.findings.reasons
     limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
         blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, limit)}"))

@@ -42,8 +42,7 @@ def brief(incident: Incident, lead: Member) -> str:
 
 def largest(incident: Incident, lead: Member) -> str:
     """Return the cause in words, for a list: else the largest part of the split in the message; or nothing."""
-    split = incident.evidence.largest_cause if incident.evidence is not None else ""
-    return cause_words(cause(incident, lead)) or split or _named(incident, lead)
+    return cause_words(cause(incident, lead)) or incident.findings.largest_cause or _named(incident, lead)
 
 
 def _named(incident: Incident, lead: Member) -> str:
@@ -57,8 +56,7 @@ def first_step(incident: Incident, lead: Member) -> str:
     own = lead.annotations.get("action", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own.endswith(kind.all_steps()):
-        known = incident.evidence.first_step if incident.evidence is not None else ""
-        step = known or kind.step_for_words(_named(incident, lead))
+        step = incident.findings.first_step or kind.step_for_words(_named(incident, lead))
         own = own.removesuffix(kind.all_steps()) + step
     steps = _STEPS.get(lead.labels.get("alertname", ""), {})
     if lead.annotations.get("cause", "") in steps:
@@ -74,5 +72,5 @@ def _class_of_reason(incident: Incident, lead: Member) -> str:
 def _reasons(incident: Incident, lead: Member) -> list[str]:
     """Return Triton's own words about the model of an alert."""
     model = lead.labels.get("model", "")
-    reasons = incident.evidence.reasons if model and incident.evidence is not None else {}
+    reasons = incident.findings.reasons if model else {}
     return [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]

@@ -159,7 +159,12 @@ class Incident(BaseModel, frozen=True):
     @property
     def facts(self) -> dict[str, str]:
         """Facts about the incident, by name."""
-        return dict(self.evidence.facts) if self.evidence is not None else {}
+        return dict(self.findings.facts)
+
+    @property
+    def findings(self) -> Findings:
+        """What was found out, of whatever time; nothing before any source was asked."""
+        return self.evidence or Findings()
 
     @property
     def firing(self) -> tuple[Member, ...]:

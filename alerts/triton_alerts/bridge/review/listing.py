@@ -59,11 +59,10 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     yield "cause", clean(causes.largest(incident, incident.lead) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())
     yield "alerts", clean(", ".join(names))
-    evidence = incident.evidence
-    if evidence is not None:
-        known = dict(evidence.facts)
-        yield from ((name.lower(), clean(known[name])) for name in _FACTS if name in known)
-        yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in evidence.reasons.items())
+    known = incident.facts
+    yield from ((name.lower(), clean(known[name])) for name in _FACTS if name in known)
+    errors = incident.findings.reasons
+    yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in errors.items())
 
 
 def as_json(record: RecordedIncident) -> dict[str, Any]:
