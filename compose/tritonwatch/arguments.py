@@ -98,6 +98,11 @@ def add_runbook_url(add: Callable[..., None]) -> None:
     add("--runbook-url URL", text, checked(_runbook), default=usual)
 
 
+def add_scrape_interval(add: Callable[..., None]) -> None:
+    """Declare the flag that gives the interval at which Prometheus scrapes, in seconds; `add` is from `adder`."""
+    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+
+
 def path(text: str) -> Path:
     """Return a path; an empty one, which an unset variable leaves, would be the current folder."""
     if not text:

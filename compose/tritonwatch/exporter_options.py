@@ -24,6 +24,7 @@ from triton_exporter.probe.payload import PayloadError, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_yaml
 from triton_slo.problem import Problem
+from tritonwatch.command_error import UsageError
 
 HEADERS_VARIABLE = "TRITON_HEADERS"
 """Environment variable with headers for Triton's restricted endpoints: `name: value`, one a line."""
@@ -277,8 +278,11 @@ def chosen(args: argparse.Namespace) -> Chosen:
 
 
 def chosen_some(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
-    """Join them for the options that `declare_some` added. Raises OptionsError."""
-    return choose({key: getattr(args, key) for key in keys}, os.environ).settings
+    """Join them for the options that `declare_some` added. Raises UsageError with every mistake."""
+    try:
+        return choose({key: getattr(args, key) for key in keys}, os.environ).settings
+    except OptionsError as error:
+        raise UsageError(*error.problems) from error
 
 
 def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:

@@ -29,7 +29,7 @@ from triton_slo.prometheus import WARNS, Prometheus
 from triton_slo.report.period_outcome import moment_text
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, files
-from tritonwatch.arguments import interval, moment, seconds, text_of, whole
+from tritonwatch.arguments import add_scrape_interval, moment, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import load
 from tritonwatch.tables import backtest_table
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
     add("--at TIME", "end of the history instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add_scrape_interval(add)
     add("--incidents FILE", "known incidents (CSV) to score the alerts against")
     add(
         "--policy",

@@ -28,7 +28,7 @@ from triton_slo.verdict.estimate import carries, group_name, uncertainties
 from triton_slo.verdict.group_sources import fed_groups
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access
-from tritonwatch.arguments import interval, path, seconds, text_of, yaml_files
+from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
 
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add_scrape_interval(add)
     add("--retention DURATION", "retention of Prometheus, such as 15d", seconds)
     add("--json", "write JSON instead of text")
     access.add_arguments(parser, required=False)

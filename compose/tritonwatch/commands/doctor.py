@@ -15,8 +15,7 @@ from triton_exporter.duration import duration_between
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from tritonwatch.arguments import parsed
-from tritonwatch.command_error import UsageError
-from tritonwatch.exporter_options import DOCTOR_OPTIONS, OptionsError, chosen_some, declare_some
+from tritonwatch.exporter_options import DOCTOR_OPTIONS, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 
@@ -36,10 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
-    try:
-        settings = chosen_some(args, DOCTOR_OPTIONS)
-    except OptionsError as error:
-        raise UsageError(*error.problems) from error
+    settings = chosen_some(args, DOCTOR_OPTIONS)
     can_estimate = importlib.util.find_spec("numpy") is not None
     facts = dataclasses.replace(gather(settings, args.watch), can_estimate=can_estimate)
     findings = examine(facts)

@@ -23,10 +23,10 @@ from tritonwatch.arguments import (
     add_alerts,
     add_links,
     add_runbook_url,
+    add_scrape_interval,
     alert_settings,
     check_out,
     checked,
-    interval,
     objective_texts,
     parsed,
     path,
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "address of its Triton as the instance, such as exporter:9401=http://triton:8000 (repeatable)",
         parsed(_target),
     )
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add_scrape_interval(add)
     add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
     _add_receivers(add)
     add_runbook_url(add)

@@ -22,8 +22,8 @@ from triton_slo.indicators.errors import CANCELED
 from triton_slo.prometheus import Prometheus
 from triton_slo.propose import MeasurementSource, Timing, merge, propose
 from tritonwatch import access, output
-from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.exporter_options import TRITON_OPTIONS, OptionsError, chosen_some, declare_some
+from tritonwatch.command_error import CommandError
+from tritonwatch.exporter_options import TRITON_OPTIONS, chosen_some, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
 
@@ -47,10 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
-    try:
-        settings = chosen_some(args, TRITON_OPTIONS)
-    except OptionsError as error:
-        raise UsageError(*error.problems) from error
+    settings = chosen_some(args, TRITON_OPTIONS)
     exists = CommandError(f"{args.out} exists already and is not overwritten; choose another --out")
     if args.out != "-" and Path(args.out).exists():
         raise exists

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from triton_exporter.options import adder
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import interval, path
+from tritonwatch.arguments import add_scrape_interval, path
 from tritonwatch.cli import installed_version
 from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("--objectives DIR", "objectives to compare with what Prometheus records, and to replay", Path)
     add("--bridge-data DIR", "folder of a bridge, for its incidents", path)
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add_scrape_interval(add)
     access.add_arguments(parser)
 
 

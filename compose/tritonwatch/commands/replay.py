@@ -12,7 +12,7 @@ from triton_slo.artifact import Options
 from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.rules.plan import Plan
 from tritonwatch import access, files
-from tritonwatch.arguments import add_objective_filter, interval, scale, selector
+from tritonwatch.arguments import add_objective_filter, add_scrape_interval, scale, selector
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.commands.correct import print_plan
 from tritonwatch.correcting import making, planning
@@ -44,7 +44,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     )
     add_objective_filter(parser)
     add("--selector MATCHERS", "the PromQL matchers that the rules were generated with", selector, default="")
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add_scrape_interval(add)
     add("--time-scale F", "the factor that the rules were generated with (default: 1)", scale, default=1.0)
     add("--json", "write JSON instead of a table")
     access.add_arguments(parser)

@@ -30,7 +30,7 @@ from tritonwatch.arguments import (
 )
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting import making
-from tritonwatch.exporter_options import DOCTOR_OPTIONS, OptionsError, chosen_some, declare_some
+from tritonwatch.exporter_options import DOCTOR_OPTIONS, chosen_some, declare_some
 from tritonwatch.review.bridge_options import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.doctor_reading import DoctorReader
@@ -139,10 +139,7 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
         if given:
             raise UsageError(f"--{given[0].replace('_', '-')} needs --triton URL: the Triton to examine")
         return None
-    try:
-        settings = chosen_some(args, DOCTOR_OPTIONS)
-    except OptionsError as error:
-        raise UsageError(*error.problems) from error
+    settings = chosen_some(args, DOCTOR_OPTIONS)
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
 
 
