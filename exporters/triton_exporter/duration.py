@@ -52,9 +52,17 @@ def in_words(seconds: float) -> str:
     return f"{seconds}s"
 
 
-def limit_text(seconds: float) -> str:
-    """Write a threshold, which may be shorter than any duration that PromQL reads: `500ms`, `0.25ms`."""
-    return duration_text(seconds) if seconds >= 0.001 else f"{1000 * seconds:g}ms"
+def time_text(seconds: float, digits: int = 9) -> str:
+    """Write a time that requests take, as objectives do, to so many digits: `0.25ms`, `500ms`, `2.5s`, `2m`."""
+    rounded = float(f"{seconds:.{digits}g}")
+    if rounded.is_integer() and rounded:
+        return duration_text(rounded)
+    return f"{rounded:.9g}s" if rounded > 1 else f"{1000 * rounded:.9g}ms"
+
+
+def measured_text(seconds: float | None) -> str:
+    """Write a measured time: `0.35ms`, `12.5ms`, `1.2s`; a dash where there is none."""
+    return "-" if seconds is None else time_text(seconds, 3)
 
 
 def duration_text(seconds: float) -> str:

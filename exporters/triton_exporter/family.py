@@ -49,7 +49,7 @@ class Family:
 
 
 @runtime_checkable
-class Written(Protocol):
+class TextSamples(Protocol):
     """Samples that can write themselves faster than one by one, in the text format.
 
     Without exemplars that is what OpenMetrics wants too.
@@ -70,13 +70,13 @@ def series(metric: Metric, *values: str, suffix: str = "", le: str = "") -> str:
     """
     if suffix:
         # A histogram keeps its many series itself.
-        return _written.__wrapped__(metric.name, metric.labels, values, suffix, le)
-    return _written(metric.name, metric.labels, values, suffix, le)
+        return _series_text.__wrapped__(metric.name, metric.labels, values, suffix, le)
+    return _series_text(metric.name, metric.labels, values, suffix, le)
 
 
 # At 1,000 models a page has some 20,000 series that are the same as on the page before.
 @lru_cache(maxsize=1 << 16)
-def _written(name: str, labels: tuple[str, ...], values: tuple[str, ...], suffix: str, le: str) -> str:
+def _series_text(name: str, labels: tuple[str, ...], values: tuple[str, ...], suffix: str, le: str) -> str:
     if len(values) != len(labels):
         raise ValueError(f"{name} has labels {labels}, not {values}")
     pairs = [f'{label}="{escape(value)}"' for label, value in zip(labels, values, strict=True)]

@@ -1,4 +1,4 @@
-"""Gather the facts about one Triton that `triton_exporter.doctor` examines."""
+"""Gather the facts about one Triton that `triton_exporter.doctor.examination` examines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
-from triton_exporter.doctor import Finding, TritonFacts
+from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import Exposition, parse
-from triton_exporter.exposition.scrape import read
+from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.snapshot import Snapshot
@@ -91,5 +91,5 @@ def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
 
 
 def _exposition(metrics: Client) -> tuple[Exposition | None, str]:
-    reading = read(metrics, "", time.time)
+    reading = fetch_metrics(metrics, "", time.time)
     return (parse(reading.body), "") if reading.up else (None, reading.detail)

@@ -30,7 +30,7 @@ _GZIP = 31  # zlib's `wbits` for the gzip format
 _SMALL = 1400  # bytes; a smaller answer gains nothing from gzip
 
 
-def budget(headers: Mapping[str, str], default_seconds: float) -> float:
+def waiting_seconds(headers: Mapping[str, str], default_seconds: float) -> float:
     """Return how long a scrape may wait for Triton, so that its answer still arrives in Prometheus' time."""
     try:
         timeout = float(headers.get(SCRAPE_TIMEOUT, ""))
@@ -55,7 +55,9 @@ class PageRequest:
 
     def render_own(self, families: Iterable[Family]) -> Pieces:
         """Render those of the exporter's families that the scrape asked for."""
-        wanted = [family for family in families if not self.names or _named(family.metric.name, self.names)]
+        wanted = [
+            family for family in families if not self.names or _is_named(family.metric.name, self.names)
+        ]
         return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
 
     def render_tritons(self, relay: Relay, reading: Reading) -> bytes:
@@ -114,12 +116,12 @@ def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request],
     return lambda _: Response(text.encode(), "text/html; charset=utf-8")
 
 
-def _named(name: str, names: Collection[str]) -> bool:
+def _is_named(name: str, names: Collection[str]) -> bool:
     return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
 
 
 def _filtered(body: parse.Exposition, names: Collection[str]) -> Iterable[parse.ParsedFamily]:
-    return [family for name, family in body.families.items() if not names or _named(name, names)]
+    return [family for name, family in body.families.items() if not names or _is_named(name, names)]
 
 
 def _prefers_openmetrics(accept: str) -> bool:

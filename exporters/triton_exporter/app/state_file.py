@@ -10,7 +10,13 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from triton_exporter.distribution.stored import StoredModel, StoredState, UnusableStateError, read, written
+from triton_exporter.distribution.stored import (
+    StoredModel,
+    StoredState,
+    UnusableStateError,
+    decode_state,
+    encode_state,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +61,7 @@ class StateFile:
         if self._lock is None:
             return None
         try:
-            state = read(self._body())
+            state = decode_state(self._body())
             self._check(state)
         except FileNotFoundError:
             _LOG.info("%s does not exist yet: the histograms start at zero", self._path)
@@ -74,7 +80,7 @@ class StateFile:
         """Replace the file, unless it would stay the same; return whether it has `models` now."""
         if self._lock is None:
             return False
-        body = written(StoredState(self._triton, self._boot, ended, list(models)))
+        body = encode_state(StoredState(self._triton, self._boot, ended, list(models)))
         if body == self._written:
             return True
         try:

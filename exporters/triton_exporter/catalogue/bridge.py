@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from triton_exporter.catalogue.metric import Metric
 
 BRIDGE_JOB = "triton-alert-bridge"
@@ -13,8 +15,14 @@ OUTCOMES = ("opened", "changed", "repeated", "stale", "held", "heartbeat")
 MESSAGE_KINDS = ("root", "reply", "edit", "digest", "escalation", "chart", "event", "summary")
 """Closed set of values of the label `kind` of DELIVERED."""
 
-ERROR_KINDS = ("rate_limited", "server_error", "timeout", "connection", "refused_message", "gone", "setup")
+ErrorKind = Literal[
+    "rate_limited", "server_error", "timeout", "connection", "refused_message", "gone", "setup"
+]
+ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 """Closed set of values of the label `error` of SEND_FAILURES; `setup` needs a person (token, channel)."""
+
+EVIDENCE_SOURCES = ("exporter", "prometheus", "changes", "gpu", "servers", "alertmanager", "chart")
+"""Closed set of values of the label `source` of ENRICHMENT_FAILURES: what is asked for a message's facts."""
 
 RECEIVED = Metric(
     "triton_alert_bridge_notifications_received_total",

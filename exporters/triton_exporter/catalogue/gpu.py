@@ -3,6 +3,8 @@
 A GPU split by MIG has, in the families that carry `gpu_instance_id`, one series per instance and none for the
 whole; any other GPU has one series without that label. So a sum over a family never counts a part twice.
 What a source cannot read is absent, never 0.
+
+Long because it is a table: each entry is a series with its help.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def _board(name: str, text: str, unit: str = "", caveat: str = "", kind: Kind = 
     return Metric(f"triton_gpu_{name}", kind, text, _DEVICE, unit, _SOURCE, caveat=caveat)
 
 
-def _split(name: str, text: str, unit: str = "ratio", caveat: str = "") -> Metric:
+def _instance_metric(name: str, text: str, unit: str = "ratio", caveat: str = "") -> Metric:
     return Metric(f"triton_gpu_{name}", "gauge", text, _INSTANCE, unit, _SOURCE, caveat=caveat)
 
 
@@ -138,26 +140,28 @@ DATA_AGE = _board(
 
 # --- Activity -----------------------------------------------------------------------------------------------
 
-UTILIZATION = _split(
+UTILIZATION = _instance_metric(
     "utilization_ratio",
     "Share of time in which any kernel ran; for a MIG instance the activity of its graphics engine.",
     caveat="One tiny kernel makes it 1: headroom is read from triton_gpu_sm_active_ratio.",
 )
-ENGINE_ACTIVE = _split("engine_active_ratio", "Share of time the graphics and compute engine was active.")
-SM_ACTIVE = _split(
+ENGINE_ACTIVE = _instance_metric(
+    "engine_active_ratio", "Share of time the graphics and compute engine was active."
+)
+SM_ACTIVE = _instance_metric(
     "sm_active_ratio",
     "Mean share of streaming multiprocessors with work; the best single figure of headroom.",
     caveat="dcgm-exporter has it off by default (DCGM_FI_PROF_SM_ACTIVE).",
 )
-SM_OCCUPANCY = _split(
+SM_OCCUPANCY = _instance_metric(
     "sm_occupancy_ratio", "Resident warps over the most that fit; more is not always better."
 )
-TENSOR_ACTIVE = _split(
+TENSOR_ACTIVE = _instance_metric(
     "tensor_active_ratio",
     "Share of cycles the tensor pipes were active.",
     caveat="In practice peaks near 0.93.",
 )
-DRAM_ACTIVE = _split(
+DRAM_ACTIVE = _instance_metric(
     "dram_active_ratio",
     "Share of cycles the memory interface was busy.",
     caveat="In practice peaks near 0.8; high with low tensor activity means bound by memory.",
@@ -170,16 +174,22 @@ PIPE_ACTIVE = Metric(
     "ratio",
     "dcgm-exporter",
 )
-MEMORY_BUSY = _split("memory_busy_ratio", "Share of time memory was read or written; not how full it is.")
-ENCODER_UTILIZATION = _split("encoder_utilization_ratio", "Share of time the video encoder was busy.")
-DECODER_UTILIZATION = _split("decoder_utilization_ratio", "Share of time the video decoder was busy.")
+MEMORY_BUSY = _instance_metric(
+    "memory_busy_ratio", "Share of time memory was read or written; not how full it is."
+)
+ENCODER_UTILIZATION = _instance_metric(
+    "encoder_utilization_ratio", "Share of time the video encoder was busy."
+)
+DECODER_UTILIZATION = _instance_metric(
+    "decoder_utilization_ratio", "Share of time the video decoder was busy."
+)
 
 # --- Memory -------------------------------------------------------------------------------------------------
 
-MEMORY_USED = _split("memory_used_bytes", "Memory in use by all processes.", "bytes")
-MEMORY_FREE = _split("memory_free_bytes", "Memory free.", "bytes")
-MEMORY_RESERVED = _split("memory_reserved_bytes", "Memory kept by driver and firmware.", "bytes")
-MEMORY_TOTAL = _split(
+MEMORY_USED = _instance_metric("memory_used_bytes", "Memory in use by all processes.", "bytes")
+MEMORY_FREE = _instance_metric("memory_free_bytes", "Memory free.", "bytes")
+MEMORY_RESERVED = _instance_metric("memory_reserved_bytes", "Memory kept by driver and firmware.", "bytes")
+MEMORY_TOTAL = _instance_metric(
     "memory_total_bytes",
     "Memory of the device: as reported, else used + free + reserved.",
     "bytes",
@@ -321,7 +331,7 @@ MODEL_UTILIZATION = Metric(
     "triton_model_gpu_busy_seconds_total and triton_gpu_utilization_ratio",
     caveat="With triton_gpu_utilization_unattributed_estimate_ratio adds up to the device.",
 )
-UTILIZATION_UNATTRIBUTED = _split(
+UTILIZATION_UNATTRIBUTED = _instance_metric(
     "utilization_unattributed_estimate_ratio",
     "Estimate: part of the utilization that no model's execution time explains (other processes, or an "
     "unmapped model).",
@@ -359,7 +369,7 @@ MODEL_MEMORY = Metric(
     "23.06",
     caveat="Only ONNX Runtime and TensorRT report it; workspaces and caches that grow later are not in it.",
 )
-MEMORY_UNATTRIBUTED = _split(
+MEMORY_UNATTRIBUTED = _instance_metric(
     "memory_unattributed_estimate_bytes",
     "Estimate: memory in use that no model's statistics explain; negative when they claim more than is used.",
     "bytes",

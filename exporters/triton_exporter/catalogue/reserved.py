@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import METRICS, Metric, bridge
+from triton_exporter.catalogue import METRICS, bridge
 
 _NAMES = frozenset(
     name
-    for metric in (*METRICS, *vars(bridge).values())
-    if isinstance(metric, Metric) and metric.name.startswith("triton_")
+    for metric in (*METRICS, *bridge.METRICS)
+    if metric.name.startswith("triton_")
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 ) | {"up", "ALERTS", "ALERTS_FOR_STATE"}
 

@@ -82,7 +82,7 @@ FIRST_RESPONSE_MS = Metric(
 )
 
 
-def _summary(phase: str, text: str) -> Metric:
+def _summary_metric(phase: str, text: str) -> Metric:
     return Metric(
         f"nv_inference_{phase}_summary_us",
         "summary",
@@ -96,11 +96,11 @@ def _summary(phase: str, text: str) -> Metric:
     )
 
 
-REQUEST_SUMMARY_US = _summary("request", "Quantiles of request time.")
-QUEUE_SUMMARY_US = _summary("queue", "Quantiles of queue time.")
-COMPUTE_INPUT_SUMMARY_US = _summary("compute_input", "Quantiles of input preparation time.")
-COMPUTE_INFER_SUMMARY_US = _summary("compute_infer", "Quantiles of compute time.")
-COMPUTE_OUTPUT_SUMMARY_US = _summary("compute_output", "Quantiles of output preparation time.")
+REQUEST_SUMMARY_US = _summary_metric("request", "Quantiles of request time.")
+QUEUE_SUMMARY_US = _summary_metric("queue", "Quantiles of queue time.")
+COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input preparation time.")
+COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.")
+COMPUTE_OUTPUT_SUMMARY_US = _summary_metric("compute_output", "Quantiles of output preparation time.")
 
 MODEL_LOAD_DURATION_SECS = Metric(
     "nv_model_load_duration_secs",

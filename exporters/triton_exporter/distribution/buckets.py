@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from triton_exporter.duration import parse_seconds
-from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_all
+from triton_exporter.yaml_files import YAML_FAULTS, fault, read_all
 
 Signal = Literal["request", "queue"]
 """A measured time: of a request from end to end inside Triton, or of its wait in the queue."""
@@ -55,7 +55,7 @@ def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     if not files:
         raise ThresholdError(f"{objectives}: no objectives (*.yaml) here; name the folder that holds them")
     for path in files:
-        for signal, seconds in _read(path):
+        for signal, seconds in _read_thresholds(path):
             limits[signal].add(seconds)
     return {signal: tuple(sorted(seconds)) for signal, seconds in limits.items()}
 
@@ -67,7 +67,7 @@ def _objectives(documents: Iterable[object]) -> Iterable[object]:
         yield from several if isinstance(several, list) else [document]
 
 
-def _read(path: Path) -> Iterable[tuple[Signal, float]]:
+def _read_thresholds(path: Path) -> Iterable[tuple[Signal, float]]:
     try:
         documents = read_all(path)
     except (OSError, *YAML_FAULTS) as error:
@@ -77,12 +77,12 @@ def _read(path: Path) -> Iterable[tuple[Signal, float]]:
             continue
         indicator = document["indicator"]
         signal = _SIGNAL_OF_KIND.get(str(indicator.get("kind")))
+        if signal is None:
+            continue
         overrides = document.get("overrides") or ()
         holders = [indicator, *(override for override in overrides if isinstance(override, dict))]
-        for text in [
-            holder["threshold"] for holder in holders if signal and holder.get("threshold") is not None
-        ]:
+        for text in [holder["threshold"] for holder in holders if holder.get("threshold") is not None]:
             try:
-                yield signal or "request", parse_seconds(str(text))
+                yield signal, parse_seconds(str(text))
             except ValueError as error:
                 raise ThresholdError(f"{path}: threshold: {error}") from error

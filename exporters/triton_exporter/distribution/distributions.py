@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from triton_exporter.catalogue import Metric, own, state, triton
+from triton_exporter.catalogue import Metric, own, triton
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
-from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
+from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
+from triton_exporter.distribution.distribution_families import METRICS, DistributionFamilies, ObservedModel
 from triton_exporter.distribution.guarantee import Guarantee
-from triton_exporter.distribution.histogram import Histogram, Samples
+from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.increase import COUNTERS, Counters, Gain, filled
 from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.quantiles import QuantilePool
@@ -19,7 +19,6 @@ from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
 from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition.parse import Exposition
-from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import Mailbox
@@ -27,11 +26,6 @@ from triton_exporter.tracing.trace import Mailbox
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
 
-_METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
-_QUANTILES: Mapping[Signal, Metric] = {
-    "request": state.REQUEST_QUANTILE,
-    "queue": state.QUEUE_QUANTILE,
-}
 _SUMMARIES: Mapping[Signal, Metric] = {
     "request": triton.REQUEST_SUMMARY_US,
     "queue": triton.QUEUE_SUMMARY_US,
@@ -56,23 +50,6 @@ SUMMARY_TURNS = 5
 _MICRO, _MILLI = 1e-6, 1e-3
 
 
-@dataclass(slots=True)
-class _Model:
-    """State of one model version; `seen` is when Triton last showed it (Unix seconds)."""
-
-    observations: dict[Signal, Observations]
-    discarded: dict[Signal, str]
-    turn: int
-    seen: float = 0.0
-    torn: Gain | None = None
-    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
-
-    def torn_part(self, signal: Signal) -> tuple[float, float, float]:
-        """Requests, seconds and units of the torn reading."""
-        torn = self.torn
-        return (torn.requests, torn.seconds[signal], torn.requests) if torn else (0.0, 0.0, 0.0)
-
-
 class Distributions:
     """Collector, MetricsObserver and SnapshotObserver (see `app.parts`): one pair of histograms per model version.
 
@@ -80,6 +57,8 @@ class Distributions:
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
     the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
+
+    Long because whole bodies and the counters between them go the same way from reading to histogram.
     """
 
     observed = _WANTED
@@ -103,12 +82,11 @@ class Distributions:
         self._batching: frozenset[ModelVersion] = frozenset()
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
-        self._models: dict[ModelVersion, _Model] = {}
+        self._models: dict[ModelVersion, ObservedModel] = {}
         self._quantile_pool = QuantilePool()
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._turn = 0
-        self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
-        self._families: tuple[Family, ...] = ()
+        self._shown = DistributionFamilies(self._buckets.thresholds)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream, and which of them batch."""
@@ -125,21 +103,11 @@ class Distributions:
         """Return what `restore` needs to go on from here; None before Triton's counters were read."""
         if not self._counters.began:
             return None
-        return [self._stored(version, model, now) for version, model in self._models.items()]
-
-    def _stored(self, version: ModelVersion, model: _Model, now: float) -> StoredModel:
-        histograms = {
-            signal: recorded.stored(model.torn_part(signal), now)
-            for signal, recorded in model.observations.items()
-        }
-        requests, executions, micros = self._counters.totals(version)
-        return StoredModel(
-            *version,
-            requests,
-            executions,
-            micros,
-            histograms,
-        )
+        models = []
+        for version, model in self._models.items():
+            requests, executions, micros = self._counters.totals(version)
+            models.append(StoredModel(*version, requests, executions, micros, model.stored(now)))
+        return models
 
     def restore(self, models: Iterable[StoredModel], now: float) -> None:
         """Go on from what was stored: the first reading then brings what Triton has counted since."""
@@ -152,7 +120,7 @@ class Distributions:
                 model.observations[signal].restore(histogram)
 
     def observe(self, exposition: Exposition, now: float) -> None:
-        """Take in one body of Triton's /metrics."""
+        """Enter what one whole body of Triton's /metrics brought."""
         self._take_traces(now)
         body = filled(exposition.only(_WANTED), _WANTED)
         native = self._native.update(body)
@@ -161,24 +129,24 @@ class Distributions:
         for version, gain in self._counters.update(body):
             if not gain.requests and not gain.seconds["request"]:
                 for signal in SIGNALS:
-                    if self._frozen(version, signal):
+                    if self._counts_only_in_summaries(version, signal):
                         gain.requests, gain.seconds[signal] = summed[signal].get(version, (0.0, 0.0))
-            self._enter(version, gain, native.get(version), now, whole=True)
-        self._close(now)
+            self._enter_gain(version, gain, native.get(version), now, whole=True)
+        self._close_intervals(now)
 
     def sample(self, exposition: Exposition, now: float) -> None:
-        """Take in the counters of one body, between two that are observed."""
+        """Enter what the counters of one body brought, between two that are observed."""
         self._take_traces(now)
         for version, gain in self._counters.update(filled(exposition.only(COUNTERS), COUNTERS)):
             model = self._models.get(version)
             # Most models are idle between two readings.
             if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
-                self._enter(version, gain, None, now, whole=False)
+                self._enter_gain(version, gain, None, now, whole=False)
             else:
                 model.seen = now
-        self._close(now)
+        self._close_intervals(now)
 
-    def _enter(
+    def _enter_gain(
         self,
         version: ModelVersion,
         gain: Gain,
@@ -192,7 +160,7 @@ class Distributions:
         if model.torn is not None:
             gain.add(model.torn)
             model.torn = None
-        elif gain.is_torn and not self._frozen(version, "request"):
+        elif gain.is_torn and not self._counts_only_in_summaries(version, "request"):
             self._torn += 1
             model.torn = gain
             return
@@ -213,9 +181,9 @@ class Distributions:
                     recorded.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
                     )
-                self._count(version, signal, model, interval, entered)
+                self._enter_interval(version, signal, model, interval, entered)
 
-    def _close(self, now: float) -> None:
+    def _close_intervals(self, now: float) -> None:
         watermark = self._traces.watermark(now) if self._traces else float("-inf")
         # All at once: settling one by one costs more, on every reading.
         settle = not 0 <= now - self._settled < SETTLING_SECONDS
@@ -225,48 +193,22 @@ class Distributions:
             for model in self._models.values():
                 for recorded in model.observations.values():
                     recorded.close(now, watermark, settle)
-        self._leave(now)
+        self._drop_gone(now)
         self._taken = now
 
     def families(self, now: float) -> Iterable[Family]:
         """Return both histograms, their quantiles and sources, and the requests that they leave out."""
-        models = self._models.values()
-        for signal in SIGNALS:
-            yield Family(
-                _METRICS[signal], Samples([model.observations[signal].histogram for model in models])
-            )
-        for signal in SIGNALS:
-            yield Family(_QUANTILES[signal], list(self._quantiles(signal, now)))
-        guarantees = [recorded.guarantee for model in models for recorded in model.observations.values()]
-        yield Family(state.REQUESTS_WITHIN, Samples(guarantees))
-        yield Family(state.DISTRIBUTION_ERROR, list(self._errors()))
+        yield from self._shown.histograms(self._models, now)
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
-        yield from self._notes()
+        yield from self._shown.sources(self._models)
         if self._traces is not None:
             yield from self._traces.families()
 
-    def _quantiles(self, signal: Signal, now: float) -> Iterable[Sample]:
-        for version, model in self._models.items():
-            recorded = model.observations[signal]
-            if recorded.quantiles is not None and not recorded.quantiles.forget(now):
-                recorded.quantiles = None
-            if recorded.quantiles is not None and recorded.source != "sampled_mean":
-                for level, seconds in recorded.quantiles.values():
-                    yield Sample(series(_QUANTILES[signal], *version, f"{level:g}"), seconds)
-
-    def _errors(self) -> Iterable[Sample]:
-        for version, model in self._models.items():
-            for signal, recorded in model.observations.items():
-                if recorded.decomposition is not None and recorded.source == "decomposed":
-                    thresholds = self._buckets.thresholds.get(signal, ())
-                    for threshold, error in zip(thresholds, recorded.decomposition.errors, strict=False):
-                        yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
-
-    def _count(
+    def _enter_interval(
         self,
         version: ModelVersion,
         signal: Signal,
-        model: _Model,
+        model: ObservedModel,
         interval: Interval,
         native: tuple[Binned, float] | None,
     ) -> None:
@@ -287,7 +229,7 @@ class Distributions:
         source = "summary" if curve else "histogram" if shape else "sampled_mean"
         recorded.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
-    def _leave(self, now: float) -> None:
+    def _drop_gone(self, now: float) -> None:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
@@ -321,7 +263,7 @@ class Distributions:
             streams = abs(interval.seconds - seconds) > interval.requests * _MILLI + 0.02 * interval.seconds
         return None if streams else shape
 
-    def _frozen(self, version: ModelVersion, signal: Signal) -> bool:
+    def _counts_only_in_summaries(self, version: ModelVersion, signal: Signal) -> bool:
         """Return whether Triton counts only in its summaries (counter_latencies=false)."""
         summed = self._summaries[signal].totals.get(version, 0.0)
         return summed > 0 and self._counters.requests.get(version) == 0
@@ -330,37 +272,8 @@ class Distributions:
         if self._traces is not None:
             self._traces.take(now, self._counters.requests)
 
-    def _notes(self) -> Sequence[Family]:
-        """Sources and discarded requests, written again only when one has changed."""
-        now = [
-            (version, signal, recorded.source, recorded.discarded)
-            for version, model in self._models.items()
-            for signal, recorded in model.observations.items()
-        ]
-        if now != self._noted:
-            self._noted = now
-            discarded = [
-                Sample(self._models[version].discarded[signal], count) for version, signal, _, count in now
-            ]
-            self._families = (
-                Family(state.DISTRIBUTION_SOURCE, CachedSamples(list(self._source_samples()))),
-                Family(own.DISCARDED_REQUESTS, CachedSamples(discarded)),
-            )
-        return self._families
-
-    def _source_samples(self) -> Iterable[Sample]:
-        for version, model in self._models.items():
-            for signal, recorded in model.observations.items():
-                used = model.sources[signal]
-                if recorded.source not in used:
-                    used[recorded.source] = series(
-                        state.DISTRIBUTION_SOURCE, *version, signal, recorded.source
-                    )
-                for source, name in used.items():
-                    yield Sample(name, source == recorded.source)
-
-    def _add(self, version: ModelVersion, now: float) -> _Model:
-        model = _Model(
+    def _add(self, version: ModelVersion, now: float) -> ObservedModel:
+        model = ObservedModel(
             {signal: self._observations(version, signal, now) for signal in SIGNALS},
             {signal: series(own.DISCARDED_REQUESTS, *version, signal) for signal in SIGNALS},
             turn=len(self._models) % SUMMARY_TURNS,
@@ -371,7 +284,7 @@ class Distributions:
         return model
 
     def _observations(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
-        histogram = Histogram(_METRICS[signal], version, self._buckets.bounds(version.model, signal))
+        histogram = Histogram(METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         lose: Callable[[str, int], None] = self._traces.lose if self._traces else lambda *_: None
         return Observations(histogram, guarantee, lose, now, self._quantile_pool)

@@ -33,7 +33,7 @@ class Histogram:
         self._exemplars: dict[int, Exemplar] = {}
         self._metric = metric
         self._owner = owner
-        whole = [name.replace("%", "%%") for name in self._names()]
+        whole = [name.replace("%", "%%") for name in self._series_names()]
         template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %a\n"
         self._template = template.encode("utf-8", "replace")
         self._lines = b""
@@ -41,7 +41,7 @@ class Histogram:
     def __len__(self) -> int:
         return len(self.bounds) + 3
 
-    def _names(self) -> list[str]:
+    def _series_names(self) -> list[str]:
         """Return the series' names, made again at each call: the template holds them as it is."""
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         buckets = [series(self._metric, *self._owner, suffix="_bucket", le=end) for end in ends]
@@ -58,9 +58,9 @@ class Histogram:
             return
         shares = (*shape.shares(self.bounds), 1.0)
         self._owed = [owed + requests * share for owed, share in zip(self._owed, shares, strict=True)]
-        self._show()
+        self._show_owed()
 
-    def _show(self) -> None:
+    def _show_owed(self) -> None:
         """Show what is owed, in each bucket at most what the buckets above show."""
         # The margin keeps a whole number that float arithmetic left just below it.
         whole = [max(0, floor(owed + 1e-6)) for owed in self._owed]
@@ -103,7 +103,7 @@ class Histogram:
         values = (*self.cumulative(), self.count, self.sum)
         return [
             Sample(name, value, self._exemplars.get(position))
-            for position, (name, value) in enumerate(zip(self._names(), values, strict=True))
+            for position, (name, value) in enumerate(zip(self._series_names(), values, strict=True))
         ]
 
     def lines(self) -> bytes:
@@ -113,7 +113,7 @@ class Histogram:
         return self._lines
 
 
-class _Written(Protocol):
+class _SamplesPart(Protocol):
     """A part of a family that writes all its samples at once, which is faster than one by one."""
 
     @property
@@ -126,10 +126,10 @@ class _Written(Protocol):
     def lines(self) -> bytes: ...
 
 
-class Samples(Sequence[Sample]):
-    """The samples of many histograms; Written (see `family`)."""
+class JoinedSamples(Sequence[Sample]):
+    """Samples of many histograms as those of one family; TextSamples (see `family`)."""
 
-    def __init__(self, histograms: Sequence[_Written]) -> None:
+    def __init__(self, histograms: Sequence[_SamplesPart]) -> None:
         self._histograms = histograms
 
     def __len__(self) -> int:
@@ -154,5 +154,5 @@ class Samples(Sequence[Sample]):
         return any(histogram.has_exemplars for histogram in self._histograms)
 
     def pieces(self) -> Iterable[bytes]:
-        """Return all of them in the text format."""
+        """Return the lines of all histograms."""
         return [histogram.lines() for histogram in self._histograms]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
-from triton_exporter.distribution.recent import Recent, like
-from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Shape
+from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, like
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 from triton_exporter.tracing.agreement import Agreement
@@ -71,6 +70,8 @@ class Observations:
     count are Triton's own, and a change of source is seen in neither. What ended by `closed` (Unix seconds)
     needs no traces any more. Traces that contradict the counters are lost, and `believes_traces` is false
     until they agree again.
+
+    Long because it alone decides when a waiting request enters the histogram: each does so exactly once.
     """
 
     histogram: Histogram
@@ -239,9 +240,7 @@ class Observations:
     def _traces_until(self, end: float) -> list[Trace]:
         if not self._traces:
             return []
-        taken = 0
-        while taken < len(self._traces) and self._traces[taken].ended <= end:
-            taken += 1
+        taken = bisect_right(self._traces, end, key=lambda trace: trace.ended)
         traces, self._traces = self._traces[:taken], self._traces[taken:]
         return traces
 

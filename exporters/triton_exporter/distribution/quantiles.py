@@ -97,9 +97,9 @@ class RecentQuantiles:
             return
         for level in QUANTILES:
             if count * (1 - level) >= LEAST_BEYOND - 1e-9:
-                yield level, self._read(below, level * count)
+                yield level, self._value_at(below, level * count)
 
-    def _read(self, below: Sequence[float], rank: float) -> float:
+    def _value_at(self, below: Sequence[float], rank: float) -> float:
         place = bisect_left(below, rank - 1e-9)
         if place >= len(self.bounds):
             return self.bounds[-1]

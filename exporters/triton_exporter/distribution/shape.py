@@ -1,6 +1,7 @@
 """Distribution of the requests of an interval: the share of them that took no longer than a bound.
 
-Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall.
+Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall. `Recent` has that of the
+requests of the last minutes, which serves for requests that nothing measured.
 """
 
 from __future__ import annotations
@@ -9,8 +10,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from operator import mul
+from operator import mul, sub
 from typing import NamedTuple, Protocol
+
+from triton_exporter.distribution.guarantee import within
+
+RECENT_SECONDS = 120.0
+"""`Recent` has the gain of the last one to two times this long."""
+
+ALIKE = 1.5
+"""Requests whose mean is further than this factor from that of the last minutes are not like them."""
 
 
 class Shape(Protocol):
@@ -38,7 +47,7 @@ class Estimated:
     values: Sequence[float]
 
     def shares(self, bounds: Sequence[float]) -> list[float]:
-        """Return them."""
+        """Return the shares that were computed beforehand, whatever the bounds."""
         return list(self.values)
 
 
@@ -50,7 +59,7 @@ class Observed:
     weights: Sequence[float]
 
     def shares(self, bounds: Sequence[float]) -> list[float]:
-        """Weigh them."""
+        """Return the share of the weights at or below each bound."""
         below = [0.0, *accumulate(self.weights)]
         return [below[bisect_right(self.seconds, bound)] / below[-1] for bound in bounds]
 
@@ -128,3 +137,41 @@ class Interval(NamedTuple):
     worked: float = 0.0
     source: str = "sampled_mean"
     shape: Shape | None = None
+
+
+class Recent:
+    """Recent gain of a histogram: counts by bucket, and their seconds. It begins with a gain known from before."""
+
+    def __init__(self, counts: Sequence[int], seconds: float, gained: Sequence[int], gain: float) -> None:
+        self._turned = float("-inf")
+        self._older = self._newer = (tuple(map(sub, counts, gained)), seconds - gain)
+
+    def gained(self, counts: Sequence[int], seconds: float, now: float) -> tuple[tuple[int, ...], float]:
+        """Return the gain until `now` (Unix seconds), when the histogram is at `counts` and `seconds`."""
+        if not 0 <= now - self._turned < RECENT_SECONDS:
+            self._older, self._newer = self._newer, (tuple(counts), seconds)
+            self._turned = now
+        before, sum_before = self._older
+        # Requests that wait for an estimate are stored at their mean, and may enter other buckets later.
+        grown = tuple([max(0, count - earlier) for count, earlier in zip(counts, before, strict=True)])
+        return grown, max(0.0, seconds - sum_before)
+
+
+def like(
+    gained: Sequence[int], gain: float, bounds: Sequence[float], requests: float, seconds: float
+) -> Estimated | None:
+    """Return the shape of `requests` that took `seconds`, if they are like the recent ones; None if they are not.
+
+    It stays within what the sum guarantees.
+    """
+    total = sum(gained)
+    if not total:
+        return None
+    usual, mean = gain / total, seconds / requests
+    if not usual / ALIKE <= mean <= usual * ALIKE:
+        return None
+    shares = []
+    for bound, below in zip(bounds, accumulate(gained), strict=False):
+        least, most = within(bound, requests, seconds)
+        shares.append(min(max(below / total, least / requests), most / requests))
+    return Estimated(shares)

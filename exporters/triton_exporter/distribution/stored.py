@@ -72,12 +72,12 @@ class UnusableStateError(Exception):
 _JSON = TypeAdapter(StoredState)
 
 
-def written(state: StoredState) -> bytes:
+def encode_state(state: StoredState) -> bytes:
     """Return the state as JSON."""
     return _JSON.dump_json(state)
 
 
-def read(body: bytes) -> StoredState:
+def decode_state(body: bytes) -> StoredState:
     """Read what `written` wrote. Raises UnusableStateError."""
     try:
         state = _JSON.validate_json(body)

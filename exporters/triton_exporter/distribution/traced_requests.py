@@ -40,7 +40,7 @@ class TraceIntake:
     """Takes traced requests from the mailbox, and knows until when all of them have come."""
 
     def __init__(self, mailbox: Mailbox) -> None:
-        self.lose = mailbox.lose
+        self.lose = mailbox.count_lost
         self._mailbox = mailbox
         self._models: dict[ModelVersion, _Traced] = {}
         self._cached: frozenset[ModelVersion] = frozenset()
@@ -74,9 +74,9 @@ class TraceIntake:
         if requests := self._mailbox.drain():
             with self._mailbox.budget.charged():
                 for request in requests:
-                    self._take(request, now, totals)
+                    self._accept(request, now, totals)
 
-    def _take(self, request: TracedRequest, now: float, totals: Mapping[ModelVersion, float]) -> None:
+    def _accept(self, request: TracedRequest, now: float, totals: Mapping[ModelVersion, float]) -> None:
         # Believed, a date ahead would close every interval until then, and lose the traces of them all.
         if request.ended > now + MAX_AHEAD_SECONDS:
             self.lose("ahead")

@@ -22,7 +22,7 @@ class NativeHistograms:
     def __init__(self, metric: Metric, unit: float) -> None:
         self._metric = metric
         self._unit = unit
-        self._grown = Increases(self._key)
+        self._grown = Increases(self._bucket_key)
 
     def update(self, exposition: Exposition) -> Mapping[ModelVersion, tuple[Binned, float]]:
         """Shape and seconds of the requests each model version gained; none where it gained none."""
@@ -46,14 +46,14 @@ class NativeHistograms:
         """Return whether Triton keeps a histogram of this model version."""
         return (model, inf) in self._grown.totals
 
-    def _key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
+    def _bucket_key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
         """Return the model version of a bucket and its end in seconds, which is None for the sum."""
         model = owner(series)
         if model is None:
             return None
         if series.name == self._metric.sum:
             return model, None
-        end = _number(series.labels.get("le")) if series.name == self._metric.bucket else None
+        end = _float_or_none(series.labels.get("le")) if series.name == self._metric.bucket else None
         return None if end is None else (model, end * self._unit)
 
 
@@ -120,14 +120,14 @@ class Summaries:
         self._series = family.series
         self._quantiles = {}
         for position, series in enumerate(family.series):
-            model, quantile = owner(series), _number(series.labels.get("quantile"))
+            model, quantile = owner(series), _float_or_none(series.labels.get("quantile"))
             if model and quantile is not None and 0.0 <= quantile <= 1.0:
                 self._quantiles.setdefault(model, []).append((quantile, position))
         for points in self._quantiles.values():
             points.sort()
 
 
-def _number(text: str | None) -> float | None:
+def _float_or_none(text: str | None) -> float | None:
     try:
         return None if text is None else float(text)
     except ValueError:

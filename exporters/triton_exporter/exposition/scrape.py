@@ -38,7 +38,7 @@ REUSE_SECONDS = 1.0
 that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
 
 
-def read(
+def fetch_metrics(
     client: Client, path: str, now: Callable[[], float], keep: Callable[[], bool] = lambda: False
 ) -> Reading:
     """Fetch once; with `keep`, over a connection that others use before and after it.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.exposition import parse
-from triton_exporter.family import Family, Sample, Written, escape
+from triton_exporter.family import Family, Sample, TextSamples, escape
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -23,14 +23,9 @@ Pieces = tuple[bytes, ...]
 _PIECE = 256 * 1024
 
 
-def render_text(families: Iterable[Family]) -> bytes:
-    """Return the exporter's families in the text format 0.0.4."""
-    return b"".join(text_pieces(families))
-
-
 def text_pieces(families: Iterable[Family]) -> Pieces:
-    """Return the exporter's families in the text format, in pieces that are worth sending one by one."""
-    return tuple(_gathered(piece for family in families for piece in _text(family)))
+    """Return the exporter's families in the text format 0.0.4, in pieces that are worth sending one by one."""
+    return tuple(_gathered(piece for family in families for piece in _family_text(family)))
 
 
 def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
@@ -67,10 +62,10 @@ def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield b"".join(waiting)
 
 
-def _text(family: Family) -> Iterable[bytes]:
+def _family_text(family: Family) -> Iterable[bytes]:
     metric = family.metric
     yield f"# HELP {metric} {_help(metric)}\n# TYPE {metric} {_type(metric)}\n".encode()
-    if isinstance(family.samples, Written):
+    if isinstance(family.samples, TextSamples):
         yield from family.samples.pieces()
     else:
         yield written(family.samples)
@@ -83,7 +78,7 @@ def written(samples: Iterable[Sample]) -> bytes:
 
 
 class CachedSamples(list[Sample]):
-    """Samples whose text is rendered once, so that none is added later; Written (see `family`)."""
+    """Samples whose text is rendered once, so that none is added later; TextSamples (see `family`)."""
 
     _text = b""
 
@@ -103,7 +98,7 @@ def _openmetrics(family: Family) -> Iterable[bytes]:
     name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
     text = _help(metric).replace('"', r"\"")
     yield f"# TYPE {name} {_type(metric)}\n# HELP {name} {text}\n".encode()
-    if isinstance(family.samples, Written) and not family.samples.has_exemplars:
+    if isinstance(family.samples, TextSamples) and not family.samples.has_exemplars:
         yield from family.samples.pieces()
     else:
         yield "".join([_sample(sample) for sample in family.samples]).encode("utf-8", "replace")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, dcgm, gpu
-from triton_exporter.doctor import Finding
+from triton_exporter.doctor.finding import Finding
 from triton_exporter.gpu.gpu_reading import GpuReading, canonical_uuid
 from triton_exporter.gpu.mapping import GUESS, GpuClaim
 from triton_exporter.printable import listed
@@ -42,7 +42,7 @@ def advise(seen: Examined) -> tuple[Finding, ...]:
     return tuple(finding for check in _CHECKS for finding in check(seen))
 
 
-def _source(seen: Examined) -> Iterator[Finding]:
+def _check_source(seen: Examined) -> Iterator[Finding]:
     wanting = sorted({key.model for key, config in seen.configs.items() if _wants_gpu(config)})
     reasons = "; ".join(f"{name}: {why}" for name, why in seen.details.items() if why)
     if seen.source == "none" and wanting:
@@ -67,7 +67,7 @@ def _source(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _operator(seen: Examined) -> Iterator[Finding]:
+def _check_operator(seen: Examined) -> Iterator[Finding]:
     for name in sorted(seen.wanted - {seen.source}):
         yield Finding(
             "problem",
@@ -88,7 +88,7 @@ def _operator(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _stale(seen: Examined) -> Iterator[Finding]:
+def _check_age(seen: Examined) -> Iterator[Finding]:
     for uuid, age in sorted(seen.ages.items()):
         if age > _STALE_SECONDS:
             yield Finding(
@@ -101,7 +101,7 @@ def _stale(seen: Examined) -> Iterator[Finding]:
             )
 
 
-def _fields(seen: Examined) -> Iterator[Finding]:
+def _check_fields(seen: Examined) -> Iterator[Finding]:
     reading = seen.reading
     if seen.source != "dcgm" or reading is None:
         return
@@ -115,7 +115,7 @@ def _fields(seen: Examined) -> Iterator[Finding]:
         )
     there = {slot.metric for slot in reading.values}
     missing = [metric for metric in _WORTH_HAVING if metric not in there]
-    lines = [_line(metric, reading.dialect) for metric in missing]
+    lines = [_csv_line(metric, reading.dialect) for metric in missing]
     if gpu.SM_ACTIVE in missing or gpu.ENGINE_ACTIVE in missing:
         cost = "profiling fields need Volta or newer; before Hopper only one program at a time can read them"
     else:
@@ -138,7 +138,7 @@ def _fields(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _triton(seen: Examined) -> Iterator[Finding]:
+def _check_triton(seen: Examined) -> Iterator[Finding]:
     if seen.triton is None:
         return
     reported = {slot.entity.uuid for slot in seen.triton.values}
@@ -152,7 +152,7 @@ def _triton(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _models(seen: Examined) -> Iterator[Finding]:
+def _check_models(seen: Examined) -> Iterator[Finding]:
     for problem, words in _PROBLEMS.items():
         models = sorted({key.model for key, its_problem in seen.problems.items() if its_problem == problem})
         if models:
@@ -196,7 +196,7 @@ def _wants_gpu(config: ModelConfig) -> bool:
     return any(group.kind in ("KIND_GPU", "KIND_MODEL") for group in config.instance_groups)
 
 
-def _name(metric: Metric, dialect: str) -> str:
+def _field_name(metric: Metric, dialect: str) -> str:
     """Return what the field is called in the collector file of this dialect."""
     if metric is gpu.THROTTLE_REASON:
         return dcgm.THROTTLE_MASKS[0 if dialect.startswith("4") else 1]
@@ -204,9 +204,9 @@ def _name(metric: Metric, dialect: str) -> str:
     return names[0] if dialect == "4.9+" or len(names) == 1 else names[1]
 
 
-def _line(metric: Metric, dialect: str) -> str:
+def _csv_line(metric: Metric, dialect: str) -> str:
     # The file is split at commas.
-    return f"{_name(metric, dialect)}, gauge, {metric.help.replace(',', ';')}"
+    return f"{_field_name(metric, dialect)}, gauge, {metric.help.replace(',', ';')}"
 
 
-_CHECKS = (_operator, _stale, _source, _fields, _triton, _models)
+_CHECKS = (_check_operator, _check_age, _check_source, _check_fields, _check_triton, _check_models)

@@ -96,8 +96,8 @@ class GpuReading:
     dialect: str = ""
 
 
-def judge(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
-    """Keep a value that can be true; count and drop any other."""
+def plausible(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
+    """Return a value that can be true, a ratio at most 1; for any other None, counted in `dropped` by reason."""
     if not math.isfinite(value):
         dropped["malformed"] += 1
         return None
@@ -111,7 +111,7 @@ def judge(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
     return None
 
 
-def complete(values: Mapping[Slot, float]) -> dict[Slot, float]:
+def with_derived(values: Mapping[Slot, float]) -> dict[Slot, float]:
     """Add what follows from other values, and leave out a whole GPU's value beside those of its parts."""
     done = dict(values)
     for entity in {slot.entity for slot in values}:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from triton_exporter.catalogue import Metric, gpu
-from triton_exporter.doctor import Finding
+from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import xid
@@ -22,7 +22,7 @@ from triton_exporter.gpu.mapping import (
     GpuClaim,
     GpuEvidence,
     Visible,
-    claims,
+    gpu_claims,
     label_problems,
     labelled_ordinals,
     visible,
@@ -130,7 +130,7 @@ class Gpus:
             if not seen.order and not self._triton_gpus and not self._claims:
                 return  # no GPU anywhere: nothing to map, at any number of models
             evidence = self._evidence(snapshot.statistics or ())
-            self._claims = claims(evidence, seen)
+            self._claims = gpu_claims(evidence, seen)
             self._problems = label_problems(evidence, self._claims, seen)
             if snapshot.statistics is not None:
                 self._memory = _memory_by_gpu(snapshot, seen)
@@ -175,20 +175,22 @@ class Gpus:
             return list(self._families(now))
 
     def _families(self, now: float) -> Iterator[Family]:
-        yield self._family(gpu.SOURCE, {(name,): float(name == self._source) for name in gpu.SOURCES})
-        yield self._family(gpu.SOURCE_FAILURES_TOTAL, self._failures)
-        yield self._family(gpu.ROWS_DROPPED, self._dropped)
+        yield _gpu_family(gpu.SOURCE, {(name,): float(name == self._source) for name in gpu.SOURCES})
+        yield _gpu_family(gpu.SOURCE_FAILURES_TOTAL, self._failures)
+        yield _gpu_family(gpu.ROWS_DROPPED, self._dropped)
         ages = {
             uuid: age for uuid, age in self._freshness.ages(now).items() if self._scope.includes(Entity(uuid))
         }
         young = frozenset(uuid for uuid, age in ages.items() if age <= self._options.max_age_seconds)
-        rows = self._rows(young, ages, now)
+        rows = self._metric_rows(young, ages, now)
         for metric in _SHOWN:
             if rows.get(metric):
-                yield self._family(metric, rows[metric])
+                yield _gpu_family(metric, rows[metric])
         yield from self._model_families(young)
 
-    def _rows(self, young: frozenset[str], ages: Mapping[str, float], now: float) -> dict[Metric, _Rows]:
+    def _metric_rows(
+        self, young: frozenset[str], ages: Mapping[str, float], now: float
+    ) -> dict[Metric, _Rows]:
         rows: dict[Metric, _Rows] = defaultdict(dict)
         rows[gpu.DATA_AGE] = {(uuid,): age for uuid, age in ages.items()}
         for (uuid, code), count in self._xids.counts(now).items():
@@ -213,18 +215,24 @@ class Gpus:
         for instance in reading.instances:
             if shown(instance.entity):
                 rows[gpu.INSTANCE_INFO][*instance.entity, instance.compute_instance, instance.profile] = 1.0
-        for slot, value in reading.values.items():
-            if shown(slot.entity):
-                rows[slot.metric][_labels(slot)] = value
+        values = {slot: value for slot, value in reading.values.items() if shown(slot.entity)}
+        for slot, value in values.items():
+            rows[slot.metric][_slot_labels(slot)] = value
+        rows[gpu.MEMORY_UNATTRIBUTED] = self._memory_unattributed(values)
         for entity, shares in self._use.utilization.items():
             if shown(entity):
                 rows[gpu.UTILIZATION_UNATTRIBUTED][entity] = shares.rest
+
+    def _memory_unattributed(self, values: Mapping[Slot, float]) -> _Rows:
+        """Return the bytes in use of each GPU that no model accounts for."""
         claimed = defaultdict[Entity, float](float)
         for (_, entity), size in self._memory.items():
             claimed[entity] += size
-        for slot, value in reading.values.items():
-            if slot.metric is gpu.MEMORY_USED and shown(slot.entity):
-                rows[gpu.MEMORY_UNATTRIBUTED][slot.entity] = value - claimed[slot.entity]
+        return {
+            slot.entity: value - claimed[slot.entity]
+            for slot, value in values.items()
+            if slot.metric is gpu.MEMORY_USED
+        }
 
     def _model_families(self, young: frozenset[str]) -> Iterator[Family]:
         info: _Rows = {
@@ -254,21 +262,24 @@ class Gpus:
             (gpu.MODEL_MEMORY, memory),
         ):
             if rows:
-                yield self._family(metric, rows)
+                yield _gpu_family(metric, rows)
 
-    def _family(self, metric: Metric, rows: _Rows) -> Family:
-        name, names = metric.name, metric.labels
-        return Family(metric, [Sample(_series(name, names, labels), value) for labels, value in rows.items()])
+
+def _gpu_family(metric: Metric, rows: _Rows) -> Family:
+    name, names = metric.name, metric.labels
+    return Family(
+        metric, [Sample(_series_text(name, names, labels), value) for labels, value in rows.items()]
+    )
 
 
 @lru_cache(maxsize=1 << 16)
-def _series(metric: str, names: tuple[str, ...], values: tuple[str, ...]) -> str:
+def _series_text(metric: str, names: tuple[str, ...], values: tuple[str, ...]) -> str:
     # An empty label is to Prometheus the same as none, and on most GPUs the instance is empty.
     pairs = [f'{name}="{escape(text)}"' for name, text in zip(names, values, strict=True) if text]
     return f"{metric}{{{','.join(pairs)}}}"
 
 
-def _labels(slot: Slot) -> tuple[str, ...]:
+def _slot_labels(slot: Slot) -> tuple[str, ...]:
     own = (slot.label,) if slot.label else ()
     return (*slot.entity, *own) if is_split(slot.metric) else (slot.entity.uuid, *own)
 

@@ -171,7 +171,7 @@ def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[En
     return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
-def claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
+def gpu_claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
     """Return what each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
@@ -182,11 +182,11 @@ def claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
     claimed: list[GpuClaim] = []
     for key, config in evidence.configs.items():
         if not config.is_ensemble:
-            claimed.extend(_claim(key, config, memory.get(key, ()), evidence, seen))
+            claimed.extend(_claims_of(key, config, memory.get(key, ()), evidence, seen))
     return tuple(claimed)
 
 
-def _claim(
+def _claims_of(
     key: ModelVersion,
     config: ModelConfig,
     memory_devices: tuple[int, ...],
@@ -195,11 +195,13 @@ def _claim(
 ) -> list[GpuClaim]:
     claim = _claim_config(key, config, seen)
     if not claim or (claim[0].confidence == GUESS and memory_devices):
-        claim = _spread(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
+        claim = (
+            _shared_claims(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
+        )
     named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
     unsure = bool(claim) and claim[0].confidence == GUESS and len(named) == len(claim)
     if named and (not claim or (unsure and not any(part.entity.instance for part in claim))):
-        claim = _spread(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
+        claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.sure_models):
         return [part._replace(source="operator", confidence=CERTAIN) for part in claim]
     return claim
@@ -239,14 +241,14 @@ def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list
         # The Python backend claims every GPU for a model whose config names no instances at all, even for
         # one that never touches a GPU.
         defaulted = config.backend == "python" and len(weights) == len(seen.order)
-        return _spread(key, weights, seen, seen.source, GUESS if defaulted else "")
+        return _shared_claims(key, weights, seen, seen.source, GUESS if defaulted else "")
     listed = config.parameters.get(_TENSORRT_LLM_DEVICES, "")
     ordinals = [int(text) for text in listed.replace(",", " ").split() if text.isdigit()]
     if ordinals:
-        return _spread(key, dict.fromkeys(seen.pick(ordinals), 1.0), seen, seen.source)
+        return _shared_claims(key, dict.fromkeys(seen.pick(ordinals), 1.0), seen, seen.source)
     if any(group.kind == "KIND_MODEL" for group in config.instance_groups):
         alone = len(seen.order) == 1
-        return _spread(
+        return _shared_claims(
             key,
             dict.fromkeys(seen.order, 1.0),
             seen,
@@ -260,7 +262,7 @@ def _ordinals(config: ModelConfig) -> set[int]:
     return {gpu for group in config.instance_groups if group.kind == "KIND_GPU" for gpu in group.gpus}
 
 
-def _spread(
+def _shared_claims(
     key: ModelVersion, weights: Mapping[Entity, float], seen: Visible, source: str, confidence: str = ""
 ) -> list[GpuClaim]:
     whole = sum(weights.values())

@@ -42,12 +42,12 @@ class Steady:
         values = dict(reading.values)
         for slot, value in reading.values.items():
             if slot.metric.kind == "counter" and slot.entity.uuid in known:
-                track = self._tracks[slot] = _follow(self._tracks.get(slot), origin, value)
+                track = self._tracks[slot] = _next_track(self._tracks.get(slot), origin, value)
                 values[slot] = track.shown
         return replace(reading, values=values)
 
 
-def _follow(before: _Track | None, origin: str, value: float) -> _Track:
+def _next_track(before: _Track | None, origin: str, value: float) -> _Track:
     if before is None:
         return _Track(origin, value, 0.0)
     if before.origin != origin:

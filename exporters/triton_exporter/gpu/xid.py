@@ -146,9 +146,9 @@ class XidCounter:
         self._last[uuid] = code
         windows = {key for key in self._before if key.uuid == uuid and key.kind == "window"}
         for key in levels.keys() | windows:
-            self._count(key, levels.get(key, 0.0), is_new=is_new)
+            self._count_level(key, levels.get(key, 0.0), is_new=is_new)
 
-    def _count(self, key: _Key, level: float, *, is_new: bool) -> None:
+    def _count_level(self, key: _Key, level: float, *, is_new: bool) -> None:
         if key.kind == "last":
             return
         if key.kind == "event":

@@ -160,7 +160,7 @@ def _state(path: Path) -> object:
 
 
 def unreadable(path: Path) -> list[CertificateProblem]:
-    """Find out whether a file can be read."""
+    """Return the problem of a file that cannot be read; none of one that can."""
     try:
         path.read_bytes()
     except OSError as error:

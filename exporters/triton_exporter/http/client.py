@@ -67,7 +67,8 @@ class Client:
     limits: Limits = Limits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     tls: Callable[[], ssl.SSLContext] = field(default=ssl.create_default_context, repr=False)
-    until: float = field(default=math.inf, init=False)  # time.monotonic() that no request may pass
+    until: float = field(default=math.inf, init=False)
+    """Moment (`time.monotonic()`) by which every request ends, whatever its own limit."""
     _connection: _Connection | None = field(default=None, init=False, repr=False)
 
     def get(self, path: str) -> Answer:
@@ -93,17 +94,17 @@ class Client:
         deadline = min(time.monotonic() + self.limits.timeout_seconds, self.until)
         reused = self._connection is not None
         try:
-            return self._once(method, path, body, deadline)
+            return self._request_once(method, path, body, deadline)
         except FetchError as error:
             # A kept connection that the server has closed shows so only when it is used again.
             if not (reused and error.reason in ("refused", "bad_response") and not error.partial):
                 raise
-        return self._once(method, path, body, deadline)
+        return self._request_once(method, path, body, deadline)
 
-    def _once(self, method: str, path: str, body: bytes | None, deadline: float) -> Answer:
+    def _request_once(self, method: str, path: str, body: bytes | None, deadline: float) -> Answer:
         connection = self._connection
         if connection is None:
-            connection = self._connection = _open(self.base_url, self.tls)
+            connection = self._connection = _open_connection(self.base_url, self.tls)
         connection.deadline = deadline
         keep = False
         try:
@@ -111,7 +112,7 @@ class Client:
             # A connection that is not kept hands its socket to the response, which must be closed too: a
             # peer that keeps sending would else keep it open as long as the error is referenced.
             with connection.getresponse() as response:
-                answer = Answer(response.status, _read(response, self.limits.max_body_bytes))
+                answer = Answer(response.status, _read_body(response, self.limits.max_body_bytes))
                 keep = not response.will_close
         except TimeoutError as error:
             raise FetchError("timeout", "no answer in time") from error
@@ -136,7 +137,7 @@ class Client:
         return {"User-Agent": "tritonwatch", "Accept-Encoding": "identity", **self.headers}
 
 
-def _open(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
+def _open_connection(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
     parts = urlsplit(base_url)
     secure = parts.scheme == "https"
     try:
@@ -146,7 +147,7 @@ def _open(base_url: str, tls: Callable[[], ssl.SSLContext]) -> _Connection:
     return _Connection(parts.hostname or "", parts.port or (443 if secure else 80), context)
 
 
-def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
+def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     encoding = (response.getheader("Content-Encoding") or "identity").lower()
     if encoding not in ("identity", "gzip", "deflate"):
         raise FetchError("bad_response", f"unknown content encoding {encoding[:40]!r}")
@@ -167,7 +168,8 @@ def _read(response: http.client.HTTPResponse, limit: int) -> bytes:
         if size > limit:
             raise FetchError("too_large", f"more than {limit} bytes")
         chunks.append(chunk)
-    if response.length:  # read1 does not complain about a body shorter than its Content-Length
+    # read1 does not complain about a body shorter than its Content-Length, nor zlib about one that has no end.
+    if response.length or (unpack is not None and chunks and not unpack.eof):
         raise FetchError("bad_response", "the answer broke off", b"".join(chunks))
     return b"".join(chunks)
 

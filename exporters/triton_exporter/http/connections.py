@@ -35,7 +35,7 @@ new one; `refused`: a new one, when every other one is being answered.
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One open connection: since when (monotonic seconds) it is `answering`, or has been awaited a request."""
+    """One open connection: since when (monotonic seconds) it is `answering`, or waits for a request."""
 
     socket: socket.socket
     since: float
@@ -74,7 +74,7 @@ class Connections:
         """Add a new connection, in place of another one when there are too many; None refuses it."""
         with self._lock:
             if len(self._open) >= self._most and not self._evict():
-                self._count("refused")
+                self._count_dropped("refused")
                 return None
             connection = Connection(accepted, self._now(), self._request_seconds)
             self._open[connection] = None
@@ -128,10 +128,10 @@ class Connections:
 
     def _drop(self, connection: Connection, reason: str) -> None:
         del self._open[connection]
-        self._count(reason)
+        self._count_dropped(reason)
         _shut(connection)
 
-    def _count(self, reason: str) -> None:
+    def _count_dropped(self, reason: str) -> None:
         self._dropped[reason] += 1
         self._note(reason)
 

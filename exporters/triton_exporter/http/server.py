@@ -205,7 +205,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.command,
             path,
             str(self.client_address[0]),
-            self._read,
+            self._read_body,
         )
         try:
             response = self.server.handler(request)
@@ -214,7 +214,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             response = Response(b"this request failed; see the log\n", status=500)
         self._answer(response)
 
-    def _read(self, limit: int) -> bytes:
+    def _read_body(self, limit: int) -> bytes:
         text = self.headers.get("Content-Length", "")
         if not (text.isascii() and text.isdigit()):
             raise RefusedError(411, "a Content-Length is required")

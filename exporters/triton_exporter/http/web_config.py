@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
-from triton_exporter.yaml_faults import YAML_FAULTS, fault, read_yaml
+from triton_exporter.yaml_files import YAML_FAULTS, fault, read_yaml
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -117,9 +118,7 @@ def load_web_config(path: Path) -> WebConfig:
         content = read_yaml(path) or {}
         config = _File.model_validate(content)
     except ValidationError as error:
-        raise WebConfigError(
-            [_problem(path, detail["loc"], detail["msg"]) for detail in error.errors()]
-        ) from error
+        raise WebConfigError([_problem(path, detail) for detail in error.errors()]) from error
     except (OSError, *YAML_FAULTS) as error:
         raise WebConfigError([f"{path}: {fault(error)}"]) from error
     problems = [
@@ -141,9 +140,13 @@ def load_web_config(path: Path) -> WebConfig:
     return WebConfig(tls, config.basic_auth_users, config.http_server_config.headers)
 
 
-def _problem(path: Path, place: tuple[int | str, ...], text: str) -> str:
+def _problem(path: Path, detail: ErrorDetails) -> str:
+    place, text = detail["loc"], detail["msg"]
+    if detail["type"] == "model_type":
+        text = "is not a mapping of settings"  # Pydantic's own words name a class of this module
     name = ".".join(str(part) for part in place)
-    known = "; known here: " + ", ".join(_File.model_fields) if len(place) == 1 else ""
+    unknown = detail["type"] == "extra_forbidden" and len(place) == 1
+    known = "; known here: " + ", ".join(_File.model_fields) if unknown else ""
     return f"{path}: {name or 'the file'}: {text[0].lower()}{text[1:]}{known}"
 
 

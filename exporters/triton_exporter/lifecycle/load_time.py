@@ -24,8 +24,8 @@ class LoadTime:
 NEVER_SEEN = LoadTime()
 
 
-def follow(before: LoadTime, was: str, state: str, at: float) -> LoadTime:
-    """Go on from the state of the last poll (`unknown`: no answer) to that of this poll."""
+def next_load_time(before: LoadTime, was: str, state: str, at: float) -> LoadTime:
+    """Return the load time after a poll: `was` is the state at the poll before (`unknown`: no answer)."""
     if state == "loading":
         if was == "unknown":
             return NEVER_SEEN

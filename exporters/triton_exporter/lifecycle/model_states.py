@@ -43,13 +43,13 @@ class ModelStates:
         yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
         self._hold(now)
         # At 1,000 models these families are a megabyte, and change a few times a day.
-        current = (self.lifecycle.version, frozenset(self._zero_since))
+        current = (self.lifecycle.revision, frozenset(self._zero_since))
         if self._written[0] != current:
             self._written = (current, self._families())
         yield from self._written[1]
 
     def _hold(self, now: float) -> None:
-        models = self.lifecycle.counted_models()
+        models = self.lifecycle.load_failures.models
         self._zero_since = {
             model: since for model, since in self._zero_since.items() if now - since < HOLD_SECONDS
         }
@@ -61,14 +61,14 @@ class ModelStates:
         records = sorted(lifecycle.records.items())
         expected = lifecycle.expected_models()
         families = [
-            _family(state.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
-            _family(state.MODEL_STATE, _states(records)),
-            _family(
+            _cached_family(state.MODEL_READY, ((key, record.claim.ready) for key, record in records)),
+            _cached_family(state.MODEL_STATE, _state_values(records)),
+            _cached_family(
                 state.MODEL_EXPECTED,
                 (((model,), model in expected) for model in sorted({key.model for key, _ in records})),
             ),
-            _family(state.MODEL_LOAD_FAILURES, self._failures(lifecycle.failures)),
-            _family(
+            _cached_family(state.MODEL_LOAD_FAILURES, self._failures(lifecycle.load_failures.counts)),
+            _cached_family(
                 state.MODEL_NOT_READY_SINCE,
                 (
                     (key, record.not_ready_since)
@@ -76,27 +76,31 @@ class ModelStates:
                     if record.not_ready_since is not None
                 ),
             ),
-            _family(state.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)),
-            _family(
+            _cached_family(
+                state.MODEL_FIRST_LOAD, ((key, 1) for key, record in records if record.first_load)
+            ),
+            _cached_family(
                 state.MODEL_LOAD_DURATION_ESTIMATED,
                 ((key, record.load.seconds) for key, record in records if record.load.seconds is not None),
             ),
         ]
-        if lifecycle.log_read:
-            families.append(_family(state.MODEL_RELOAD_FAILURES, self._failures(lifecycle.reload_failures)))
+        if lifecycle.load_failures.log_read:
+            families.append(
+                _cached_family(state.MODEL_RELOAD_FAILURES, self._failures(lifecycle.load_failures.reloads))
+            )
         return families
 
     def _failures(self, failures: Mapping[tuple[str, str], int]) -> Iterable[tuple[tuple[str, ...], float]]:
-        for model in sorted(self.lifecycle.counted_models()):
+        for model in sorted(self.lifecycle.load_failures.models):
             for reason in state.LOAD_FAILURE_REASONS:
                 yield (model, reason), 0 if model in self._zero_since else failures.get((model, reason), 0)
 
 
-def _states(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
+def _state_values(records: _Records) -> Iterable[tuple[tuple[str, ...], float]]:
     for key, record in records:
         for name in state.MODEL_STATES:
             yield (*key, name), name == record.claim.state
 
 
-def _family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
+def _cached_family(metric: Metric, values: Iterable[tuple[tuple[str, ...], float]]) -> Family:
     return Family(metric, CachedSamples(Family.of(metric, values).samples))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from triton_exporter.lifecycle.load_failures import Failure
 from triton_exporter.lifecycle.reasons import classify
-from triton_exporter.lifecycle.tracker import Failure, Lifecycle
+from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.unreachable import what_to_check
@@ -27,7 +28,7 @@ class FailureLog:
 
     def observe_snapshot(self, _snapshot: Snapshot) -> None:
         """Log what failed since the last poll."""
-        failures = self._lifecycle.last_failures
+        failures = self._lifecycle.load_failures.last
         self._logged = {model: logged for model, logged in self._logged.items() if model in failures}
         for model, failure in failures.items():
             if _is_news(failure, self._logged.get(model)):
@@ -42,12 +43,14 @@ def _is_news(failure: Failure, logged: Failure | None) -> bool:
 
 
 def _log(model: str, failure: Failure) -> None:
-    version = f" version {_plain(failure.version)}" if failure.version else ""
-    text = _plain(" ".join(failure.text.split()))
-    _LOG.warning("model %s%s failed to load (%s): %s", _plain(model), version, classify(failure.text), text)
+    version = f" version {_log_text(failure.version)}" if failure.version else ""
+    text = _log_text(" ".join(failure.text.split()))
+    _LOG.warning(
+        "model %s%s failed to load (%s): %s", _log_text(model), version, classify(failure.text), text
+    )
 
 
-def _plain(text: str) -> str:
+def _log_text(text: str) -> str:
     """Return the text in one line that cannot steer a terminal."""
     return printable(text[:_LONGEST])
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
+from triton_exporter.moments import rfc3339
 from triton_exporter.snapshot import ModelVersion
 
 MOST_TEXT = 4000
@@ -22,7 +22,7 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
         "triton": {
             "url": triton_url,
             "version": snapshot.triton_version,
-            "looked_at": _time(snapshot.at),
+            "looked_at": _rfc3339_or_none(snapshot.at),
             "up": reading is not None and reading.up and snapshot.api_failure != NOT_TRITON,
             "metrics_failure": reading.reason if reading is not None else "",
             "metrics_failure_text": reading.detail[:MOST_TEXT] if reading is not None else "",
@@ -59,23 +59,23 @@ def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
 
 
 def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected: bool) -> dict[str, Any]:
-    failure = lifecycle.last_failures.get(key.model)
+    failure = lifecycle.load_failures.last.get(key.model)
     return {
         "model": key.model,
         "version": key.version,
         "state": record.claim.state,
-        "since": _time(record.since),
+        "since": _rfc3339_or_none(record.since),
         "ready": record.claim.ready,
         "expected": expected,
         "expected_by": _expected_by(lifecycle, key, record),
-        "not_ready_since": _time(record.not_ready_since),
+        "not_ready_since": _rfc3339_or_none(record.not_ready_since),
         "load_duration_estimated_seconds": _rounded(record.load.seconds),
         "reason": record.claim.reason[:MOST_TEXT],
         "source": record.claim.source,
         "last_load_failure": None
         if failure is None
         else {
-            "at": _time(failure.at),
+            "at": _rfc3339_or_none(failure.at),
             "version": failure.version,
             "text": failure.text[:MOST_TEXT],
             "source": failure.source,
@@ -94,5 +94,5 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _time(at: float | None) -> str | None:
-    return None if not at else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+def _rfc3339_or_none(at: float | None) -> str | None:
+    return None if not at else rfc3339(at, "milliseconds")

@@ -1,19 +1,17 @@
-"""Follow every model version over time: its state, since when it is not ready, how often a load failed."""
+"""Follow every model version over time: its state, since when it is not ready, and how long loads take."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.lifecycle.load_time import NEVER_SEEN, LoadTime, follow
-from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
+from triton_exporter.lifecycle.load_failures import LoadFailures
+from triton_exporter.lifecycle.load_time import NEVER_SEEN, LoadTime, next_load_time
+from triton_exporter.lifecycle.reasons import NOT_LISTED
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
-MEMORY_SECONDS = 3600.0
-"""The failures of a model that has left are still counted and shown for so long."""
 UNLOADED_SECONDS = 300.0
 """A model that left a running Triton is still shown as unloaded for so long: some scrapes, even slow ones."""
 
@@ -22,18 +20,7 @@ _LISTED_BARE = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (see Triton's log)"
 )
-_UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 _REMOVED = Claim(UNLOADED, reason="Triton does not list it any more: it was unloaded and its files removed")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and its source."""
-
-    at: float
-    version: str
-    text: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +52,21 @@ class Lifecycle:
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict)
     snapshot: Snapshot = field(default=_NEVER_POLLED, init=False)
     records: dict[ModelVersion, Record] = field(default_factory=dict, init=False)
-    failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    reload_failures: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    last_failures: dict[str, Failure] = field(default_factory=dict, init=False)
-    log_read: bool = False
-    version: int = field(default=0, init=False)  # grows whenever anything shown has changed
+    load_failures: LoadFailures = field(default_factory=LoadFailures, init=False)
     # Why versions that Triton calls ready are not, by what found it out; and how many probes failed at all.
     failing_backends: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
     probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
-    _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
-    _failing: set[str] = field(default_factory=set, init=False)  # of these, what was not seen to serve since
-    _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
-    _last_named: dict[str, float] = field(default_factory=dict, init=False)
+    _changes: int = field(default=0, init=False)  # of records and expectations
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _polled: bool = field(default=False, init=False)
     _had_index: bool = field(default=False, init=False)  # the poll before this one returned an index
     _restarted: bool = field(default=False, init=False)
+
+    @property
+    def revision(self) -> int:
+        """A number that grows whenever anything shown has changed."""
+        return self._changes + self.load_failures.changes
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in one poll: move every record to its new state and count the load failures it shows."""
@@ -89,21 +74,16 @@ class Lifecycle:
         self.snapshot = snapshot
         # Triton closes its port at once when it ends, and opens it when all start-up loads are over.
         self._restarted |= snapshot.api_failure == "refused"
-        current = self._current(snapshot)
+        current = self._current_claims(snapshot)
         wanted = self._wanted(current)
         records = {
-            key: self._moved(key, claim, snapshot.at, wanted=key in wanted) for key, claim in current.items()
+            key: self._next_record(key, claim, snapshot.at, wanted=key in wanted)
+            for key, claim in current.items()
         }
-        self._forget(records, snapshot.at)
+        self.load_failures.observe(current, snapshot.at)
         if records != self.records or self.expected != self._expected_before:
-            self.version += 1
+            self._changes += 1
         self.records, self._expected_before = records, self.expected
-        self._failing -= {
-            key.model for key, claim in current.items() if claim.ready or claim.state == "unloaded"
-        }
-        for key, claim in current.items():
-            if claim.ready:
-                self._ensemble_texts.pop(key.model, None)
         if not snapshot.api_failure:
             self._restarted = False
             self._polled = True
@@ -113,64 +93,7 @@ class Lifecycle:
         requested = {key.model for key, record in self.records.items() if record.load_requested}
         return frozenset(requested | self.expected.keys())
 
-    def counted_models(self) -> frozenset[str]:
-        """Models whose load failures are counted: those that are there, and those that left of late."""
-        return frozenset(self._last_named)
-
-    def count_logged(self, model: str, version: str, text: str, at: float) -> None:
-        """Count one failed load from Triton's log; no API may show it."""
-        serving = self._serving_versions(model)
-        if version in serving or (serving and not version):
-            self.reload_failures[model, classify(text)] += 1
-        self._count_in_log(model, version, text, at)
-
-    def count_ensemble(self, model: str, text: str, at: float) -> None:
-        """Count an ensemble that Triton could not put together from its steps, once for each text.
-
-        Triton writes the same line again whenever it loads one of the steps, and one when a step is unloaded
-        on purpose.
-        """
-        if self._names_unloaded(text) or text == self._ensemble_texts.get(model):
-            return
-        self._ensemble_texts[model] = text
-        self._count_in_log(model, "", text, at)
-
-    def note_failure(self, model: str, version: str, text: str, at: float) -> None:
-        """Remember why a model failed to load before the exporter started, without counting it again."""
-        if self._names_unloaded(text) or model in self.last_failures:
-            return
-        self.version += 1
-        self._last_named.setdefault(model, at)
-        self._ensemble_texts[model] = text
-        self.last_failures[model] = Failure(at, version, text, "log")
-        if not self._serving_versions(model):
-            self._failing.add(model)
-
-    def _count_in_log(self, model: str, version: str, text: str, at: float) -> None:
-        self.version += 1
-        self.failures[model, classify(text)] += 1
-        self._last_named[model] = at
-        self.last_failures[model] = Failure(at, version, text, "log")
-        self._logged.add(model)
-        if not self._serving_versions(model):
-            self._failing.add(model)
-
-    def _serving_versions(self, model: str) -> set[str]:
-        return {
-            key.version for key, record in self.records.items() if key.model == model and record.claim.ready
-        }
-
-    def _names_unloaded(self, text: str) -> bool:
-        """Return whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
-        _, marker, names = text.partition(_UNAVAILABLE_STEPS)
-        loaded = {
-            key.model
-            for key, record in self.records.items()
-            if record.claim.state in ("ready", "unloading", "unloaded")
-        }
-        return bool(marker) and loaded.issuperset(names.split(", "))
-
-    def _current(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
+    def _current_claims(self, snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         if snapshot.api_failure or (snapshot.index is None and snapshot.statistics is None):
             return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)
@@ -214,23 +137,6 @@ class Lifecycle:
             )
         }
 
-    def _forget(self, records: Mapping[ModelVersion, Record], at: float) -> None:
-        """Forget models that left long ago: a server with ever new names would fill the memory."""
-        self._last_named |= dict.fromkeys({key.model for key in records}, at)
-        gone = {model for model, named in self._last_named.items() if at - named > MEMORY_SECONDS}
-        if not gone:
-            return
-        self.version += 1
-        for model in gone:
-            del self._last_named[model]
-            self.last_failures.pop(model, None)
-            self._ensemble_texts.pop(model, None)
-        self._logged -= gone
-        self._failing -= gone
-        for counter in (self.failures, self.reload_failures):
-            for key in [key for key in counter if key[0] in gone]:
-                del counter[key]
-
     def _unanswered(
         self, snapshot: Snapshot, current: Mapping[ModelVersion, Claim]
     ) -> dict[ModelVersion, Claim]:
@@ -246,8 +152,8 @@ class Lifecycle:
         }
 
     def _why_missing(self, model: str, *, listed: bool) -> str:
-        if model in self._failing:
-            return self.last_failures[model].text
+        if model in self.load_failures.not_serving:
+            return self.load_failures.last[model].text
         return _LISTED_BARE if listed else NOT_LISTED
 
     def _absent(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
@@ -272,7 +178,9 @@ class Lifecycle:
             and (self._restarted or key.model in bare or record.claim.state == "missing")
         } - listed
         absent = _without_superseded(listed | absent) - listed
-        nowhere = (self.expected.keys() | self._failing) - {key.model for key in listed | absent}
+        nowhere = (self.expected.keys() | self.load_failures.not_serving) - {
+            key.model for key in listed | absent
+        }
         return absent | {ModelVersion(model, "") for model in nowhere}
 
     def _wanted(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
@@ -289,11 +197,11 @@ class Lifecycle:
             wanted |= {key for key in keys if key.version in versions} if versions else set(in_use or newest)
         return wanted
 
-    def _moved(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
+    def _next_record(self, key: ModelVersion, claim: Claim, at: float, *, wanted: bool) -> Record:
         before = self.records.get(key)
-        requested = _load_requested(before, claim) or key.model in self._failing
+        requested = _load_requested(before, claim) or key.model in self.load_failures.not_serving
         if claim.state == "unavailable" and self._is_new_failure(before, claim):
-            self._count_seen(key, claim.reason, at)
+            self.load_failures.count_seen(key, claim.reason, at, first_poll=not self._polled)
         since = before.since if before is not None and before.claim.state == claim.state else at
         episode = before.not_ready_since if before is not None else None
         waiting = (requested or wanted) and not claim.ready
@@ -304,24 +212,16 @@ class Lifecycle:
             load_requested=requested,
             not_ready_since=(at if episode is None else episode) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
-            fresh=_fresh(before, claim),
+            fresh=_is_fresh(before, claim),
             load=self._load(before, claim.state, at),
         )
 
     def _load(self, before: Record | None, state: str, at: float) -> LoadTime:
         if before is None:
-            return follow(NEVER_SEEN, "not_loaded" if self._had_index else "unknown", state, at)
+            return next_load_time(NEVER_SEEN, "not_loaded" if self._had_index else "unknown", state, at)
         # A version that was ready before a restart of Triton has been loaded again between two polls.
         was = "not_loaded" if self._restarted and state == "ready" else before.claim.state
-        return follow(before.load, was, state, at)
-
-    def _count_seen(self, key: ModelVersion, text: str, at: float) -> None:
-        # The log reports every attempt, once it is read: what failed before the exporter started is counted
-        # from the index, what fails later from the log.
-        if not self.log_read or not (self._polled or key.model in self._logged):
-            self.version += 1
-            self.failures[key.model, classify(text)] += 1
-            self.last_failures[key.model] = Failure(at, key.version, text, "index")
+        return next_load_time(before.load, was, state, at)
 
     def _is_new_failure(self, before: Record | None, claim: Claim) -> bool:
         """Return whether this UNAVAILABLE is of an attempt that was not counted yet."""
@@ -344,7 +244,7 @@ def _load_requested(before: Record | None, claim: Claim) -> bool:
     return before is not None and before.load_requested
 
 
-def _fresh(before: Record | None, claim: Claim) -> bool:
+def _is_fresh(before: Record | None, claim: Claim) -> bool:
     if claim.state in ("unloaded", "unloading", "not_loaded"):
         return True
     if claim.state in ("ready", "unavailable", "missing"):

@@ -126,14 +126,14 @@ class LogTail:
         """Whole lines since the last call, at most 4 MiB of them."""
         if self._fd is None:
             self._open(from_end=False)
-        data = self._read(_MOST_A_POLL)
+        data = self._read_bytes(_MOST_A_POLL)
         if not data and self._replaced():
             self.close()
             # The end of an unfinished line is not in the new file.
             self._rest, self._skipping = b"", False
             self._open(from_end=False)
-            data = self._read(_MOST_A_POLL)
-        return self._split(data)
+            data = self._read_bytes(_MOST_A_POLL)
+        return self._whole_lines(data)
 
     def close(self) -> None:
         """Close the file."""
@@ -160,10 +160,10 @@ class LogTail:
             data = os.pread(self._fd, end - start, start)
         except OSError:
             return []
-        lines = self._split(data)
+        lines = self._whole_lines(data)
         return lines if start == 0 else lines[1:]
 
-    def _read(self, limit: int) -> bytes:
+    def _read_bytes(self, limit: int) -> bytes:
         if self._fd is None:
             return b""
         chunks, size = [], 0
@@ -191,7 +191,7 @@ class LogTail:
             return True
         return opened.st_size < os.lseek(self._fd, 0, os.SEEK_CUR)
 
-    def _split(self, data: bytes) -> list[str]:
+    def _whole_lines(self, data: bytes) -> list[str]:
         *whole, rest = (self._rest + data).split(b"\n")
         if whole and self._skipping:
             whole, self._skipping = whole[1:], False
@@ -213,7 +213,7 @@ class LogReader:
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
         tail.earlier.clear()
-        lifecycle.log_read = True
+        lifecycle.load_failures.log_read = True
 
     def poll(self, now: float) -> None:
         """Read what is new."""
@@ -232,9 +232,11 @@ class LogReader:
         for failure in failures:
             if failure.of_ensemble:
                 if not failure.repeated:
-                    self._lifecycle.count_ensemble(failure.model, failure.text, snapshot.at)
+                    self._lifecycle.load_failures.count_ensemble(failure.model, failure.text, snapshot.at)
             else:
-                self._lifecycle.count_logged(failure.model, failure.version, failure.text, snapshot.at)
+                self._lifecycle.load_failures.count_logged(
+                    failure.model, failure.version, failure.text, snapshot.at
+                )
 
     def _note_earlier(self, at: float) -> None:
         """Hand over the reasons of failures from before the exporter's start, once it is known what is there."""
@@ -244,7 +246,7 @@ class LogReader:
         there = {entry.model for entry in index} | self._lifecycle.expected.keys()
         for failure in self._earlier:
             if failure.model in there:
-                self._lifecycle.note_failure(failure.model, failure.version, failure.text, at)
+                self._lifecycle.load_failures.note(failure.model, failure.version, failure.text, at)
         self._earlier = []
 
     def families(self, now: float) -> Iterable[Family]:

@@ -16,7 +16,7 @@ MEMORY_SECONDS = 900.0
 _BATCH = "batch"  # first word of the identity of a batch size's executions
 
 
-def _responses(statistics: ModelStatistics) -> Iterator[tuple[tuple[str, ...], float]]:
+def _response_counts(statistics: ModelStatistics) -> Iterator[tuple[tuple[str, ...], float]]:
     for response in statistics.responses:
         yield (response.index, "success"), response.success
         yield (response.index, "fail"), response.fail
@@ -28,7 +28,7 @@ _COUNTERS: Mapping[Metric, Callable[[ModelStatistics], Iterable[tuple[tuple[str,
     models.BUSY_SECONDS: lambda statistics: [((), sum(batch.busy_ns for batch in statistics.batches) / 1e9)],
     models.FAILED_REQUESTS: lambda statistics: [((), statistics.fail)],
     models.FAILED_SECONDS: lambda statistics: [((), statistics.fail_ns / 1e9)],
-    models.RESPONSES: _responses,
+    models.RESPONSES: _response_counts,
 }
 """Values of each counter with its further labels; batch sizes are a histogram of their own."""
 _NAMED = {metric.name: metric for metric in _COUNTERS}
@@ -81,7 +81,7 @@ class Executions:
             config = snapshot.configs.get(key)
             if config is not None:
                 account.bounds = account.bounds or batch_bounds(config.max_batch_size)
-            _take(account, statistics, snapshot.at, baseline=not self._polled)
+            _update_account(account, statistics, snapshot.at, baseline=not self._polled)
         for key in self._accounts.keys() - current.keys():
             # Unloaded: it counts from 0 when it comes back.
             self._accounts[key].last.clear()
@@ -95,7 +95,7 @@ class Executions:
         if self._families is None:
             shown: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
             for key, account in sorted(self._accounts.items()):
-                for metric, sample in _samples(key, account):
+                for metric, sample in _account_samples(key, account):
                     shown[metric].append(sample)
             self._families = [Family(metric, CachedSamples(samples)) for metric, samples in shown.items()]
         return self._families
@@ -108,7 +108,7 @@ def batch_bounds(max_batch_size: int) -> tuple[int, ...]:
     return (*powers, largest)
 
 
-def _take(account: _Account, statistics: ModelStatistics, at: float, *, baseline: bool) -> None:
+def _update_account(account: _Account, statistics: ModelStatistics, at: float, *, baseline: bool) -> None:
     account.seen = at
     if account.current is statistics:
         return
@@ -134,7 +134,7 @@ def _counters(statistics: ModelStatistics) -> dict[_Identity, float]:
     return values_by_series
 
 
-def _samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
+def _account_samples(key: ModelVersion, account: _Account) -> Iterator[tuple[Metric, Sample]]:
     for (name, labels), total in account.totals.items():
         metric = _NAMED.get(name)
         if metric is not None:

@@ -93,10 +93,10 @@ class Prober:
         with self._lock:
             for key in ready:
                 if self._settings.covers(key.model) and key in snapshot.configs:
-                    self._learn(key, snapshot.configs[key], snapshot.at)
+                    self._update_target(key, snapshot.configs[key], snapshot.at)
             for key, target in self._targets.items():
                 target.ready = key in ready
-                _follow(target, successes.get(key), snapshot.at)
+                _note_others(target, successes.get(key), snapshot.at)
                 if target.ready:
                     target.seen = snapshot.at
                 else:
@@ -122,7 +122,7 @@ class Prober:
         return None if now - target.last_success <= recent else False
 
     def poll(self, now: float) -> None:
-        """Start what is due."""
+        """Start the probes that are due."""
         with self._lock:
             due = [
                 key
@@ -158,7 +158,8 @@ class Prober:
                 probe.SUCCESS, ((key, works_now) for key, works_now in works if works_now is not None)
             )
             yield Family(
-                probe.DURATION, [sample for key, target in targets for sample in _durations(key, target)]
+                probe.DURATION,
+                [sample for key, target in targets for sample in _duration_samples(key, target)],
             )
             skipped = (((*key, reason), 1) for key, reason in sorted(self._skipped.items()))
             yield Family.of(probe.UNPROBED, skipped)
@@ -170,7 +171,7 @@ class Prober:
             time.sleep(0.01)
         return not self._in_flight
 
-    def _learn(self, key: ModelVersion, config: ModelConfig, now: float) -> None:
+    def _update_target(self, key: ModelVersion, config: ModelConfig, now: float) -> None:
         if self._configs.get(key) is config or self._configs.get(key) == config:
             return
         self._configs[key] = config
@@ -208,7 +209,7 @@ class Prober:
             with self._lock:
                 self._in_flight -= 1
                 if target is not None:
-                    _record(target, ended)
+                    _record_outcome(target, ended)
                     if target.last is not None and target.last.result not in (
                         "success",
                         *probe.INCONCLUSIVE,
@@ -216,8 +217,8 @@ class Prober:
                         target.due = min(target.due, target.started + ended.seconds + RETRY_SECONDS)
 
 
-def _follow(target: _Target, counted: int | None, now: float) -> None:
-    """Learn from Triton's count of successes when a request of somebody else has worked."""
+def _note_others(target: _Target, counted: int | None, now: float) -> None:
+    """Note when a request other than the probes has worked, by Triton's count of successes."""
     if counted is None:
         return
     others = counted - target.count
@@ -228,7 +229,7 @@ def _follow(target: _Target, counted: int | None, now: float) -> None:
     target.counted = counted
 
 
-def _record(target: _Target, ended: ProbeOutcome) -> None:
+def _record_outcome(target: _Target, ended: ProbeOutcome) -> None:
     target.in_flight = False
     inconclusive = not target.proven and not ended.of_dead_process
     unproven = inconclusive and ended.result not in ("success", "bad_input")
@@ -245,7 +246,7 @@ def _record(target: _Target, ended: ProbeOutcome) -> None:
         target.buckets[position] += ended.seconds <= bound
 
 
-def _durations(key: ModelVersion, target: _Target) -> Iterable[Sample]:
+def _duration_samples(key: ModelVersion, target: _Target) -> Iterable[Sample]:
     metric = probe.DURATION
     for bound, count in zip(BOUNDS, target.buckets, strict=True):
         yield Sample(series(metric, *key, suffix="_bucket", le=repr(bound)), count)

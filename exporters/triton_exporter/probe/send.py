@@ -44,6 +44,9 @@ _GRPC_RESULTS = {
     "CANCELLED": "timeout",
 }
 
+_Answers = queue.Queue[tuple[Any, Exception | None]]
+"""What the callback of a stream got, each a response or the error that ended the stream."""
+
 
 def sender(
     triton_url: str, settings: ProbeSettings, headers: Mapping[str, str], certificates: Certificates
@@ -112,7 +115,7 @@ def send_grpc(
 ) -> ProbeOutcome:
     """One request over a gRPC stream, as decoupled models want it; it works when its first response does."""
     started = time.monotonic()
-    answers: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
+    answers: _Answers = queue.Queue()
     first: float | None = None
     tls = _grpc_tls(certificates) if address.startswith(GRPC_TLS) else {}
     client = triton_grpc.InferenceServerClient(address.removeprefix(GRPC_TLS), **tls)
@@ -122,16 +125,7 @@ def send_grpc(
             stream_timeout=timeout_seconds,
             headers={**{name.lower(): value for name, value in headers.items()}, PROBE_HEADER: "1"},
         )
-        try:
-            client.async_stream_infer(
-                target.model,
-                [_filled(triton_grpc.InferInput, tensor) for tensor in inputs],
-                target.version,
-                request_id=REQUEST_ID,
-                enable_empty_final_response=True,
-            )
-        except InferenceServerException as ended:
-            raise _why(answers, ended) from ended
+        _send_request(client, target, inputs, answers)
         while True:
             result, error = answers.get(timeout=max(0.01, timeout_seconds - (time.monotonic() - started)))
             if error is not None:
@@ -151,7 +145,26 @@ def send_grpc(
         client.close()
 
 
-def _why(answers: queue.Queue[tuple[Any, Exception | None]], ended: Exception) -> Exception:
+def _send_request(
+    client: triton_grpc.InferenceServerClient,
+    target: ModelVersion,
+    inputs: Sequence[Tensor],
+    answers: _Answers,
+) -> None:
+    """Send the request over the open stream; raises what the stream ended with if that came first."""
+    try:
+        client.async_stream_infer(
+            target.model,
+            [_filled(triton_grpc.InferInput, tensor) for tensor in inputs],
+            target.version,
+            request_id=REQUEST_ID,
+            enable_empty_final_response=True,
+        )
+    except InferenceServerException as ended:
+        raise _stream_error(answers, ended) from ended
+
+
+def _stream_error(answers: _Answers, ended: Exception) -> Exception:
     """Return why a stream was over before the request went out: its callback says so a moment later."""
     with suppress(queue.Empty):
         return answers.get(timeout=0.5)[1] or ended

@@ -6,21 +6,22 @@ import logging
 import math
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from statistics import median
 
-from triton_exporter.catalogue import own, triton
+from triton_exporter.catalogue import own
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
+from triton_exporter.tracing.interference import COUNT_SECONDS, Interference
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import SettingClient
+from triton_exporter.tracing.traffic import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,15 +42,9 @@ STATES: Mapping[str, str] = {
 }
 """Closed set of values of the label `state`, with what each means."""
 
-COUNT_SECONDS = 10.0
-"""Time that a setting lasts: Triton stops after as many traces, should the exporter end."""
-
 LEAST_COUNT = 10
 RENEWAL_SECONDS = 5.0
 """At least so long between two settings of a model with the same rate, and before a rate is lowered twice."""
-
-SLOW_SECONDS = 30.0
-"""Over how long the slower of two measures of the traffic looks back; the faster takes the last reading."""
 
 IDLE_SECONDS = 60.0
 MOST_MODELS = 100
@@ -61,23 +56,6 @@ FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, 86400.0
 """After trouble nothing is traced for ten minutes, after more trouble twice as long, up to a day."""
 
 _GLOBAL_SECONDS = 30.0
-_METRICS_SECONDS = 5.0
-_STALE_SECONDS = 10.0
-_TOO_MANY_SECONDS = 20.0
-
-
-@dataclass(slots=True)
-class _Traffic:
-    """Requests of one model: counted so far, and a second; `seen` is when the last ones came (Unix seconds)."""
-
-    total: float
-    seen: float = float("-inf")
-    now: float = 0.0
-    slow: float = 0.0
-
-    @property
-    def per_second(self) -> float:
-        return max(self.now, self.slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +68,6 @@ class _Given:
     total: float
 
 
-class SlownessDetector:
-    """Detects slow answers: each of the last three took over half a second and ten times as long as usual."""
-
-    def __init__(self) -> None:
-        self._usual: deque[float] = deque(maxlen=60)
-        self._last: deque[float] = deque(maxlen=3)
-
-    @property
-    def is_known(self) -> bool:
-        """True if enough answers were timed to know what is usual."""
-        return len(self._usual) >= 3
-
-    def add(self, seconds: float, learn: bool) -> bool:
-        """Add one answer, and to what is usual with `learn`; returns whether they are slow now."""
-        self._last.append(seconds)
-        if learn:
-            self._usual.append(seconds)
-        usual = median(self._usual) if self._usual else 0.0
-        return len(self._last) == 3 and min(self._last) > max(0.5, 10 * usual)
-
-
 class TraceGovernor:
     """Poller, Closer, MetricsObserver, SnapshotObserver and Collector (see `app.parts`).
 
@@ -120,26 +77,24 @@ class TraceGovernor:
     """
 
     interval_seconds = 1.0
-    observed = (triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name)
+    observed = REQUEST_COUNTERS
 
     def __init__(self, client: SettingClient, metrics: Client, mailbox: Mailbox, per_second: float) -> None:
         self._client = client
         self._metrics = metrics
+        self._interference = Interference(client, metrics, mailbox, per_second)
         self._mailbox = mailbox
         self._per_second = per_second
         self._lock = threading.Lock()  # guards what observe, see and families share with poll
-        self._traffic: dict[str, _Traffic] = {}
+        self._traffic: dict[str, Traffic] = {}
         self._observed_at = float("-inf")
         self._given: dict[str, _Given] = {}
         self._models: frozenset[str] = frozenset()
         self._checked: set[str] = set()
         self._state = "starting"
         self._posts: Counter[str] = Counter()
-        self._api_latency, self._metrics_latency = SlownessDetector(), SlownessDetector()
-        self._metrics_asked = self._global_asked = float("-inf")
+        self._global_asked = float("-inf")
         self._blocked = ""
-        self._malformed = 0
-        self._received: deque[tuple[float, int]] = deque()
         self._pauses = 0
         self._paused_until = float("-inf")
 
@@ -151,33 +106,19 @@ class TraceGovernor:
 
     def observe(self, exposition: Exposition, now: float) -> None:
         """Measure the traffic of each model."""
-        totals: Counter[str] = Counter()
-        for name in self.observed:
-            family = exposition.families.get(name)
-            for series, value in zip(family.series, family.values, strict=True) if family else ():
-                if math.isfinite(value):
-                    totals[series.labels.get("model", "")] += value  # type: ignore[assignment]
+        totals = requests_by_model(exposition)
         with self._lock:
             lasted = now - self._observed_at
             self._observed_at = now
             self._traffic = {
-                model: self._measured(self._traffic.get(model), total, now, lasted)
+                model: measured(self._traffic.get(model), total, now, lasted)
                 for model, total in totals.items()
-                if model
             }
-
-    def _measured(self, known: _Traffic | None, total: float, now: float, lasted: float) -> _Traffic:
-        if known is None or not 0 < lasted < _STALE_SECONDS or total < known.total:
-            return _Traffic(total)
-        per_second = (total - known.total) / lasted
-        weight = 1 - math.exp(-lasted / SLOW_SECONDS)
-        slow = known.slow + weight * (per_second - known.slow) if known.slow else per_second
-        return _Traffic(total, now if per_second else known.seen, per_second, slow)
 
     def poll(self, now: float) -> None:
         """Check for interference, then give each model with requests its rate."""
         with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
-            trouble = self._trouble(now)
+            trouble = self._interference.sign(now, self._observed_at, learn=not self._given)
             try:
                 if not trouble and now >= self._paused_until:
                     self._govern(now)
@@ -193,7 +134,7 @@ class TraceGovernor:
         """Turn all traces off."""
         with closing(self._client):
             self._clear(self._given)
-        self._show("ended")
+        self._log_state("ended")
 
     def families(self, now: float) -> Iterable[Family]:
         """Yield what is set, and why nothing is."""
@@ -206,42 +147,8 @@ class TraceGovernor:
             own.TRACE_POSTS, (((result,), posts.get(result, 0)) for result in ("accepted", "failed"))
         )
 
-    def _trouble(self, now: float) -> str:
-        """Return the first sign of trouble, as one of STATES."""
-        learn = not self._given
-        try:
-            started = time.monotonic()
-            if self._client.get("/v2/health/ready").status != 200:
-                return "not_ready"
-            if self._api_latency.add(time.monotonic() - started, learn):
-                return "slow_api"
-        except FetchError:
-            return "not_ready"
-        if now - self._metrics_asked >= _METRICS_SECONDS or not self._metrics_latency.is_known:
-            self._metrics_asked = now
-            try:
-                started = time.monotonic()
-                self._metrics.get("")
-                if self._metrics_latency.add(time.monotonic() - started, learn):
-                    return "slow_metrics"
-            except FetchError:
-                return "slow_metrics"
-        if self._given and now - self._observed_at > _STALE_SECONDS:
-            return "slow_metrics"
-        return self._trouble_with_traces(now)
-
-    def _trouble_with_traces(self, now: float) -> str:
-        malformed = self._mailbox.lost().get("malformed", 0) + self._mailbox.batches().get("malformed", 0)
-        malformed, self._malformed = malformed - self._malformed, malformed
-        self._received.append((now, self._mailbox.received))
-        while self._received[0][0] < now - _TOO_MANY_SECONDS:
-            self._received.popleft()
-        received = self._received[-1][1] - self._received[0][1]
-        most = self._per_second * (2 * _TOO_MANY_SECONDS + COUNT_SECONDS)
-        return "malformed" if malformed else "too_many" if received > most else ""
-
     def _govern(self, now: float) -> None:
-        if not (self._api_latency.is_known and self._metrics_latency.is_known):
+        if not self._interference.is_usual_known:
             return
         if now - self._global_asked >= _GLOBAL_SECONDS:
             self._global_asked = now
@@ -256,7 +163,7 @@ class TraceGovernor:
             )
         if self._blocked:
             self._clear(dict(self._given))
-            self._show(self._blocked)
+            self._log_state(self._blocked)
             return
         self._take_over(now)
         with self._lock:
@@ -277,9 +184,9 @@ class TraceGovernor:
             if rate and posts < MOST_POSTS:
                 posts += 1
                 self._give(model, rate, traffic[model], now)
-        self._show("tracing" if self._given else "busy" if in_all > quiet else "idle")
+        self._log_state("tracing" if self._given else "busy" if in_all > quiet else "idle")
 
-    def _next_rate(self, given: _Given | None, wanted: int, traffic: _Traffic, now: float) -> int:
+    def _next_rate(self, given: _Given | None, wanted: int, traffic: Traffic, now: float) -> int:
         """Return the rate to set now, or 0 where what is set may stay."""
         if given is None or wanted > 1.25 * given.rate:
             return wanted
@@ -290,7 +197,7 @@ class TraceGovernor:
         used = (traffic.total - given.total) / given.rate
         return given.rate if used >= given.count / 2 or traffic.total < given.total else 0
 
-    def _give(self, model: str, rate: int, traffic: _Traffic, now: float) -> None:
+    def _give(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
         count = max(LEAST_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
         self._client.trace(model, rate, count)
         self._mailbox.set_rate(model, time.time(), rate)
@@ -337,9 +244,9 @@ class TraceGovernor:
             self._pauses += 1
             self._clear(self._given)
         if now >= self._paused_until or self._state in ("starting", "idle", "tracing", "busy"):
-            self._show(trouble)
+            self._log_state(trouble)
 
-    def _show(self, state: str) -> None:
+    def _log_state(self, state: str) -> None:
         if state == self._state:
             return
         self._state = state

@@ -55,10 +55,10 @@ class TraceReceiver:
     ) -> None:
         self.mailbox = mailbox
         self._max_body_bytes = max_body_bytes
-        self._assembler = Assembler(mailbox.lose)
+        self._assembler = Assembler(mailbox.count_lost)
         self._one_at_a_time = threading.Lock()
         table = Connections(
-            connections, note=lambda reason: mailbox.batch("busy" if reason == "refused" else "slow")
+            connections, note=lambda reason: mailbox.count_batch("busy" if reason == "refused" else "slow")
         )
         routes = routed({f"POST {PATH}": self.receive})
         self.server = Server(host, port, routes, connections=table, body_seconds=body_seconds)
@@ -80,14 +80,14 @@ class TraceReceiver:
         # One batch a connection: Triton sends one every few seconds, and an idle one would count as slow.
         close = {"Connection": "close"}
         try:
-            self._take(request)
+            self._receive(request)
         except RefusedError as refused:
-            self.mailbox.batch(_RESULTS[refused.status])
+            self.mailbox.count_batch(_RESULTS[refused.status])
             return Response(f"{refused}\n".encode(), status=refused.status, headers=close)
-        self.mailbox.batch("accepted")
+        self.mailbox.count_batch("accepted")
         return Response(b"{}", "application/json", headers=close)
 
-    def _take(self, request: Request) -> None:
+    def _receive(self, request: Request) -> None:
         if self.mailbox.budget.is_spent:
             # A sender of OTLP may retry after 503: https://opentelemetry.io/docs/specs/otlp/#failures-1
             raise RefusedError(503, "traces have taken their share of a core; trace fewer requests")

@@ -101,17 +101,17 @@ class Mailbox:
             self._lost["overflow"] += max(0, len(given) - free)
 
     def drain(self) -> list[TracedRequest]:
-        """Everything since the last call."""
+        """Remove and return the requests that were put since the last call."""
         with self._lock:
             taken, self._requests = self._requests, []
         return taken
 
-    def lose(self, reason: str, count: int = 1) -> None:
+    def count_lost(self, reason: str, count: int = 1) -> None:
         """Count traces that will never be observed, for one of LOSSES."""
         with self._lock:
             self._lost[reason] += count
 
-    def batch(self, result: str) -> None:
+    def count_batch(self, result: str) -> None:
         """Count one batch received, for one of RESULTS."""
         with self._lock:
             self._batches[result] += 1

@@ -47,7 +47,7 @@ class TraceFiles:
             except OSError:
                 continue
             identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if status.st_size and self._done.get(path) != identity and self._read(path, status.st_size):
+            if status.st_size and self._done.get(path) != identity and self._read_file(path, status.st_size):
                 self._done[path] = identity
 
     def _files(self) -> list[Path]:
@@ -60,19 +60,19 @@ class TraceFiles:
         self._done = {path: self._done[path] for path in rotated if path in self._done}
         return rotated
 
-    def _read(self, path: Path, size: int) -> bool:
+    def _read_file(self, path: Path, size: int) -> bool:
         """Return whether the file is done with; one that is not JSON yet is still being written."""
         if size > MAX_FILE_BYTES:
-            self._mailbox.batch("too_large")
+            self._mailbox.count_batch("too_large")
             return True
         try:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
             return False
         requests = [line.request() for line in timelines(document, self._since_boot_ns())]
-        self._mailbox.lose("malformed", requests.count(None))
+        self._mailbox.count_lost("malformed", requests.count(None))
         self._mailbox.put(request for request in requests if request)
-        self._mailbox.batch("accepted")
+        self._mailbox.count_batch("accepted")
         return True
 
 

@@ -29,7 +29,7 @@ class SettingClient(Client):
 
     def setting(self, model: str = "") -> TraceSetting | None:
         """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError."""
-        answer = self.get(_path(model) if model else GLOBAL_PATH)
+        answer = self.get(_setting_path(model) if model else GLOBAL_PATH)
         return read_setting(answer.body) if answer.status == 200 else None
 
     def trace(self, model: str, rate: int, count: int) -> None:
@@ -44,7 +44,7 @@ class SettingClient(Client):
         self._post(model, {"trace_level": None, "trace_rate": None, "trace_count": None})
 
     def _post(self, model: str, wanted: Mapping[str, object]) -> TraceSetting | None:
-        answer = self._request("POST", _path(model), json.dumps(wanted).encode())
+        answer = self._request("POST", _setting_path(model), json.dumps(wanted).encode())
         if answer.status != 200:
             raise FetchError("http_error", f"HTTP {answer.status}")
         return read_setting(answer.body)
@@ -65,7 +65,7 @@ def read_setting(body: bytes) -> TraceSetting | None:
         return None
 
 
-def _path(model: str) -> str:
+def _setting_path(model: str) -> str:
     return f"/v2/models/{quote(model, safe='')}/trace/setting"
 
 

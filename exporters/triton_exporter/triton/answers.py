@@ -36,10 +36,13 @@ def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
         raise AnswerError("the repository index is not a list")
     return tuple(
         IndexEntry(
-            _text(entry, "name"), _text(entry, "version"), _text(entry, "state"), _text(entry, "reason")
+            _string(entry, "name"),
+            _string(entry, "version"),
+            _string(entry, "state"),
+            _string(entry, "reason"),
         )
         for entry in _objects(entries)
-        if _text(entry, "name")
+        if _string(entry, "name")
     )
 
 
@@ -48,7 +51,9 @@ def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
     answer = _json(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("model_stats"), list):
         raise AnswerError("the statistics hold no list model_stats")
-    return tuple(_statistics(model) for model in _objects(answer["model_stats"]) if _text(model, "name"))
+    return tuple(
+        _model_statistics(model) for model in _objects(answer["model_stats"]) if _string(model, "name")
+    )
 
 
 def parse_config(body: bytes) -> ModelConfig:
@@ -60,31 +65,31 @@ def parse_config(body: bytes) -> ModelConfig:
     sequence = _object(config, "sequence_batching")
     oldest = _object(sequence, "oldest")
     return ModelConfig(
-        model=_text(config, "name"),
-        backend=_text(config, "backend"),
-        platform=_text(config, "platform"),
-        max_batch_size=_whole(config, "max_batch_size"),
-        instance_groups=tuple(_group(group) for group in _list(config, "instance_group")),
+        model=_string(config, "name"),
+        backend=_string(config, "backend"),
+        platform=_string(config, "platform"),
+        max_batch_size=_integer(config, "max_batch_size"),
+        instance_groups=tuple(_instance_group(group) for group in _object_list(config, "instance_group")),
         dynamic_batching="dynamic_batching" in config,
         sequence_batching="sequence_batching" in config,
-        max_queue_delay_microseconds=_whole(dynamic, "max_queue_delay_microseconds")
-        or _whole(oldest, "max_queue_delay_microseconds"),
-        queue=_policy(_object(dynamic, "default_queue_policy")),
-        priority_levels=_whole(dynamic, "priority_levels"),
+        max_queue_delay_microseconds=_integer(dynamic, "max_queue_delay_microseconds")
+        or _integer(oldest, "max_queue_delay_microseconds"),
+        queue=_queue_policy(_object(dynamic, "default_queue_policy")),
+        priority_levels=_integer(dynamic, "priority_levels"),
         priority_queues={
-            int(level): _policy(policy)
+            int(level): _queue_policy(policy)
             for level, policy in _object(dynamic, "priority_queue_policy").items()
             if level.isdecimal() and isinstance(policy, dict)
         },
         response_cache=_object(config, "response_cache").get("enable") is True,
         decoupled=_object(config, "model_transaction_policy").get("decoupled") is True,
-        inputs=tuple(_input(tensor) for tensor in _list(config, "input")),
+        inputs=tuple(_input(tensor) for tensor in _object_list(config, "input")),
         steps=tuple(
-            EnsembleStep(_text(step, "model_name"), _whole(step, "model_version"))
-            for step in _list(_object(config, "ensemble_scheduling"), "step")
+            EnsembleStep(_string(step, "model_name"), _integer(step, "model_version"))
+            for step in _object_list(_object(config, "ensemble_scheduling"), "step")
         ),
         parameters={
-            name: _text(value, "string_value")
+            name: _string(value, "string_value")
             for name, value in _object(config, "parameters").items()
             if isinstance(value, dict)
         },
@@ -98,11 +103,11 @@ def parse_server(body: bytes) -> str:
         raise AnswerError("the server metadata is not an object")
     extensions = answer.get("extensions")
     # `tritonserver --id` changes the name, and other servers of this protocol have none of these extensions.
-    if (name := _text(answer, "name")) != "triton" and not (
+    if (name := _string(answer, "name")) != "triton" and not (
         isinstance(extensions, list) and "model_configuration" in extensions
     ):
         raise AnswerError(f"the server is named {name[:40]!r}")
-    return _text(answer, "version")
+    return _string(answer, "version")
 
 
 def error_text(body: bytes) -> str:
@@ -111,27 +116,27 @@ def error_text(body: bytes) -> str:
         answer = _json(body)
     except AnswerError:
         return ""
-    return _text(answer, "error") if isinstance(answer, dict) else ""
+    return _string(answer, "error") if isinstance(answer, dict) else ""
 
 
-def _statistics(model: dict[str, Any]) -> ModelStatistics:
+def _model_statistics(model: dict[str, Any]) -> ModelStatistics:
     totals = _object(model, "inference_stats")
     fail = _object(totals, "fail")
     return ModelStatistics(
-        model=_text(model, "name"),
-        version=_text(model, "version"),
-        last_inference_seconds=_whole(model, "last_inference") / 1000,
-        executions=_whole(model, "execution_count"),
-        success=_whole(_object(totals, "success"), "count"),
-        fail=_whole(fail, "count"),
-        fail_ns=_whole(fail, "ns"),
-        batches=tuple(_batch(batch) for batch in _list(model, "batch_stats")),
+        model=_string(model, "name"),
+        version=_string(model, "version"),
+        last_inference_seconds=_integer(model, "last_inference") / 1000,
+        executions=_integer(model, "execution_count"),
+        success=_integer(_object(totals, "success"), "count"),
+        fail=_integer(fail, "count"),
+        fail_ns=_integer(fail, "ns"),
+        batches=tuple(_batch(batch) for batch in _object_list(model, "batch_stats")),
         memory=tuple(
-            MemoryUse(_text(use, "type"), _whole(use, "id"), _whole(use, "byte_size"))
-            for use in _list(model, "memory_usage")
+            MemoryUse(_string(use, "type"), _integer(use, "id"), _integer(use, "byte_size"))
+            for use in _object_list(model, "memory_usage")
         ),
         responses=tuple(
-            _responses(index, counts)
+            _response_statistics(index, counts)
             for index, counts in _object(model, "response_stats").items()
             if isinstance(counts, dict)
         ),
@@ -141,27 +146,30 @@ def _statistics(model: dict[str, Any]) -> ModelStatistics:
 def _batch(batch: dict[str, Any]) -> BatchStatistics:
     infer = _object(batch, "compute_infer")
     return BatchStatistics(
-        size=_whole(batch, "batch_size"),
-        executions=_whole(infer, "count"),
-        input_ns=_whole(_object(batch, "compute_input"), "ns"),
-        infer_ns=_whole(infer, "ns"),
-        output_ns=_whole(_object(batch, "compute_output"), "ns"),
+        size=_integer(batch, "batch_size"),
+        executions=_integer(infer, "count"),
+        input_ns=_integer(_object(batch, "compute_input"), "ns"),
+        infer_ns=_integer(infer, "ns"),
+        output_ns=_integer(_object(batch, "compute_output"), "ns"),
     )
 
 
-def _responses(index: str, counts: dict[str, Any]) -> ResponseStatistics:
+def _response_statistics(index: str, counts: dict[str, Any]) -> ResponseStatistics:
     return ResponseStatistics(
         index,
-        *(_whole(_object(counts, name), "count") for name in ("success", "fail", "empty_response", "cancel")),
+        *(
+            _integer(_object(counts, name), "count")
+            for name in ("success", "fail", "empty_response", "cancel")
+        ),
     )
 
 
-def _group(group: dict[str, Any]) -> InstanceGroup:
+def _instance_group(group: dict[str, Any]) -> InstanceGroup:
     gpus = group.get("gpus")
     ordinals = gpus if isinstance(gpus, list) else []
     return InstanceGroup(
-        _text(group, "kind"),
-        _whole(group, "count"),
+        _string(group, "kind"),
+        _integer(group, "count"),
         tuple(gpu for gpu in ordinals if isinstance(gpu, int)),
     )
 
@@ -169,20 +177,20 @@ def _group(group: dict[str, Any]) -> InstanceGroup:
 def _input(tensor: dict[str, Any]) -> InputTensor:
     dims = tensor.get("dims")
     return InputTensor(
-        _text(tensor, "name"),
+        _string(tensor, "name"),
         # The configuration has TYPE_STRING where requests have BYTES.
-        _text(tensor, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
-        tuple(_number(size) for size in dims) if isinstance(dims, list) else (),
+        _string(tensor, "data_type").removeprefix("TYPE_").replace("STRING", "BYTES"),
+        tuple(_as_integer(size) for size in dims) if isinstance(dims, list) else (),
         tensor.get("optional") is True,
         tensor.get("is_shape_tensor") is True,
     )
 
 
-def _policy(policy: dict[str, Any]) -> QueuePolicy:
+def _queue_policy(policy: dict[str, Any]) -> QueuePolicy:
     return QueuePolicy(
-        _whole(policy, "max_queue_size"),
-        _whole(policy, "default_timeout_microseconds"),
-        _text(policy, "timeout_action"),
+        _integer(policy, "max_queue_size"),
+        _integer(policy, "default_timeout_microseconds"),
+        _string(policy, "timeout_action"),
     )
 
 
@@ -206,22 +214,22 @@ def _object(value: dict[str, Any], name: str) -> dict[str, Any]:
     return member if isinstance(member, dict) else {}
 
 
-def _list(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def _object_list(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     member = value.get(name)
     return list(_objects(member)) if isinstance(member, list) else []
 
 
-def _text(value: dict[str, Any], name: str) -> str:
+def _string(value: dict[str, Any], name: str) -> str:
     member = value.get(name)
     return member if isinstance(member, str) else ""
 
 
-def _whole(value: dict[str, Any], name: str) -> int:
+def _integer(value: dict[str, Any], name: str) -> int:
     """Return a whole number; gRPC's JSON writes 64-bit ones as strings."""
-    return _number(value.get(name))
+    return _as_integer(value.get(name))
 
 
-def _number(value: object) -> int:
+def _as_integer(value: object) -> int:
     if isinstance(value, str) and len(value) <= _LONGEST and value.removeprefix("-").isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):

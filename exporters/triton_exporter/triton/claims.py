@@ -32,7 +32,7 @@ class Claim:
 
 def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
     """Return every model version that Triton lists, with its state."""
-    current = {ModelVersion(entry.model, entry.version): _claim(entry) for entry in snapshot.index or ()}
+    current = {ModelVersion(entry.model, entry.version): _claim_of(entry) for entry in snapshot.index or ()}
     for statistics in snapshot.statistics or ():
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or
         # with a directory deleted since.
@@ -49,7 +49,7 @@ def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
     return {key: claim for key, claim in current.items() if not (claim.bare and key.model in versioned)}
 
 
-def _claim(entry: IndexEntry) -> Claim:
+def _claim_of(entry: IndexEntry) -> Claim:
     if not entry.state:
         return Claim("not_loaded")
     if entry.state == "UNAVAILABLE":

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from triton_exporter.distribution.estimate.density import Floats, Sums
-from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS, Fit, estimated_error, fit, shares
+from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS, Fit, fit, shares
+from triton_exporter.distribution.estimate.fit_error import estimated_error
 from triton_exporter.distribution.estimate.spread import Intervals
 from triton_exporter.distribution.estimate.stated_error import StatedErrors
 from triton_exporter.distribution.shape import Interval

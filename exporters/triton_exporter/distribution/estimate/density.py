@@ -133,11 +133,11 @@ def estimate(sums: Sums, before: Density | None = None) -> Density:
         shares /= shares.sum()
         rounds = WARM_ROUNDS
     singles = rounded.units == 1
-    known = _spread(rounded.at(singles), step, size)
+    known = _on_grid(rounded.at(singles), step, size)
     counts = np.unique(rounded.units[~singles]).astype(np.int64)
     if not len(counts):
         return Density(step, known / known.sum())
-    seen = np.array([_spread(rounded.at(rounded.units == count), step, size) for count in counts])
+    seen = np.array([_on_grid(rounded.at(rounded.units == count), step, size) for count in counts])
     for _ in range(rounds):
         shares = _improved(shares, counts, seen, known)
     return Density(step, shares)
@@ -186,12 +186,12 @@ def _started(sums: Sums, step: float, size: int) -> Floats:
     singles = sums.at(sums.units == 1)
     part = float(singles.weight.sum() / weight)
     if part:
-        smooth = (1 - part) * smooth + part * _spread(singles, step, size) / singles.weight.sum()
+        smooth = (1 - part) * smooth + part * _on_grid(singles, step, size) / singles.weight.sum()
     shares = 0.98 * smooth + 0.02 / size
     return np.asarray(shares / shares.sum())
 
 
-def _spread(sums: Sums, step: float, size: int) -> Floats:
+def _on_grid(sums: Sums, step: float, size: int) -> Floats:
     """The weights on the grid, each shared by its two neighbours so that means stay."""
     at = np.clip(sums.seconds / step, 0, size - 1.001)
     low = at.astype(np.int64)

@@ -1,8 +1,8 @@
-"""Estimate from sums alone how the requests of an interval spread, and how far the estimate may be off.
+"""Estimate from sums alone how the requests of an interval spread.
 
-`fit` makes an estimate of some minutes of intervals, `shares` applies it to single intervals, and `estimated_error`
-states its error. The parts are in modules of their own: `density` (independent requests), `likeness` (how alike the
-requests of an interval are), `spread` (a wait and work added up), `batches`, `queue_model` and `stated_error`.
+`fit` makes an estimate of some minutes of intervals, and `shares` applies it to single intervals. The parts are in
+modules of their own: `density` (independent requests), `likeness` (how alike the requests of an interval are),
+`spread` (a wait and work added up), `batches` and `queue_model`; `fit_error` states the error of an estimate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from triton_exporter.distribution.estimate.likeness import (
 )
 from triton_exporter.distribution.estimate.queue_model import QueueModel, queue_model
 from triton_exporter.distribution.estimate.spread import Intervals, spread, spread_by_size
-from triton_exporter.distribution.estimate.stated_error import at_limits, bin_edges, missing, sample
 
 LEAST_INTERVALS = 30
 """Fewer intervals give no estimate."""
@@ -46,20 +45,6 @@ GROUPS = 6
 
 From 1 to 12, the mean error of simulated requests (tests/exporters/test_decomposition.py, 60 s of each) is 0.60 to
 0.61 points.
-"""
-
-LEAST_ERROR = 0.003
-"""Part of each estimated error (a share) that depends on nothing.
-
-Of 588 shares of random traffic (`covered` in tests/exporters/test_decomposition.py, seeds 7000 to 7014, all kinds)
-the stated error contains the truth in 94 of 100; without this part in 92, and of waits in 89 instead of 98.
-"""
-
-_MIXED_DOUBT = 0.5
-"""Part of the difference between estimate and mean that may be wrong where both are mixed.
-
-It is multiplied by w (1 - w), where w is the weight of the mean: so at most an eighth of the difference, and
-nothing where only the estimate or only the mean is used.
 """
 
 _USUAL_QUANTILE, _USUAL_FACTOR = 0.2, 1.5
@@ -142,15 +127,15 @@ def fit(intervals: Intervals, before: Fit | None) -> Fit:
 
 
 def _since_change(intervals: Intervals) -> tuple[Intervals, Likeness, float]:
-    """Return the intervals since the traffic changed, if independent, else all; and what `_judged` returns of them.
+    """Return the intervals since the traffic changed, if independent, else all; and their `_work_and_waits`.
 
     Traffic that changed once looks like a trend, though its requests were independent before and after.
     """
-    judged, wait_variance = _judged(intervals)
+    judged, wait_variance = _work_and_waits(intervals)
     if judged.grouping != "none":
         since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
         if len(since.ends) >= LEAST_SINCE_CHANGE:
-            after, wait_variance_after = _judged(since)
+            after, wait_variance_after = _work_and_waits(since)
             if after.grouping == "none":
                 return since, after, wait_variance_after
     return intervals, judged, wait_variance
@@ -179,7 +164,7 @@ def _densities(
         chosen = groups == group
         members = sums.at(chosen) if chosen.any() else sums
         densities.append(estimate(members, start))
-        unlike += _variance(members) if chosen.any() else 0.0
+        unlike += _unit_variance(members) if chosen.any() else 0.0
     return tuple(densities), unlike / float(sums.weight.sum())
 
 
@@ -232,48 +217,6 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
     return within
 
 
-def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats:
-    """Return how far the share within each limit may be off: the root of three squared errors, and a constant.
-
-    The errors are: what the intervals do not show (`stated_error`, Louis 1982); the difference between estimate
-    and mean, where these may be mixed wrongly; and the requests whose side depends on how waits spread, all of
-    which may be on the other side.
-    """
-    sums = intervals.sums
-    total = float(sums.weight.sum())
-    used = (intervals.ends >= fitted.since) & ~in_slow_runs(intervals.means, fitted.slow)
-    known = intervals.at(used) if used.any() else intervals
-    unseen, estimated = _unseen(fitted, known, intervals.between, limits)
-    each = intervals.means[:, None]
-    means = sums.weight @ (each <= limits) / total
-    doubt = np.abs(estimated - means) * _MIXED_DOUBT * fitted.mean_weight * (1 - fitted.mean_weight)
-    spaced = spread(intervals, intervals.between, fitted.wait_variance_inside, limits, delay=fitted.delay)
-    waits_doubt = sums.weight @ np.abs(spaced - (each <= limits)) / total
-    return np.asarray(LEAST_ERROR + np.hypot(np.hypot((1 - fitted.mean_weight) * unseen, doubt), waits_doubt))
-
-
-def _unseen(fitted: Fit, known: Intervals, between: float, limits: Floats) -> tuple[Floats, Floats]:
-    """Return how far the share within each limit may be off by what sums do not show, and the estimated share."""
-    places = bin_edges(limits)
-    some = known.at(np.isin(np.arange(len(known.ends)), sample(len(known.ends))))
-    given_sums, expected = np.empty((2, len(some.ends), len(places)))
-    group = fitted.group(some.ends, some.sums)
-    variance = fitted.wait_variance_inside
-    for number, density in enumerate(fitted.densities):
-        rows = group == number
-        if rows.any():
-            members = some.at(rows)
-            given_sums[rows] = spread(members, between, variance, places, density, delay=fitted.delay)
-            expected[rows] = density.below(places - members.waits[:, None])
-    rows = ~np.isnan(given_sums[:, 0])
-    if not rows.any():
-        return np.ones(len(limits)), np.full(len(limits), 0.5)
-    sums = some.sums.at(rows)
-    scale = float(known.sums.weight.sum() / sums.weight.sum())
-    unseen = missing(given_sums[rows], expected[rows], sums.units, sums.weight, scale)
-    return unseen, np.asarray(sums.weight @ at_limits(given_sums[rows]) / sums.weight.sum())
-
-
 def _where_known(better: Floats, shares: Floats) -> Floats:
     return np.where(np.isnan(better), shares, better)
 
@@ -287,7 +230,7 @@ def _queue(intervals: Intervals) -> QueueModel | None:
     return queue_model(intervals.ends, intervals.lasted, work, sums.means)
 
 
-def _judged(intervals: Intervals) -> tuple[Likeness, float]:
+def _work_and_waits(intervals: Intervals) -> tuple[Likeness, float]:
     """Return how alike the work of an interval's requests is, and the variance of their waits inside it."""
     interval = float(np.quantile(intervals.lasted, _USUAL_QUANTILE))
     usual = intervals.at(intervals.lasted <= _USUAL_FACTOR * interval)
@@ -298,7 +241,7 @@ def _judged(intervals: Intervals) -> tuple[Likeness, float]:
     return likeness(usual.ends, usual.sums, interval), variance
 
 
-def _variance(sums: Sums) -> float:
+def _unit_variance(sums: Sums) -> float:
     """Return the variance that independent units of these intervals would have, times the requests.
 
     The mean of n independent units has 1/n of their variance, so each interval counts n times the squared

@@ -59,7 +59,7 @@ class Intervals:
         return self.sums.means + self.waits
 
 
-def _reach(variance: float, means: Floats, units: Floats) -> Floats:
+def _reach_of_times(variance: float, means: Floats, units: Floats) -> Floats:
     """Return how far single times are from the mean of `units` if they are spread evenly, none below zero.
 
     One of n independent times differs from their mean by 1 - 1/n of their variance; a time that is spread evenly
@@ -87,7 +87,7 @@ def _waits(
         yield from alone
     arriving = np.minimum(between / first, waits * 2.0 / (1.0 + first))
     longest = waits + arriving * (1.0 - first) / 2
-    reach = _reach(variance, longest + (sums.means if whole else 0.0), sums.units)
+    reach = _reach_of_times(variance, longest + (sums.means if whole else 0.0), sums.units)
     yield Waits(True, rest, longest, reach)
     yield Waits(False, rest, longest - arriving / 2, np.maximum(arriving / 2, EXACT))
 

@@ -56,12 +56,12 @@ def missing(given_sums: Floats, expected: Floats, units: Floats, weight: Floats,
         scores = units[:, None] * (bins - usual)
         scores -= scores.mean(axis=0)
         of_single = units.sum() * (np.diag(parts) - np.outer(parts, parts))
-        left = _variance(scale * scores.T @ scores, toward) - _variance(scale * of_single, toward)
+        left = _share_variance(scale * scores.T @ scores, toward) - _share_variance(scale * of_single, toward)
         errors.append(_farthest(share, SURE * max(left, 0.0) ** 0.5))
     return np.array(errors)
 
 
-def _variance(information: Floats, toward: Floats) -> float:
+def _share_variance(information: Floats, toward: Floats) -> float:
     """Return the variance of a share with the gradient `toward` over the bins, which vary by UNKNOWN at most."""
     values, vectors = np.linalg.eigh(information)
     return float(((toward @ vectors) ** 2 / (np.maximum(values, 0.0) + UNKNOWN**-2)).sum())

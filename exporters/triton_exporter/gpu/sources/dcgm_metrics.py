@@ -20,9 +20,9 @@ from triton_exporter.gpu.gpu_reading import (
     XidReport,
     canonical_pci,
     canonical_uuid,
-    complete,
     is_split,
-    judge,
+    plausible,
+    with_derived,
 )
 from triton_exporter.gpu.sources import throttle
 
@@ -58,7 +58,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
         at=at,
         devices=draft.devices,
         instances=tuple(draft.instances.values()),
-        values=complete(draft.values()),
+        values=with_derived(draft.values()),
         xids=tuple(draft.xids),
         watches_xids=True,
         dropped=dict(draft.dropped),
@@ -131,11 +131,11 @@ class _DcgmDraft:
         name, labels = series.name, series.labels
         if not _is_known(name) or not labels.keys().isdisjoint(dcgm.OTHER_ENTITIES):
             return
-        uuid = canonical_uuid(_first(labels, dcgm.UUID_LABELS))
+        uuid = canonical_uuid(_first_label(labels, dcgm.UUID_LABELS))
         if not uuid:
             self.dropped["no_uuid"] += 1
             return
-        entity = Entity(uuid, _text(labels, dcgm.INSTANCE_LABEL))
+        entity = Entity(uuid, _label_value(labels, dcgm.INSTANCE_LABEL))
         if not self._meet(entity, labels):
             self.dropped["malformed"] += 1
         elif is_blank(value):
@@ -161,28 +161,28 @@ class _DcgmDraft:
         device = self.devices.get(entity.uuid) or Device(entity.uuid)
         self.devices[entity.uuid] = Device(
             entity.uuid,
-            device.index or _text(labels, "gpu"),
-            device.name or _first(labels, dcgm.NAME_LABELS),
-            device.driver_version or _first(labels, dcgm.DRIVER_LABELS),
-            device.pci_bus_id or canonical_pci(_text(labels, "pci_bus_id")),
+            device.index or _label_value(labels, "gpu"),
+            device.name or _first_label(labels, dcgm.NAME_LABELS),
+            device.driver_version or _first_label(labels, dcgm.DRIVER_LABELS),
+            device.pci_bus_id or canonical_pci(_label_value(labels, "pci_bus_id")),
         )
         if entity.instance and entity not in self.instances:
-            self.instances[entity] = Instance(entity, "", _text(labels, dcgm.PROFILE_LABEL))
-        pod = _first(labels, dcgm.POD_LABELS)
+            self.instances[entity] = Instance(entity, "", _label_value(labels, dcgm.PROFILE_LABEL))
+        pod = _first_label(labels, dcgm.POD_LABELS)
         if pod:
             self.pods[pod].add(entity)
         return True
 
     def _add_xid(self, name: str, uuid: str, labels: Mapping[str, str], value: float) -> None:
         if name in dcgm.XID_LAST:
-            code = _code(value)
+            code = _xid_code(value)
             if code is None:
                 self.dropped["malformed"] += 1
                 return
             self.xids.append(XidReport(uuid, code, 1.0, "last"))
             self._offer(Slot(gpu.LAST_XID, Entity(uuid)), 0, value, is_copy=False)
             return
-        text = _text(labels, dcgm.XID_CODE)
+        text = _label_value(labels, dcgm.XID_CODE)
         if not text and value == 0:
             return  # the row that says that there was none
         if not (text.isascii() and text.isdigit() and len(text) <= 3 and 0 <= value < 1e15):
@@ -205,7 +205,7 @@ class _DcgmDraft:
         if scale is None:
             self.dropped["unscaled"] += 1
             return
-        canonical = judge(alias.metric, value * scale, self.dropped)
+        canonical = plausible(alias.metric, value * scale, self.dropped)
         if canonical is None:
             return
         slot = Slot(alias.metric, entity if is_split(alias.metric) else Entity(entity.uuid), alias.label)
@@ -233,14 +233,14 @@ def _is_copy(entity: Entity, labels: Mapping[str, str], slot: Slot) -> bool:
     return of_instance or any(labels.get(name) for name in dcgm.CONSUMER_LABELS)
 
 
-def _code(value: float) -> int | None:
+def _xid_code(value: float) -> int | None:
     return int(value) if 0 <= value < 1000 and value == int(value) else None
 
 
-def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((text for name in names if (text := _text(labels, name))), "")
+def _first_label(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((text for name in names if (text := _label_value(labels, name))), "")
 
 
-def _text(labels: Mapping[str, str], name: str) -> str:
+def _label_value(labels: Mapping[str, str], name: str) -> str:
     text = labels.get(name, "")
     return "" if text.startswith("<<<") else text

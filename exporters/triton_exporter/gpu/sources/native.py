@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.exposition.parse import Exposition
-from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, complete, judge
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, plausible, with_derived
 from triton_exporter.gpu.sources.source import SourceError
 from triton_exporter.snapshot import ModelVersion
 
@@ -38,7 +38,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
     """
     rows: dict[str, dict[Metric, float]] = defaultdict(dict)
     for name, metric in _CANONICAL.items():
-        for uuid, value in _rows(exposition, name):
+        for uuid, value in _values_by_gpu(exposition, name):
             rows[uuid][metric] = value
     dropped: Counter[str] = Counter()
     values: dict[Slot, float] = {}
@@ -47,11 +47,11 @@ def read(exposition: Exposition, at: float) -> GpuReading:
             dropped["blank"] += len(figures)
             continue
         for metric, value in figures.items():
-            judged = judge(metric, value, dropped)
-            if judged is not None:
-                values[Slot(metric, Entity(uuid))] = judged
+            accepted = plausible(metric, value, dropped)
+            if accepted is not None:
+                values[Slot(metric, Entity(uuid))] = accepted
     return GpuReading(
-        SOURCE, at, {uuid: Device(uuid) for uuid in rows}, values=complete(values), dropped=dict(dropped)
+        SOURCE, at, {uuid: Device(uuid) for uuid in rows}, values=with_derived(values), dropped=dict(dropped)
     )
 
 
@@ -72,7 +72,7 @@ def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
     return {key: frozenset(uuids) for key, uuids in uuids_by_version.items()}
 
 
-def _rows(exposition: Exposition, name: str) -> list[tuple[str, float]]:
+def _values_by_gpu(exposition: Exposition, name: str) -> list[tuple[str, float]]:
     family = exposition.families.get(name)
     if family is None:
         return []

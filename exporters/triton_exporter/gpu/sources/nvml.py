@@ -24,8 +24,8 @@ from triton_exporter.gpu.gpu_reading import (
     XidReport,
     canonical_pci,
     canonical_uuid,
-    complete,
-    judge,
+    plausible,
+    with_derived,
 )
 from triton_exporter.gpu.sources import throttle
 from triton_exporter.gpu.sources.gpm import Gpm
@@ -58,9 +58,9 @@ class _NvmlDraft:
     def keep(self, slot: Slot, value: float) -> None:
         if math.isnan(value):
             return  # not supported on this card
-        judged = judge(slot.metric, value, self.dropped)
-        if judged is not None:
-            self.values[slot] = judged
+        accepted = plausible(slot.metric, value, self.dropped)
+        if accepted is not None:
+            self.values[slot] = accepted
 
 
 class NvmlSource:
@@ -79,7 +79,7 @@ class NvmlSource:
         lib = self._lib or self._open()
         draft = _NvmlDraft()
         try:
-            driver = _text(lib.nvmlSystemGetDriverVersion())
+            driver = _decoded(lib.nvmlSystemGetDriverVersion())
             count = lib.nvmlDeviceGetCount()
         except lib.NVMLError as error:
             self.close()
@@ -95,7 +95,7 @@ class NvmlSource:
             at=at,
             devices=draft.devices,
             instances=tuple(draft.instances),
-            values=complete(draft.values),
+            values=with_derived(draft.values),
             xids=tuple(self._take_events()),
             watches_xids=self._events is not None,
             dropped=dict(draft.dropped),
@@ -127,13 +127,13 @@ class NvmlSource:
 
     def _read_gpu(self, handle: Any, driver: str, draft: _NvmlDraft) -> None:
         lib = self._lib
-        uuid = canonical_uuid(_text(lib.nvmlDeviceGetUUID(handle)))
+        uuid = canonical_uuid(_decoded(lib.nvmlDeviceGetUUID(handle)))
         draft.devices[uuid] = Device(
             uuid,
             str(lib.nvmlDeviceGetIndex(handle)),
-            _text(lib.nvmlDeviceGetName(handle)),
+            _decoded(lib.nvmlDeviceGetName(handle)),
             driver,
-            canonical_pci(_text(lib.nvmlDeviceGetPciInfo(handle).busId)),
+            canonical_pci(_decoded(lib.nvmlDeviceGetPciInfo(handle).busId)),
         )
         entity = Entity(uuid)
         for probe in PROBES:
@@ -165,7 +165,7 @@ class NvmlSource:
         for _ in range(_MAX_EVENTS):
             try:
                 event = lib.nvmlEventSetWait_v2(self._events, 0)
-                uuid = canonical_uuid(_text(lib.nvmlDeviceGetUUID(event.device)))
+                uuid = canonical_uuid(_decoded(lib.nvmlDeviceGetUUID(event.device)))
             except lib.NVMLError:  # a timeout: there is no more
                 return
             if event.eventType == lib.nvmlEventTypeXidCriticalError:
@@ -224,12 +224,12 @@ def _mig_parts(lib: Library, handle: Any, uuid: str) -> Iterator[tuple[Instance,
             instance = Instance(
                 Entity(uuid, str(lib.nvmlDeviceGetGpuInstanceId(part))),
                 str(lib.nvmlDeviceGetComputeInstanceId(part)),
-                _text(lib.nvmlDeviceGetName(part)).partition("MIG ")[2],
+                _decoded(lib.nvmlDeviceGetName(part)).partition("MIG ")[2],
             )
         except lib.NVMLError:  # indexes have gaps
             continue
         yield instance, part
 
 
-def _text(value: str | bytes) -> str:
+def _decoded(value: str | bytes) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

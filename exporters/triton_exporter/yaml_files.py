@@ -1,4 +1,4 @@
-"""Reading YAML files: no key twice, and the exceptions that reading can raise, with their message."""
+"""Read YAML files, in which no key may be written twice; the exceptions that this raises, and their message."""
 
 from __future__ import annotations
 

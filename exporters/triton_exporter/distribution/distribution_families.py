@@ -1,0 +1,119 @@
+"""Show the distributions of all model versions as families: histograms, quantiles, bounds of errors, sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from triton_exporter.catalogue import Metric, own, state
+from triton_exporter.distribution.buckets import SIGNALS, Signal, le
+from triton_exporter.distribution.histogram import JoinedSamples
+from triton_exporter.distribution.increase import Gain
+from triton_exporter.distribution.observations import Observations
+from triton_exporter.distribution.stored import StoredHistogram
+from triton_exporter.exposition.write import CachedSamples
+from triton_exporter.family import Family, Sample, series
+from triton_exporter.snapshot import ModelVersion
+
+METRICS: Mapping[Signal, Metric] = {"request": state.REQUEST_DURATION, "queue": state.QUEUE_DURATION}
+_QUANTILES: Mapping[Signal, Metric] = {
+    "request": state.REQUEST_QUANTILE,
+    "queue": state.QUEUE_QUANTILE,
+}
+
+
+@dataclass(slots=True)
+class ObservedModel:
+    """State of one model version; `seen` is when Triton last showed it (Unix seconds).
+
+    `discarded` and `sources` are the written names of its series, `turn` is when its summary is read.
+    """
+
+    observations: dict[Signal, Observations]
+    discarded: dict[Signal, str]
+    turn: int
+    seen: float = 0.0
+    torn: Gain | None = None
+    sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
+
+    def _torn_part(self, signal: Signal) -> tuple[float, float, float]:
+        """Requests, seconds and units of the torn reading."""
+        torn = self.torn
+        return (torn.requests, torn.seconds[signal], torn.requests) if torn else (0.0, 0.0, 0.0)
+
+    def stored(self, now: float) -> dict[Signal, StoredHistogram]:
+        """Return the state of both histograms."""
+        return {
+            signal: recorded.stored(self._torn_part(signal), now)
+            for signal, recorded in self.observations.items()
+        }
+
+
+Models = Mapping[ModelVersion, ObservedModel]
+"""Everything that is observed of one Triton."""
+
+
+class DistributionFamilies:
+    """The families of all models; `thresholds` are those of the objectives, in seconds by signal."""
+
+    def __init__(self, thresholds: Mapping[Signal, tuple[float, ...]]) -> None:
+        self._thresholds = thresholds
+        self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
+        self._families: tuple[Family, ...] = ()
+
+    def histograms(self, models: Models, now: float) -> Iterable[Family]:
+        """Yield both histograms, their quantiles, and what is known about their errors."""
+        for signal in SIGNALS:
+            histograms = [model.observations[signal].histogram for model in models.values()]
+            yield Family(METRICS[signal], JoinedSamples(histograms))
+        for signal in SIGNALS:
+            yield Family(_QUANTILES[signal], list(_quantiles(models, signal, now)))
+        guarantees = [each.guarantee for model in models.values() for each in model.observations.values()]
+        yield Family(state.REQUESTS_WITHIN, JoinedSamples(guarantees))
+        yield Family(state.DISTRIBUTION_ERROR, list(self._errors(models)))
+
+    def sources(self, models: Models) -> Sequence[Family]:
+        """Return sources and discarded requests, written again only when one has changed."""
+        now = [
+            (version, signal, recorded.source, recorded.discarded)
+            for version, model in models.items()
+            for signal, recorded in model.observations.items()
+        ]
+        if now != self._noted:
+            self._noted = now
+            discarded = [
+                Sample(models[version].discarded[signal], count) for version, signal, _, count in now
+            ]
+            self._families = (
+                Family(state.DISTRIBUTION_SOURCE, CachedSamples(list(_source_samples(models)))),
+                Family(own.DISCARDED_REQUESTS, CachedSamples(discarded)),
+            )
+        return self._families
+
+    def _errors(self, models: Models) -> Iterable[Sample]:
+        for version, model in models.items():
+            for signal, recorded in model.observations.items():
+                if recorded.decomposition is not None and recorded.source == "decomposed":
+                    thresholds = self._thresholds.get(signal, ())
+                    for threshold, error in zip(thresholds, recorded.decomposition.errors, strict=False):
+                        yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
+
+
+def _quantiles(models: Models, signal: Signal, now: float) -> Iterable[Sample]:
+    for version, model in models.items():
+        recorded = model.observations[signal]
+        if recorded.quantiles is not None and not recorded.quantiles.forget(now):
+            recorded.quantiles = None
+        if recorded.quantiles is not None and recorded.source != "sampled_mean":
+            for level, seconds in recorded.quantiles.values():
+                yield Sample(series(_QUANTILES[signal], *version, f"{level:g}"), seconds)
+
+
+def _source_samples(models: Models) -> Iterable[Sample]:
+    for version, model in models.items():
+        for signal, recorded in model.observations.items():
+            used = model.sources[signal]
+            if recorded.source not in used:
+                used[recorded.source] = series(state.DISTRIBUTION_SOURCE, *version, signal, recorded.source)
+            for source, name in used.items():
+                yield Sample(name, source == recorded.source)

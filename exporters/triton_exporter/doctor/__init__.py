@@ -1,0 +1,1 @@
+"""Settings of a Triton that make it more observable."""

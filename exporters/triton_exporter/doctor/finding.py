@@ -1,0 +1,74 @@
+"""The facts about one Triton that are examined, and a finding about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.exposition.parse import Exposition
+from triton_exporter.printable import listed, printable
+from triton_exporter.snapshot import Snapshot
+
+Grade = Literal["problem", "advice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to change: what is seen, what to do about it (a flag or snippet), and what that costs.
+
+    `models` are those that it is about; empty: the server, with all of its models.
+    """
+
+    grade: Grade
+    title: str
+    seen: str
+    do: str = ""
+    cost: str = ""
+    models: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TritonFacts:
+    """The facts about one Triton.
+
+    `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
+    `seconds` apart; `metrics_failure` is why they are missing. `logging` and `tracing` are its settings,
+    `gpu` what was found of GPUs, `can_estimate` whether numpy is installed here.
+    """
+
+    url: str
+    metrics_url: str
+    snapshot: Snapshot
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    first: Exposition | None = None
+    second: Exposition | None = None
+    seconds: float = 0.0
+    metrics_failure: str = ""
+    logging: Mapping[str, object] = field(default_factory=dict)
+    tracing: Mapping[str, object] = field(default_factory=dict)
+    gpu: tuple[Finding, ...] = ()
+    can_estimate: bool = True
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Version of the server, such as (2, 51); (0, 0) when it is unknown."""
+        match = re.match(r"(\d+)\.(\d+)", self.snapshot.triton_version)
+        return (int(match[1]), int(match[2])) if match else (0, 0)
+
+    @property
+    def is_other_server(self) -> bool:
+        """True if another server than Triton answers."""
+        return self.snapshot.api_failure == NOT_TRITON
+
+    def has(self, metric: Metric) -> bool:
+        """Return whether Triton shows this family."""
+        return self.first is not None and metric.name in self.first.families
+
+
+def first_names(names: Iterable[str]) -> str:
+    """Return the first five names as text for a person, and how many more there are."""
+    return listed([printable(name) for name in names], 5)

@@ -1,0 +1,78 @@
+"""Check whether requests are traced, and say how many would be at the traffic that Triton has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from triton_exporter.catalogue import Metric, triton
+from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
+from triton_exporter.exposition.parse import Exposition
+from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
+
+_PREPARED = (
+    "--trace-config mode=opentelemetry "
+    "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces (and no level: so Triton traces nothing "
+    "until it is asked to), and "
+)
+
+
+def tracing(facts: TritonFacts) -> Iterator[Finding]:
+    """Report how many requests would be traced at the traffic that Triton has."""
+    traffic = requests_per_second(facts)
+    if traffic is None:
+        return
+    in_all = sum(traffic.values())
+    level = facts.tracing.get("trace_level", [])
+    on = level not in ([], ["OFF"], "OFF")
+    prepared = facts.tracing.get("trace_mode") == "opentelemetry" and not on
+    yield Finding(
+        "advice",
+        "Traces would show exact distributions and queue-full rejections",
+        f"measured for {facts.seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, on, in_all)}. "
+        + _would_set(traffic, in_all),
+        ("" if prepared else _PREPARED)
+        + "tritonwatch exporter --otlp-listen 127.0.0.1:4318 "
+        + f"--govern-traces {SAFE_TRACES_PER_SECOND:.0f}",
+        "about 2 kB for each traced request. The exporter then sets Triton's trace rates, follows the traffic, and "
+        "turns traces off when Triton answers slowly or is not ready. Above "
+        f"{MOST_REQUESTS_PER_SECOND:.0f} requests/s it traces nothing: at 8,000 a Triton 2.51 ended "
+        "(server#7795)",
+    )
+
+
+def _trace_state(facts: TritonFacts, on: bool, in_all: float) -> str:
+    mode, rate = str(facts.tracing.get("trace_mode", "")), str(facts.tracing.get("trace_rate", ""))
+    if on and rate.isdecimal() and int(rate) > 0:
+        return f"every {rate}. one traced since its start, {in_all / int(rate):.1f} a second now"
+    return "prepared for traces, none taken" if mode == "opentelemetry" else "not prepared for traces"
+
+
+def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
+    """Return what the governor would set at this traffic."""
+    if in_all > MOST_REQUESTS_PER_SECOND:
+        return "At this traffic the exporter would set nothing."
+    if not in_all:
+        return "The exporter would set nothing until requests come, and then what their number allows."
+    rates = allot({model: rate for model, rate in traffic.items() if rate}, SAFE_TRACES_PER_SECOND)
+    busiest = sorted(rates, key=lambda model: traffic[model], reverse=True)
+    settings = first_names([f"{model} rate {rates[model]}" for model in busiest])
+    return f"At this traffic the exporter would set: {settings}."
+
+
+def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
+    """Successful requests a second of each model between the two readings of the metrics."""
+    if facts.first is None or facts.second is None or facts.seconds <= 0:
+        return None
+    first, second = (
+        _by_model(exposition, triton.REQUEST_SUCCESS) for exposition in (facts.first, facts.second)
+    )
+    return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
+
+
+def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
+    family = exposition.families.get(metric.name)
+    totals: dict[str, float] = {}
+    for series, value in zip(family.series, family.values, strict=True) if family else ():
+        model = series.labels.get("model", "")
+        totals[model] = totals.get(model, 0.0) + value
+    return totals

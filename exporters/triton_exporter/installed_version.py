@@ -1,0 +1,13 @@
+"""The version of the product that is installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def installed_version(otherwise: str = "(run from its source folder)") -> str:
+    """Return the version of tritonwatch, or `otherwise` where it is not installed."""
+    try:
+        return version("tritonwatch")
+    except PackageNotFoundError:
+        return otherwise

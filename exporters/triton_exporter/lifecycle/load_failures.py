@@ -1,0 +1,139 @@
+"""Count the failed loads of models, each attempt once, from what polls and Triton's log show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from triton_exporter.lifecycle.reasons import classify
+from triton_exporter.snapshot import ModelVersion
+from triton_exporter.triton.claims import Claim
+
+MEMORY_SECONDS = 3600.0
+"""The failures of a model that has left are still counted and shown for so long."""
+
+_UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and its source."""
+
+    at: float
+    version: str
+    text: str
+    source: str
+
+
+@dataclass
+class LoadFailures:
+    """The failed loads of all models of one server; `counts` and `reloads` are by model and reason.
+
+    `reloads` are those while the model went on serving, which no API shows. `not_serving` has the models that
+    failed in the log and were not seen to serve, or to be unloaded, since.
+    """
+
+    log_read: bool = False
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    reloads: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    last: dict[str, Failure] = field(default_factory=dict, init=False)
+    not_serving: set[str] = field(default_factory=set, init=False)
+    changes: int = field(default=0, init=False)  # of anything that is shown
+    _claims: Mapping[ModelVersion, Claim] = field(default_factory=dict, init=False)  # of the last poll
+    _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
+    _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
+    _last_named: dict[str, float] = field(default_factory=dict, init=False)
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Models whose failures are counted: those that are there, and those that left of late."""
+        return frozenset(self._last_named)
+
+    def observe(self, claims: Mapping[ModelVersion, Claim], at: float) -> None:
+        """Take in what a poll shows of every model: which serve again, and which have left long ago."""
+        self._last_named |= dict.fromkeys({key.model for key in claims}, at)
+        self._forget({model for model, named in self._last_named.items() if at - named > MEMORY_SECONDS})
+        for key, claim in claims.items():
+            if claim.ready or claim.state == "unloaded":
+                self.not_serving.discard(key.model)
+            if claim.ready:
+                self._ensemble_texts.pop(key.model, None)
+        self._claims = claims
+
+    def count_seen(self, key: ModelVersion, text: str, at: float, *, first_poll: bool) -> None:
+        """Count a failed load that a poll shows, unless the log reports it, too.
+
+        The log reports every attempt, once it is read: what failed before the exporter started is counted from
+        the index, what fails later from the log.
+        """
+        if not self.log_read or (first_poll and key.model not in self._logged):
+            self.changes += 1
+            self.counts[key.model, classify(text)] += 1
+            self.last[key.model] = Failure(at, key.version, text, "index")
+
+    def count_logged(self, model: str, version: str, text: str, at: float) -> None:
+        """Count one failed load from Triton's log; no API may show it."""
+        serving = self._serving_versions(model)
+        if version in serving or (serving and not version):
+            self.reloads[model, classify(text)] += 1
+        self._count_in_log(model, version, text, at)
+
+    def count_ensemble(self, model: str, text: str, at: float) -> None:
+        """Count an ensemble that Triton could not put together from its steps, once for each text.
+
+        Triton writes the same line again whenever it loads one of the steps, and one when a step is unloaded
+        on purpose.
+        """
+        if self._names_unloaded(text) or text == self._ensemble_texts.get(model):
+            return
+        self._ensemble_texts[model] = text
+        self._count_in_log(model, "", text, at)
+
+    def note(self, model: str, version: str, text: str, at: float) -> None:
+        """Remember why a model failed to load before the exporter started, without counting it again."""
+        if self._names_unloaded(text) or model in self.last:
+            return
+        self._last_named.setdefault(model, at)
+        self._ensemble_texts[model] = text
+        self._remember_logged(model, version, text, at)
+
+    def _count_in_log(self, model: str, version: str, text: str, at: float) -> None:
+        self.counts[model, classify(text)] += 1
+        self._last_named[model] = at
+        self._logged.add(model)
+        self._remember_logged(model, version, text, at)
+
+    def _remember_logged(self, model: str, version: str, text: str, at: float) -> None:
+        self.changes += 1
+        self.last[model] = Failure(at, version, text, "log")
+        if not self._serving_versions(model):
+            self.not_serving.add(model)
+
+    def _serving_versions(self, model: str) -> set[str]:
+        return {key.version for key, claim in self._claims.items() if key.model == model and claim.ready}
+
+    def _names_unloaded(self, text: str) -> bool:
+        """Return whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
+        _, marker, names = text.partition(_UNAVAILABLE_STEPS)
+        loaded = {
+            key.model
+            for key, claim in self._claims.items()
+            if claim.state in ("ready", "unloading", "unloaded")
+        }
+        return bool(marker) and loaded.issuperset(names.split(", "))
+
+    def _forget(self, gone: set[str]) -> None:
+        """Forget models that left long ago: a server with ever new names would fill the memory."""
+        if not gone:
+            return
+        self.changes += 1
+        for model in gone:
+            del self._last_named[model]
+            self.last.pop(model, None)
+            self._ensemble_texts.pop(model, None)
+        self._logged -= gone
+        self.not_serving -= gone
+        for counter in (self.counts, self.reloads):
+            for key in [key for key in counter if key[0] in gone]:
+                del counter[key]
