@@ -26,20 +26,18 @@ from triton_slo import names
 
 Labels = frozenset[str] | None
 OfSeries = Callable[[VectorSelector], Labels]
-_MOST = 8000
+_LONGEST = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
     {"time", "minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
 )
 _NUMBERS = frozenset({"scalar", "time", "pi"})
-_ALERTS = "ALERTS"
-"""Prometheus' own series of what fires."""
 
 
-def parse(text: str, field: str, wrap: str = "") -> None:
+def check(text: str, field: str, wrap: str = "") -> None:
     """Make sure that a text is PromQL, also where it will stand (`wrap`). Raises ValueError."""
-    if len(text) > _MOST:  # the parser recurses: nested deeply enough, it ends the whole process
-        raise ValueError(f"{field} is longer than {_MOST} characters; record a part of it by a rule")
+    if len(text) > _LONGEST:  # the parser recurses: nested deeply enough, it ends the whole process
+        raise ValueError(f"{field} is longer than {_LONGEST} characters; record a part of it by a rule")
     try:
         promql_parser.parse(text)
     except ValueError as error:
@@ -62,13 +60,13 @@ def _conditional(node: object) -> bool:
         case ParenExpr() | UnaryExpr() | SubqueryExpr() | AggregateExpr():
             return _conditional(node.expr)
         case BinaryExpr():
-            return _pair(node)
+            return _conditional_pair(node)
         case Call():
             return node.func.name.startswith("absent") or any(map(_conditional, node.args))
     return False
 
 
-def _pair(node: BinaryExpr) -> bool:
+def _conditional_pair(node: BinaryExpr) -> bool:
     operator = str(node.op)
     if operator == "unless":
         return True
@@ -78,7 +76,7 @@ def _pair(node: BinaryExpr) -> bool:
     return all(sides) if operator == "or" else any(sides)
 
 
-def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
+def our_series(text: str, alerts: Collection[str]) -> Iterator[str]:
     """Yield the series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
     for part in _parts(promql_parser.parse(text)):
         selector = part.vector_selector if isinstance(part, MatrixSelector) else part
@@ -86,8 +84,8 @@ def of_ours(text: str, alerts: Collection[str]) -> Iterator[str]:
             name = selector.name or _matched(selector, "__name__")
             if name.startswith(names.RECORDED_PREFIX):
                 yield name
-            elif name == _ALERTS and _matched(selector, "alertname") in alerts:
-                yield f'{_ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'
+            elif name == names.ALERTS and _matched(selector, "alertname") in alerts:
+                yield f'{names.ALERTS}{{alertname="{_matched(selector, "alertname")}"}}'
 
 
 def _varies(part: object) -> bool:

@@ -10,15 +10,15 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from triton_exporter.duration import parse_seconds
-from triton_slo import mistake
+from triton_slo import problem_words
 
 _MICROSECOND = 1e-6
 
 
-def ratio(value: Any) -> float:
-    """Read `99.5%`, `"0.995"` or `0.995`."""
+def read_ratio(value: Any) -> float:
+    """Read `99.5%`, `"0.995"` or `0.995`. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a share, and is {mistake.shown(value)}; write for example 99.5%")
+        raise ValueError(f"must be a share, and is {problem_words.shown(value)}; write for example 99.5%")
     try:
         # float() reads more (digits of other scripts, `1_0`, `nan`), which in a target is a mistake.
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
@@ -37,7 +37,7 @@ def _percent_without_sign(value: Any) -> Any:
     return value
 
 
-def _target(value: float) -> float:
+def _valid_target(value: float) -> float:
     if not (math.isfinite(value) and 0 < value < 1):
         raise ValueError(
             "a target must be between 0% and 100%, as 100% leaves no budget to burn; write for example 99.9%"
@@ -45,27 +45,27 @@ def _target(value: float) -> float:
     return value
 
 
-def duration(value: Any) -> str:
-    """Return a duration with its unit, as it is written."""
+def valid_duration(value: Any) -> str:
+    """Return a duration with its unit, as it is written. Raises ValueError on any other."""
     if not isinstance(value, str):
         raise ValueError(
-            f"{mistake.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
+            f"{problem_words.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
         )
     if parse_seconds(value) < 0.001:
         raise ValueError(f"{value} is shorter than 1ms, the shortest duration that Prometheus reads")
     return value
 
 
-def _threshold(value: Any) -> str:
+def _valid_threshold(value: Any) -> str:
     if not isinstance(value, str) or parse_seconds(value) >= 0.001:
-        return duration(value)
+        return valid_duration(value)
     if parse_seconds(value) < _MICROSECOND:
         raise ValueError(f"{value} is below 0.001ms, the smallest threshold: Triton counts microseconds")
     return value
 
 
-_CLASS = r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]"
-_NOT_HERE = (
+_CHARACTER_CLASS = r"\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]"
+_NOT_IN_PYTHON = (
     (r"\\z", r"leave out \z: the whole name is matched anyway"),
     (
         r"\\[pPQEC]|\\x\{",
@@ -92,10 +92,10 @@ _NOT_IN_PROMETHEUS = (
 
 def _regex(value: str) -> str:
     bare = re.sub(r"\\[\\.+*?()|\[\]{}^$]", "_", value)
-    outside = re.sub(_CLASS, "_", bare)
-    for pattern, fix in _NOT_HERE:
+    outside = re.sub(_CHARACTER_CLASS, "_", bare)
+    for pattern, fix in _NOT_IN_PYTHON:
         if re.search(pattern, bare if ":" in pattern else outside):
-            raise ValueError(f"{mistake.shown(value)}: {fix}")
+            raise ValueError(f"{problem_words.shown(value)}: {fix}")
     for pattern, lacks in _NOT_IN_PROMETHEUS:
         if re.search(pattern, outside):
             raise ValueError(f"Prometheus (RE2) has {lacks}")
@@ -119,13 +119,13 @@ def _label_name(value: str) -> str:
 
 Target = Annotated[
     float,
-    BeforeValidator(ratio, json_schema_input_type=float | str),
+    BeforeValidator(read_ratio, json_schema_input_type=float | str),
     BeforeValidator(_percent_without_sign, json_schema_input_type=float | str),
-    AfterValidator(_target),
+    AfterValidator(_valid_target),
 ]
-Ratio = Annotated[float, BeforeValidator(ratio, json_schema_input_type=float | str)]
-Duration = Annotated[str, BeforeValidator(duration)]
-Threshold = Annotated[str, BeforeValidator(_threshold)]
+Ratio = Annotated[float, BeforeValidator(read_ratio, json_schema_input_type=float | str)]
+Duration = Annotated[str, BeforeValidator(valid_duration)]
+Threshold = Annotated[str, BeforeValidator(_valid_threshold)]
 Regex = Annotated[str, AfterValidator(_regex)]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Text = Annotated[str, Field(max_length=2000)]
@@ -136,6 +136,8 @@ Names = Annotated[
 
 
 class Value(BaseModel):
+    """A frozen value that users write; a field that it does not have is a mistake."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

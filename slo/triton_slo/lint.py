@@ -8,16 +8,16 @@ from functools import partial
 from itertools import islice
 
 from triton_exporter.duration import DAY, duration_text, parse_seconds
-from triton_slo import mistake
+from triton_slo import problem_words
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
-from triton_slo.indicators.indicator import Finding
+from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion_lint import exclusion_findings, over
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
-from triton_slo.rules.periods import LAST, clock
+from triton_slo.rules.periods import LAST, clock_stretches
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
@@ -53,9 +53,9 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
         *_short_windows(objective, around),
         *_long_window(objective, around),
         *_forgotten(objective),
-        *objective.indicator.findings(objective.group_by, _chosen(objective)),
+        *objective.indicator.findings(objective.group_by, _choosing_labels(objective)),
         *_horizon(objective, around),
-        *_names(objective, around),
+        *_unknown_models(objective, around),
         *_shadowed(objective, place),
         *exclusion_findings(objective),
     ):
@@ -88,9 +88,9 @@ def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
 
 def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:
     """Notes on objectives of models whose failures nothing else here would see."""
-    seeing = [objective for objective in reading.objectives if SEES_FAILURES & _sources(objective)]
+    seeing = [objective for objective in reading.objectives if SEES_FAILURES & _possible_sources(objective)]
     for objective in reading.objectives:
-        for source in sorted(HIDING & _sources(objective)):
+        for source in sorted(HIDING & _possible_sources(objective)):
             if around.hiding is None:
                 # Most queues have no limit, but most models are of Python.
                 if not seeing and source == BACKEND_COUNTERS:
@@ -114,17 +114,17 @@ def _hidden(reading: ParsedObjectives, objective: Objective, source: str, named:
     )
 
 
-def _sources(objective: Objective) -> frozenset[str]:
+def _possible_sources(objective: Objective) -> frozenset[str]:
     plan = Plan(objective, Options())
     return plan.measure(plan.variants[-1]).possible_sources
 
 
-def _chosen(objective: Objective) -> list[str]:
+def _choosing_labels(objective: Objective) -> list[str]:
     choices = {"model": objective.models, "version": objective.versions}
     return [label for label, choice in choices.items() if not choice.everything]
 
 
-def _dead_tiers(objective: Objective) -> Iterator[Finding]:
+def _dead_tiers(objective: Objective) -> Iterator[FieldFinding]:
     plan = Plan(objective, Options())
     budgets = {variant.budget for variant in plan.variants}
     for tier in objective.alerting.tiers if objective.alerting.enabled else ():
@@ -139,7 +139,7 @@ def _dead_tiers(objective: Objective) -> Iterator[Finding]:
                 yield "alerting", reason, fix
 
 
-def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Finding]:
+def _short_windows(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
     least = MIN_SCRAPES * around.scrape_seconds
     for tier in objective.alerting.tiers:
         if parse_seconds(tier.short) < least:
@@ -147,16 +147,16 @@ def _short_windows(objective: Objective, around: Surroundings) -> Iterator[Findi
             yield "alerting", reason, f"make it {duration_text(least)} or longer, or scrape more often"
 
 
-def _horizon(objective: Objective, around: Surroundings) -> Iterator[Finding]:
+def _horizon(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
     window = objective.calendar
     if around.now is None or window is None:
         return
-    if around.now > LAST.timestamp() - _YEAR and len(clock(window.timezone)) > 1:
+    if around.now > LAST.timestamp() - _YEAR and len(clock_stretches(window.timezone)) > 1:
         reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
         yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
 
 
-def _long_window(objective: Objective, around: Surroundings) -> Iterator[Finding]:
+def _long_window(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
     needed, retention = objective.window.history_seconds, around.retention_seconds
     if retention is not None and needed > retention:
         lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(retention)})"
@@ -167,7 +167,7 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[Finding
         )
 
 
-def _forgotten(objective: Objective) -> Iterator[Finding]:
+def _forgotten(objective: Objective) -> Iterator[FieldFinding]:
     unknown = objective.unknown
     if unknown.policy != "ignore" and parse_seconds(unknown.after) >= parse_seconds(FORGET):
         reason = (
@@ -177,25 +177,27 @@ def _forgotten(objective: Objective) -> Iterator[Finding]:
         yield "unknown.after", reason, f"make it shorter than {FORGET}"
 
 
-def _names(objective: Objective, around: Surroundings) -> Iterator[Finding]:
+def _unknown_models(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:
     if around.models is None:
         return
     choices = [("models", objective.models)]
     choices += [(f"overrides.{i}.models", override.models) for i, override in enumerate(objective.overrides)]
     for field, choice in choices:
         if not any(choice.includes(name) for name in around.models):
-            yield field, "matches no model that Prometheus knows", _nearest(choice, around.models)
+            yield field, "matches no model that Prometheus knows", _nearest_model(choice, around.models)
         for name in choice.names or ():
             if name not in around.models and len(choice.names or ()) > 1:
-                yield field, f"Prometheus knows no model {name!r}", _nearest(choice, around.models)
+                yield field, f"Prometheus knows no model {name!r}", _nearest_model(choice, around.models)
 
 
-def _nearest(choice: Choice, models: frozenset[str]) -> str:
-    near = [near_name for name in choice.names or () if (near_name := mistake.nearest(name, models))]
+def _nearest_model(choice: Choice, models: frozenset[str]) -> str:
+    near = [
+        near_name for name in choice.names or () if (near_name := problem_words.nearest_as_fix(name, models))
+    ]
     return near[0] if near else f"there are: {', '.join(sorted(models)[:8]) or 'none'}"
 
 
-def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Finding]:
+def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[FieldFinding]:
     """Yield overrides of models that the objective leaves out, or that earlier overrides take."""
     for index, override in enumerate(objective.overrides):
         field, names = f"overrides.{index}", override.models.names
@@ -206,10 +208,10 @@ def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Fin
                 "add it there, or drop the override",
             )
         for earlier, first in enumerate(objective.overrides[:index]):
-            if not _within(override.versions, first.versions):
+            if not _is_within(override.versions, first.versions):
                 continue
             taken = [name for name in names or () if first.models.includes(name)]
-            if taken or _within(override.models, first.models):
+            if taken or _is_within(override.models, first.models):
                 which = f" to {', '.join(taken)}" if taken and len(taken) < len(names or ()) else ""
                 line = place(f"overrides.{earlier}").rpartition(":")[2]
                 reason = f"never applies{which}: the override of line {line} applies first"
@@ -217,7 +219,7 @@ def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Fin
                 break
 
 
-def _within(part: Choice, whole: Choice) -> bool:
+def _is_within(part: Choice, whole: Choice) -> bool:
     """Return whether one choice surely chooses nothing that the other leaves out."""
     named = part.names is not None and all(whole.includes(name) for name in part.names)
     return whole.everything or part == whole or named

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.yaml_faults import YAML_FAULTS, written_twice
-from triton_slo import mistake
+from triton_exporter.yaml_files import YAML_FAULTS, written_twice
+from triton_slo import problem_words
 from triton_slo.problem import Problem
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,7 +38,7 @@ def content(file: str, node: yaml.Node) -> tuple[Any, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         problems.append(_yaml_problem(file, error))
     except YAML_FAULTS:
-        wrong, reason = mistake.unreadable(node)
+        wrong, reason = problem_words.unreadable(node)
         problems.append(Problem(f"{file}:{wrong.start_mark.line + 1}", reason, TEXT_FIX))
     finally:
         loader.dispose()
@@ -88,7 +88,7 @@ def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
 def _yaml_problem(file: str, error: Exception) -> Problem:
     mark = getattr(error, "problem_mark", None)
     place = file if mark is None else f"{file}:{mark.line + 1}"
-    reason = f"not YAML: {mistake.yaml_reason(error)}"
+    reason = f"not YAML: {problem_words.yaml_reason(error)}"
     return Problem(place, reason, "check indentation, quotes and colons near this line")
 
 

@@ -11,6 +11,7 @@ default), and nothing else: series of two windows match one to one, and a change
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 SLO = "slo"
 """Label: name of the objective."""
@@ -32,7 +33,8 @@ SOURCE = "source"
 """Label: what an indicator was computed from; `triton_slo.indicators.sources` has what each cannot see."""
 SEVERITY = "severity"
 """Label of every alert: critical pages, warning opens a ticket, info informs, none is the watchdog."""
-SEVERITIES = ("critical", "warning", "info", "none")
+Severity = Literal["critical", "warning", "info", "none"]
+SEVERITIES: tuple[str, ...] = get_args(Severity)
 """All values of the label, most urgent first."""
 TIER = "tier"
 """Label of burn alerts: page_fast, page_slow, ticket_fast, ticket_slow, or as the objective calls its tiers."""
@@ -202,7 +204,8 @@ TRAFFIC = (
     "executions",
     "pending",
 )
-"""Rates over 2 minutes that are recorded of traffic, so that a fleet of thousands of models can be drawn."""
+"""Recorded figures of traffic, so that a fleet of thousands of models can be drawn: rates over 2 minutes, and the
+present sum of `pending`."""
 
 
 def model_traffic(what: str) -> str:

@@ -15,13 +15,13 @@ def count(number: int, noun: str) -> str:
 
 def by_line(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of each file together, in the order of its lines."""
-    places = [_split(problem.place) for problem in problems]
+    places = [_file_and_line(problem.place) for problem in problems]
     order = {file: number for number, (file, _) in enumerate(reversed(places))}
     pairs = sorted(zip(places, problems, strict=True), key=lambda pair: (-order[pair[0][0]], pair[0][1]))
     return [problem for _, problem in pairs]
 
 
-def _split(place: str) -> tuple[str, int]:
+def _file_and_line(place: str) -> tuple[str, int]:
     file, _, line = place.rpartition(":")
     return (file, int(line)) if line.isdecimal() and file else (place, 0)
 

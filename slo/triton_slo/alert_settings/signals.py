@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, triton
-from triton_exporter.duration import duration_text, parse_seconds
-from triton_slo import mistake
+from triton_exporter.duration import duration_text, parse_seconds, time_text
+from triton_slo import problem_words
 from triton_slo.alert_settings.tuning import Setting, TunedPart, Tuning
-from triton_slo.fields import duration, ratio
+from triton_slo.fields import read_ratio, valid_duration
 from triton_slo.promql import number
 
 Reader = Callable[..., str]
@@ -52,10 +52,8 @@ class AlertThreshold:
         match self.unit:
             case "share":
                 return f"{round(100 * self.value, 9):g}%"
-            case "seconds":
-                return f"{self.value:g} s" if self.value >= 1 else f"{1000 * self.value:g} ms"
-            case "age":
-                return duration_text(self.value)
+            case "seconds" | "age":
+                return time_text(self.value)
         return number(self.value)
 
     @property
@@ -67,17 +65,19 @@ class AlertThreshold:
         """Return the number that a user writes in place of this one. Raises ValueError, which names the unit."""
         match self.unit:
             case "share":
-                share = ratio(value)
+                share = read_ratio(value)
                 if not 0 < share < 1:
                     raise ValueError(f"a share is above 0% and below 100%; write for example {self.words}")
                 return share
             case "number":
                 if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                    raise ValueError(f"must be a number such as {self.words}, and is {mistake.shown(value)}")
+                    raise ValueError(
+                        f"must be a number such as {self.words}, and is {problem_words.shown(value)}"
+                    )
                 if value <= self.least:
                     raise ValueError(f"must be above {self.least:g}, and is {value:g}")
                 return float(value)
-        return parse_seconds(duration(value))
+        return parse_seconds(valid_duration(value))
 
     def tuned(self, setting: Setting) -> AlertThreshold:
         """This threshold with the value of a setting, if it has one."""

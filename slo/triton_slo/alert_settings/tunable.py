@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Self
 
 from triton_slo import names
 from triton_slo.alert_settings.signals import AlertThreshold
 from triton_slo.alert_settings.tuning import Setting, Tuning
 from triton_slo.promql import Matchers
-
-Severity = Literal["critical", "warning", "info", "none"]
-"""critical pages a person, warning opens a ticket, info is only shown, none is the dead man's switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +17,7 @@ class Tunable:
     """The properties of an alert that alerts.yaml can change."""
 
     name: str
-    severity: Severity
+    severity: names.Severity
     labels: tuple[str, ...]
     """The labels that identify an alert of this name."""
     for_: str = ""

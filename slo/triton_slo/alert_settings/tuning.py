@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from triton_slo.fields import Choice, Selection, Value, duration
+from triton_slo.fields import Choice, Selection, Value, valid_duration
 
 
-def _time(value: Any) -> str:
-    return "" if value in ("0s", "0m") else duration(value)
+def _duration_or_empty(value: Any) -> str:
+    return "" if value in ("0s", "0m") else valid_duration(value)
 
 
 class Setting(Value):
@@ -23,8 +23,8 @@ class Setting(Value):
 
     enabled: bool | None = None
     threshold: float | None = None
-    for_: Annotated[str, BeforeValidator(_time)] | None = Field(None, alias="for")
-    keep_firing_for: Annotated[str, BeforeValidator(_time)] | None = None
+    for_: Annotated[str, BeforeValidator(_duration_or_empty)] | None = Field(None, alias="for")
+    keep_firing_for: Annotated[str, BeforeValidator(_duration_or_empty)] | None = None
     severity: Literal["critical", "warning", "info"] | None = None
 
     def over(self, general: Setting) -> Setting:
@@ -74,7 +74,7 @@ class Tuning:
         yield TunedPart(general, not_models=earlier)
 
     def without_overrides(self, alert: str) -> Tuning:
-        """Return the general setting of one alert."""
+        """Return the general setting of one alert alone: its overrides and all other alerts are left out."""
         return Tuning({alert: self.alerts.get(alert, _NOTHING).model_copy(update={"overrides": ()})})
 
     def of_model(self, alert: str, model: str) -> Setting:

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from triton_slo.artifact import Options
-from triton_slo.backtest.excluded_time import excluded_spans
-from triton_slo.backtest.fetch import fetch, records_from
+from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
 from triton_slo.backtest.history import History, HistoryError
 from triton_slo.convert.writing import plain
 from triton_slo.names import GROUPING
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan, chosen
-from triton_slo.verdict.estimate import group_name
-from triton_slo.verdict.group_sources import fed_groups
+from triton_slo.verdict.group_sources import Unmeasured, fed_groups, unmeasured
 from triton_slo.verdict.group_status import GroupStatus
 
 _MOST_VALUES = 5_000_000
@@ -37,15 +35,6 @@ _JUDGED_BY = (
     "unknown",
 )
 """Fields that change what is made of the events, not the events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unmeasured:
-    """A setting because of which nothing is known of some groups, and what to change."""
-
-    reason: str
-    fix: str
-    groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ def read_evidence(
         history,
         tuple(excluded),
         tuple(fed_groups(prometheus, plan, end)),
-        tuple(_unmeasured(prometheus, plan, end)),
+        tuple(unmeasured(prometheus, plan, end)),
         tuple(_bounds(prometheus, plan, end)),
     )
 
@@ -139,19 +128,6 @@ def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float
             f"{groups:.0f} groups over {steps:.0f} steps are too many to replay at once; choose fewer models, or a "
             "shorter history"
         )
-
-
-def _unmeasured(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[Unmeasured]:
-    groups_by_fix: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
-        groups = [
-            GroupStatus(plan.objective.name, "", sample.labels)
-            for sample in prometheus.instant(mistake.expr, at)
-        ]
-        groups_by_fix[mistake.words, mistake.fix] += map(group_name, groups)
-    for (words, fix), names in groups_by_fix.items():
-        if names:
-            yield Unmeasured(words, fix, tuple(sorted(names)))
 
 
 def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:

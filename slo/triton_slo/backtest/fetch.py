@@ -1,4 +1,4 @@
-"""Reads a history from a Prometheus: the same expressions as the rules, asked raw, step by step."""
+"""Reads a history and its excluded time from a Prometheus: the expressions of the rules, raw, step by step."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from triton_exporter.duration import DAY, duration_text
 from triton_slo.backtest.history import Column, Grid, History
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
+from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus
-from triton_slo.promql import Matchers, by, number, on
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.promql import by, number, on
 from triton_slo.rules import recording
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen, group_matchers
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can replace counters, at steps of the same length."""
@@ -23,6 +24,8 @@ _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 _LONG_SECONDS = 1.0 * DAY
 _MOST_POINTS = 10_000
 """Prometheus refuses ranges of more than 11,000 steps."""
+_EXCLUSION_STEP_SECONDS = 60.0
+"""Resolution at which exclusions in PromQL are read."""
 _STEPS_APART = 60
 """Steps between two moments at which records are looked for."""
 
@@ -40,7 +43,7 @@ def records_from(
     apart = step * _STEPS_APART
     first = end
     for plan in plans:
-        for begin, until in stretches(start, first, apart):
+        for begin, until in query_ranges(start, first, apart):
             if records := prometheus.range(_presence(plan, step), begin, until, apart):
                 first = min(at for series in records for at in series.times)
                 break
@@ -53,7 +56,7 @@ def _presence(plan: Plan, step: float) -> str:
     """Return PromQL that has a value while there is anything to read of an objective."""
     own = [plan.measure(variant).presence for variant in plan.variants]
     if step == plan.clock.real(RECORDED):
-        own.append(_recorded(plan).total)
+        own.append(_recorded_events(plan).total)
     return "\nor\n".join(f"count({presence})" for presence in own)
 
 
@@ -74,24 +77,26 @@ def fetch(
     grid = Grid(start + step, end, step)
     for plan in plans:
         asked: list[tuple[Column, str, float]] = []
-        for events in _sources(prometheus, plan, start + step, step, recorded):
+        for events in _event_sources(prometheus, plan, start + step, step, recorded):
             asked += [("bad", events.error, step), ("total", events.total, step)]
         for measure in map(plan.measure, plan.variants):
             if measure.stated_error is not None:
                 asked.append(("error", measure.stated_error(duration_text(step)), 1.0))
         for column, expression, factor in asked:
-            for first, last in stretches(start + step, end, step):
+            for first, last in query_ranges(start + step, end, step):
                 for series in prometheus.range(expression, first, last, step):
-                    key = _key(plan.objective, series.labels)
+                    key = _history_key(plan.objective, series.labels)
                     grid.put(key, column, series.times, np.array(series.values) * factor)
     return grid.history()
 
 
-def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool) -> list[Events]:
+def _event_sources(
+    prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool
+) -> list[Events]:
     """Recorded events where steps are theirs and they reach back far enough, because they are much cheaper."""
-    events = _recorded(plan)
+    events = _recorded_events(plan)
     if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
-        own = _own(plan)
+        own = group_matchers(plan, chosen(plan.objective))
         labels = (*plan.objective.group_by, *plan.fixed_labels)
         # Rules record 0 events of a group whose series are gone. A history has unknown there, unless it is retired.
         seen, retired = (f"max {by(labels)} ({name}{own})" for name in (LAST_SEEN, RETIRED))
@@ -101,12 +106,9 @@ def _sources(prometheus: Prometheus, plan: Plan, start: float, step: float, reco
     return [source_events(plan, plan.measure(variant), step) for variant in plan.variants]
 
 
-def _own(plan: Plan) -> Matchers:
-    return plan.own.also(*chosen(plan.objective).within(plan.objective.group_by).parts)
-
-
-def _recorded(plan: Plan) -> Events:
-    return Events(*(f"{recording.events(plan, RECORDED, event, _own(plan))}" for event in (ERROR, TOTAL)))
+def _recorded_events(plan: Plan) -> Events:
+    groups = group_matchers(plan, chosen(plan.objective))
+    return Events(*(recording.events(plan, RECORDED, event, groups) for event in (ERROR, TOTAL)))
 
 
 def source_events(plan: Plan, measure: Measure, step: float) -> Events:
@@ -128,13 +130,35 @@ def source_events(plan: Plan, measure: Measure, step: float) -> Events:
     return measure.events.at_once(reach, mean)
 
 
-def stretches(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
-    """Ranges that Prometheus answers in one go, on the same grid."""
+def query_ranges(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
+    """Yield the ranges, each short enough for one query, that make up a range; all on the same steps."""
     reach = step * (_MOST_POINTS - 1)
     while start <= end:
         yield start, min(end, start + reach)
         start += reach + step
 
 
-def _key(objective: Objective, labels: Mapping[str, str]) -> tuple[str, str, str]:
+def _history_key(objective: Objective, labels: Mapping[str, str]) -> tuple[str, str, str]:
     return objective.name, labels.get("model", ""), labels.get("version", "")
+
+
+def excluded_spans(
+    exclusions: Sequence[Exclusion], start: float, end: float, prometheus: Prometheus | None = None
+) -> list[Span]:
+    """Return the excluded time between two Unix times, in order, none twice. Raises PrometheusError.
+
+    Raises LookupError for an exclusion in PromQL where there is no Prometheus to ask.
+    """
+    return merged([span for exclusion in exclusions for span in _spans(exclusion, start, end, prometheus)])
+
+
+def _spans(exclusion: Exclusion, start: float, end: float, prometheus: Prometheus | None) -> Iterator[Span]:
+    if exclusion.promql is None:
+        yield from exclusion.spans(start, end)
+        return
+    if prometheus is None:
+        raise LookupError(f"the exclusion {exclusion.reason!r} is PromQL, which only Prometheus can answer")
+    step = max(_EXCLUSION_STEP_SECONDS, (end - start) / _MOST_POINTS)
+    for series in prometheus.range(f"group ((\n{exclusion.promql}\n))", start, end, step):
+        # The exclusion may begin or end anywhere between two evaluations: a step on each side is left out, too.
+        yield from clipped([(at - step, at + step) for at in series.times], start, end)

@@ -35,7 +35,7 @@ def replayed(
     seconds = objective.window.seconds * plan.options.time_scale
     return ReplayedObjective(
         objective.name,
-        lambda m, v: _target(objective, m, v),
+        lambda m, v: _group_target(objective, m, v),
         seconds,
         policy(plan, excluded),
         lambda at: basis(plan, at),
@@ -50,18 +50,18 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
         after = parse_seconds(objective.unknown.after) * plan.options.time_scale
         loud = objective.unknown.severity == "critical"
         alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
-    alerts += [_alert(plan, tier) for tier in burn_tiers(plan)]
+    alerts += [_tier_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
         "tritonwatch",
         tuple(alerts),
         inhibits=True,
         excluded=tuple(excluded),
         lag=lag_seconds(plan),
-        unknown=_unknown(plan),
+        unknown=_unknown_steps(plan),
     )
 
 
-def _unknown(plan: Plan) -> UnknownSteps | None:
+def _unknown_steps(plan: Plan) -> UnknownSteps | None:
     if plan.objective.unknown.policy != "bad":
         return None
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
@@ -69,7 +69,7 @@ def _unknown(plan: Plan) -> UnknownSteps | None:
     return UnknownSteps(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 
 
-def _alert(plan: Plan, tier: Tier) -> PolicyAlert:
+def _tier_alert(plan: Plan, tier: Tier) -> PolicyAlert:
     return PolicyAlert(
         name=tier.name,
         severity="page" if plan.pages(tier) else "ticket",
@@ -78,6 +78,6 @@ def _alert(plan: Plan, tier: Tier) -> PolicyAlert:
     )
 
 
-def _target(objective: Objective, model: str, version: str) -> float:
+def _group_target(objective: Objective, model: str, version: str) -> float:
     resolved = objective.resolve(model, version) if model else None
     return objective.target if resolved is None else resolved[0]

@@ -62,7 +62,7 @@ class History:
 
 def from_csv(text: str) -> History:
     """Read a history with header `COLUMNS`; steps that a series lacks are unknown. Raises HistoryError."""
-    rows = list(_rows(text))
+    rows = list(_history_rows(text))
     times = sorted({at for at, *_ in rows})
     keys = sorted({key for _, key, *_ in rows})
     column, row = {at: i for i, at in enumerate(times)}, {key: i for i, key in enumerate(keys)}
@@ -73,7 +73,7 @@ def from_csv(text: str) -> History:
     return History(tuple(keys), np.array(times), bad, total, None if np.isnan(error).all() else error)
 
 
-def _rows(text: str) -> Iterable[tuple[float, tuple[str, str, str], float, float, float]]:
+def _history_rows(text: str) -> Iterable[tuple[float, tuple[str, str, str], float, float, float]]:
     reader = csv.reader(io.StringIO(text))
     header = tuple(next(reader, ()))
     if header not in (COLUMNS, (*COLUMNS, STATED_ERROR)):

@@ -40,10 +40,10 @@ class LabelledIncident:
 
 def from_csv(text: str) -> tuple[LabelledIncident, ...]:
     """Read incidents with the header `COLUMNS`. Raises IncidentError."""
-    return tuple(_rows(text))
+    return tuple(_incident_rows(text))
 
 
-def _rows(text: str) -> Iterator[LabelledIncident]:
+def _incident_rows(text: str) -> Iterator[LabelledIncident]:
     reader = csv.reader(io.StringIO(text))
     if tuple(next(reader, ())) != COLUMNS:
         raise IncidentError(f"line 1: the header must be {','.join(COLUMNS)}")
@@ -51,7 +51,7 @@ def _rows(text: str) -> Iterator[LabelledIncident]:
         where = f"line {reader.line_num}"
         if len(line) != len(COLUMNS):
             raise IncidentError(f"{where}: {len(COLUMNS)} values are needed, there are {len(line)}")
-        start, end = (_time(text, where) for text in line[:2])
+        start, end = (_moment(text, where) for text in line[:2])
         severity = line[5] or "page"
         if severity not in ("page", "ticket"):
             raise IncidentError(f"{where}: severity is page or ticket, not {severity!r}")
@@ -62,7 +62,7 @@ def _rows(text: str) -> Iterator[LabelledIncident]:
         )
 
 
-def _time(text: str, where: str) -> float:
+def _moment(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:

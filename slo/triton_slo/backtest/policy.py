@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triton_exporter.duration import duration_text
-from triton_slo.burn.condition import All, Burn, Compare, Condition, Either, Window
+from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either, Window
 
 Severity = Literal["page", "ticket"]
 
@@ -31,7 +31,7 @@ class PolicyAlert:
 
 @dataclass(frozen=True, slots=True)
 class UnknownSteps:
-    """UnknownSteps steps are failed events, once they have lasted for `after` (s).
+    """How unknown steps count as failed events, once they have lasted for `after` (s).
 
     They are as many as the series had a step before: the median of the last `memory` (s), or where that knows none
     `otherwise` a second.
@@ -58,7 +58,7 @@ class Policy:
     unknown: UnknownSteps | None = None
 
 
-def burns(long: float, short: float, factor: float) -> Condition:
+def both_burn(long: float, short: float, factor: float) -> Condition:
     """Require that both windows (in seconds) burn the error budget more than `factor` times too fast."""
     return All(
         tuple(
@@ -72,9 +72,13 @@ SLOTH = Policy(
     "sloth",
     (
         PolicyAlert(
-            "page", "page", Either((burns(_HOUR, 5 * _MINUTE, 14.4), burns(6 * _HOUR, 30 * _MINUTE, 6)))
+            "page",
+            "page",
+            Either((both_burn(_HOUR, 5 * _MINUTE, 14.4), both_burn(6 * _HOUR, 30 * _MINUTE, 6))),
         ),
-        PolicyAlert("ticket", "ticket", Either((burns(_DAY, 2 * _HOUR, 3), burns(3 * _DAY, 6 * _HOUR, 1)))),
+        PolicyAlert(
+            "ticket", "ticket", Either((both_burn(_DAY, 2 * _HOUR, 3), both_burn(3 * _DAY, 6 * _HOUR, 1)))
+        ),
     ),
 )
 
@@ -97,7 +101,7 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
     # Long enough to burn budget at the first alert's rate.
     absent_for = round((14 * (1 - target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
     alerts = [
-        PolicyAlert(name, severity, burns(scaled(long), scaled(short), factor), pending=scaled(pending))
+        PolicyAlert(name, severity, both_burn(scaled(long), scaled(short), factor), pending=scaled(pending))
         for name, severity, factor, long, short, pending in rows
     ]
     return Policy("pyrra", (PolicyAlert("absent", "page", pending=absent_for, missing="all"), *alerts))

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_exporter.duration import DAY
+from triton_slo.backtest.firing import after_pending, falls, last, running, spans, with_keep_firing
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Policy, PolicyAlert, Severity
 from triton_slo.backtest.view import counted, quiet
-from triton_slo.burn.condition import (
+from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
@@ -124,10 +125,10 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
             some = known[rows].any(axis=0, keepdims=True)
             # Before the first data Prometheus may not have run, or has deleted what it stored.
             missing = ~some & np.logical_or.accumulate(some, axis=1)
-            firing = _after_pending(missing, alert.pending, history.step)
+            firing = after_pending(missing, alert.pending, history.step)
             yield from (
                 Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
-                for _, started, ended, _ in _spans(history, firing)
+                for _, started, ended, _ in spans(history, firing)
             )
 
 
@@ -144,7 +145,7 @@ def _replay_chunk(
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
         firing = chunk.firing(alert) & ~silent
-        for row, started, ended, column in _spans(history, firing & ~louder):
+        for row, started, ended, column in spans(history, firing & ~louder):
             left = None if alert.missing else float(chunk.budget_left(column, basis_at(started))[row])
             key = history.keys[rows.start + row]
             # A calendar period that has just begun has no event, and so all of its budget.
@@ -161,8 +162,8 @@ class _Chunk:
     def __init__(self, history: History, seen: History, targets: Matrix, rows: slice) -> None:
         self._step = history.step
         self._budget = (1 - targets)[:, None]
-        self._bad = _running(seen.bad[rows])
-        self._total = _running(seen.total[rows])
+        self._bad = running(seen.bad[rows])
+        self._total = running(seen.total[rows])
         self._known = ~np.isnan(history.total[rows])
         self._error = None if history.error is None else history.error[rows]
         self.shape = history.bad[rows].shape
@@ -174,13 +175,13 @@ class _Chunk:
             true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)
         elif alert.condition:
             true = self._evaluate(alert.condition)
-        pending = _after_pending(true, alert.pending, self._step)
-        return _with_keep_firing(pending, alert.keep_firing, self._step)
+        pending = after_pending(true, alert.pending, self._step)
+        return with_keep_firing(pending, alert.keep_firing, self._step)
 
     def budget_left(self, column: int, basis: Basis) -> Matrix:
         """Budgets left at one step, over the time that has passed by then (or what the history has of it)."""
         first = max(0, column + 1 - self._steps(basis.passed_seconds))
-        spent = _ratio(*(sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total)))
+        spent = _error_ratio(*(sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total)))
         left: Matrix = 1 - spent / self._budget[:, 0] * basis.share
         return left
 
@@ -189,11 +190,7 @@ class _Chunk:
             case Named(_, inner):
                 return self._evaluate(inner)
             case All(parts):
-                holds = self._evaluate(parts[0])
-                for part in parts[1:]:
-                    # Nearly every series is healthy nearly always: its costlier parts need no evaluation.
-                    holds = holds & self._evaluate(part) if holds.any() else holds
-                return holds
+                return self._all(parts)
             case Either(parts):
                 return reduce(np.logical_or, map(self._evaluate, parts))
             case Unless(inner, but):
@@ -201,11 +198,11 @@ class _Chunk:
                 return holds & ~self._evaluate(but) if holds.any() else holds
             case Recent(part, window):
                 holds = self._evaluate(part)
-                return _last(_running(holds), self._steps(window.seconds)) > 0 if holds.any() else holds
+                return last(running(holds), self._steps(window.seconds)) > 0 if holds.any() else holds
             case Recurs(window, span, times):
                 bad, total = self._sums(window)
                 burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)
-                ended = _last(_running(_falls(burning)), self._steps(span.seconds))
+                ended = last(running(falls(burning)), self._steps(span.seconds))
                 return ended >= times
             case Retired():
                 return np.zeros(self.shape, dtype=bool)  # a history of events does not show it
@@ -215,6 +212,13 @@ class _Chunk:
                 return self._compare(quantity, _OPERATORS[sign], limit)
             case _:
                 assert_never(condition)
+
+    def _all(self, parts: Sequence[Condition]) -> Flags:
+        holds = self._evaluate(parts[0])
+        for part in parts[1:]:
+            # Nearly every series is healthy nearly always: its costlier parts need no evaluation.
+            holds = holds & self._evaluate(part) if holds.any() else holds
+        return holds
 
     def _compare(self, quantity: Quantity, compare: _Comparison, limit: float) -> Flags:
         """Compare without dividing by what may be nothing: no events, no burn, no NaN."""
@@ -227,10 +231,10 @@ class _Chunk:
                 if self._error is None:
                     return np.zeros(self.shape, dtype=bool)
                 steps = self._steps(stated.seconds)
-                times = _last(_running(~np.isnan(self._error)), steps)
-                error = _last(_running(self._error), steps) / np.maximum(times, 1)
+                times = last(running(~np.isnan(self._error)), steps)
+                error = last(running(self._error), steps) / np.maximum(times, 1)
                 short_bad, short_total = self._sums(short)
-                larger = np.fmax(_ratio(bad, total), _ratio(short_bad, short_total))
+                larger = np.fmax(_error_ratio(bad, total), _error_ratio(short_bad, short_total))
                 return compare(larger - error, limit * self._budget) & some & (times > 0)
             case Failures():
                 return compare(bad, limit)
@@ -247,66 +251,12 @@ class _Chunk:
     def _sums(self, window: Window) -> tuple[Matrix, Matrix]:
         """Failed and all events of the last window, at each step."""
         steps = self._steps(window.seconds)
-        return _last(self._bad, steps), _last(self._total, steps)
+        return last(self._bad, steps), last(self._total, steps)
 
     def _steps(self, seconds: float) -> int:
         return max(1, round(seconds / self._step))
 
 
-def _ratio(bad: Matrix, total: Matrix) -> Matrix:
+def _error_ratio(bad: Matrix, total: Matrix) -> Matrix:
     """NaN where there were no events."""
     return np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)
-
-
-def _after_pending(true: Flags, seconds: float, step: float) -> Flags:
-    """True where it has been true for so long (Prometheus' `for`)."""
-    steps = math.ceil(seconds / step - 1e-9)
-    if not steps or not true.any():
-        return true
-    fires: Flags = _last(_running(true), steps + 1) >= steps + 1
-    return fires
-
-
-def _with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
-    """True until so long after it was last true (Prometheus' keep_firing_for)."""
-    steps = math.ceil(seconds / step - 1e-9)
-    if not steps or not firing.any():
-        return firing
-    fires: Flags = _last(_running(firing), steps + 1) > 0
-    return fires
-
-
-def _running(values: Matrix | Flags) -> Matrix:
-    """Sums from the start, with a column of zeros before; unknown adds nothing."""
-    sums = np.zeros((values.shape[0], values.shape[1] + 1))
-    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, axis=1, out=sums[:, 1:])
-    return sums
-
-
-def _last(sums: Matrix, steps: int) -> Matrix:
-    """Sums over the last so many steps, fewer where the history begins."""
-    window = sums[:, 1:].copy()
-    if steps < window.shape[1]:
-        window[:, steps:] -= sums[:, 1:-steps]
-    return window
-
-
-def _falls(values: Matrix) -> Flags:
-    """Return True at each step at which a 0 follows a 1, idle steps (NaN) between them or not."""
-    known = ~np.isnan(values)
-    # The column of the last known value up to each step; column 0 where there is none yet.
-    last = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)
-    filled = np.take_along_axis(values, last, axis=1)
-    falls: Flags = np.zeros(values.shape, dtype=bool)
-    falls[:, 1:] = (filled[:, :-1] == 1) & (filled[:, 1:] == 0)
-    return falls
-
-
-def _spans(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
-    """Row, first moment, end (None: not yet) and first column of each run of true."""
-    for row in np.flatnonzero(firing.any(axis=1)):
-        edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
-        starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-        for start, end in zip(starts, ends, strict=True):
-            ended = float(history.times[end]) if end < len(history.times) else None
-            yield int(row), float(history.times[start]), ended, int(start)

@@ -86,7 +86,7 @@ def backtest(
         step_seconds=history.step,
         start=float(history.times[0] - history.step),
         end=float(history.times[-1]),
-        unknown=_unknown(history),
+        unknown=_unknown_share(history),
         data_from={slo: _data_from(history.about(slo)) for slo in sorted({key[0] for key in history.keys})},
         incidents=len(incidents),
         outcomes=tuple(
@@ -95,7 +95,7 @@ def backtest(
     )
 
 
-def _unknown(history: History) -> float:
+def _unknown_share(history: History) -> float:
     known = ~np.isnan(history.total)
     there = np.logical_or.accumulate(known, axis=1)
     return float(1 - known.sum() / there.sum()) if there.any() else 1.0

@@ -15,15 +15,15 @@ Flags = npt.NDArray[np.bool_]
 
 def excluded(history: History, policy: Policy) -> Flags:
     """Steps that reach into an excluded span."""
-    return _inside(history, policy, 0)
+    return _steps_inside(history, policy, 0)
 
 
 def quiet(history: History, policy: Policy) -> Flags:
     """Steps at whose end nothing fires: windows still reach into an excluded span."""
-    return _inside(history, policy, max(0.0, policy.lag - history.step))
+    return _steps_inside(history, policy, max(0.0, policy.lag - history.step))
 
 
-def _inside(history: History, policy: Policy, lag: float) -> Flags:
+def _steps_inside(history: History, policy: Policy, lag: float) -> Flags:
     inside: Flags = np.zeros(len(history.times), dtype=bool)
     for low, high in policy.excluded:
         inside |= (history.times > low) & (history.times - history.step < high + lag)

@@ -20,7 +20,8 @@ from triton_slo.fields import Choice
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan, chosen
-from triton_slo.verdict.estimate import group_name, uncertainties, version_name
+from triton_slo.verdict.estimate import uncertainties
+from triton_slo.verdict.group_names import group_name, version_name
 from triton_slo.verdict.group_status import GroupStatus, points
 
 _POINTS = 120
@@ -90,9 +91,9 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
     left = budgets(history, judged.policy, targets, columns, judged.basis_at)
     window = judged.basis_at(float(history.times[-1])).passed_seconds
     first = max(0, len(history.times) - max(1, round(window / history.step)))
-    errors = _errors(evidence, history, first)
+    errors = _stated_errors(evidence, history, first)
     groups = [
-        _group(plan, history, report, row, first, targets[row], float(left[row, -1]), errors[row])
+        _group_outcome(plan, history, report, row, first, targets[row], float(left[row, -1]), errors[row])
         for row in range(len(keys))
     ]
     order = sorted(range(len(keys)), key=lambda row: (_urgency(groups[row]), keys[row]))
@@ -109,7 +110,7 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
     )
 
 
-def _errors(evidence: Evidence, history: History, first: int) -> list[float | None]:
+def _stated_errors(evidence: Evidence, history: History, first: int) -> list[float | None]:
     """Return how far each share may be off: the mean of what was stated, else the error of the last hour."""
     stated: dict[tuple[str, str], float | None] = {
         (status.model, status.version): status.estimate_error for status in evidence.fed
@@ -122,7 +123,7 @@ def _errors(evidence: Evidence, history: History, first: int) -> list[float | No
     return stated_errors
 
 
-def _group(
+def _group_outcome(
     plan: Plan,
     history: History,
     report: Report,
@@ -176,10 +177,12 @@ def _limitations(
         if objective.unknown.policy != "bad":
             meaning = "in which failures were not seen"
         yield Limitation(
-            f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_name, gaps))
+            f"there is no data for up to {worst:.1%} of the time, {meaning}", tuple(map(_outcome_name, gaps))
         )
     if silent := [group for group in groups if group.budget_left is None]:
-        yield Limitation("there was no event in the window, so nothing is known", tuple(map(_name, silent)))
+        yield Limitation(
+            "there was no event in the window, so nothing is known", tuple(map(_outcome_name, silent))
+        )
     if set(objective.group_by) - set(GROUPING):
         others = ", ".join(label for label in objective.group_by if label not in GROUPING)
         yield Limitation(
@@ -207,17 +210,17 @@ def _short(objective: Objective, report: Report, wanted: float) -> Iterator[Limi
 
 
 def _estimated(evidence: Evidence, plan: Plan) -> Iterator[Limitation]:
-    fed = [_judged(row, plan) for row in evidence.fed]
-    for what, meaning, settled in uncertainties(fed, group_name):
+    fed = [_with_target(row, plan) for row in evidence.fed]
+    for what, meaning, settled in uncertainties(fed, lambda row: group_name(row.group)):
         off = [row.estimate_error for row in fed if row.estimate_error is not None]
         by = f" (up to +-{points(max(off))} in the last hour)" if off else ""
         yield Limitation(f"{what}{by}: {meaning}", fix=settled)
 
 
-def _judged(row: GroupStatus, plan: Plan) -> GroupStatus:
+def _with_target(row: GroupStatus, plan: Plan) -> GroupStatus:
     resolved = plan.objective.resolve(row.model, row.version) if row.model else None
     return replace(row, slo=plan.objective.name, target=resolved[0] if resolved else plan.objective.target)
 
 
-def _name(group: GroupOutcome) -> str:
+def _outcome_name(group: GroupOutcome) -> str:
     return version_name(group.model, group.version)

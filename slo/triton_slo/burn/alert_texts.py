@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
 from triton_exporter.duration import DAY
-from triton_slo import names
+from triton_slo import links, names
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.burn.amounts import BURN_RATE, WHOLE_PERIOD
-from triton_slo.burn.causes import CAUSE
+from triton_slo.burn.causes import list_of_causes
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
@@ -18,10 +18,8 @@ from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import standstills
 from triton_slo.rules.windows import BURST_WINDOW, canonical
 
-_DASHBOARD = "/d/triton-model"
 
-
-def literal(text: str) -> str:
+def escape_template(text: str) -> str:
     """Keep Prometheus from running a user's text as a template."""
     return text.replace("{{", '{{ "{{" }}')
 
@@ -30,20 +28,24 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     """Annotations of a burn alert; its value is the burn rate over the long window.
 
     `recurs`: bursts may hold the alert while the short window shows no burn. Prometheus parses and runs each
-    annotation of each firing alert in every evaluation: so they are few, and one of them asks one query.
+    annotation of each firing alert in every evaluation: so they are few, and two of them ask one query each.
     """
     objective, who = plan.objective, _who(plan)
-    own = _own(plan) | {
-        name: literal(text) for name, text in objective.alerting.annotations.get(tier.name, {}).items()
+    own = _own_annotations(plan) | {
+        name: escape_template(text)
+        for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
     windows = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}"
     return {
         **own,
         "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_target(plan)} The error budget burns at that rate over {windows}.{_facts(plan, tier, recurs)}"
+            f"{_target_sentence(plan)} The error budget burns at that rate over {windows}."
+            f"{_facts(plan, tier, recurs)}"
         ),
-        "action": own.get("action") or objective.indicator.all_steps(),
+        **_cause(plan),
+        "action": own.get("action")
+        or action(objective.indicator.burn_alert, objective.indicator.all_steps()),
         **_links(plan, objective.indicator.burn_alert),
     }
 
@@ -59,11 +61,11 @@ def unknown(plan: Plan) -> dict[str, str]:
     cases = _by_reason({reason: words.format(after=after) for reason, words in explained.items()})
     counts = ": it counts as failed" if objective.unknown.policy == "bad" else ""
     return {
-        **_own(plan),
+        **_own_annotations(plan),
         "summary": f"{who}: status of the objective {objective.name} is unknown",
-        "description": f"{cases} Unknown does not count as good{counts}. {_target(plan)}",
+        "description": f"{cases} Unknown does not count as good{counts}. {_target_sentence(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
-        "action": _own(plan).get("action")
+        "action": _own_annotations(plan).get("action")
         or "See whether the model's server and its exporter answer and are "
         "scraped; then send the model a request.",
         **_links(plan, names.UNKNOWN_ALERT),
@@ -72,14 +74,16 @@ def unknown(plan: Plan) -> dict[str, str]:
 
 def unmeasured(plan: Plan) -> dict[str, str]:
     """Annotations of the ticket about a setting that leaves an objective without data, by the reason."""
-    words = {mistake.name: f"{mistake.words[0].upper()}{mistake.words[1:]}." for mistake in plan.mistakes}
-    fixes = {mistake.name: f"{mistake.fix[0].upper()}{mistake.fix[1:]}." for mistake in plan.mistakes}
+    words = {
+        setting.name: f"{setting.words[0].upper()}{setting.words[1:]}." for setting in plan.wrong_settings
+    }
+    fixes = {setting.name: f"{setting.fix[0].upper()}{setting.fix[1:]}." for setting in plan.wrong_settings}
     return {
-        **_own(plan),
+        **_own_annotations(plan),
         "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
-        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_target(plan)}",
+        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_target_sentence(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
-        "action": _own(plan).get("action") or _by_reason(fixes),
+        "action": _own_annotations(plan).get("action") or _by_reason(fixes),
         **_links(plan, names.UNKNOWN_ALERT),
     }
 
@@ -117,17 +121,21 @@ def spent(plan: Plan) -> dict[str, str]:
 
 def _about_budget(plan: Plan, alert: str, summary: str, facts: str) -> dict[str, str]:
     return {
-        **_own(plan),
+        **_own_annotations(plan),
         "summary": f"{_who(plan)}: {summary}",
-        "description": f"{_target(plan)} {facts}",
-        "action": _own(plan).get("action")
-        or f"Postpone risky changes. {plan.objective.indicator.all_steps()}",
+        "description": f"{_target_sentence(plan)} {facts}",
+        "action": _own_annotations(plan).get("action") or action(alert, plan.objective.indicator.all_steps()),
         **_links(plan, alert),
     }
 
 
-def _own(plan: Plan) -> dict[str, str]:
-    return {name: literal(text) for name, text in plan.objective.annotations.items()}
+def action(alert: str, steps: str) -> str:
+    """Return the action of an alert of an objective that has none of its own."""
+    return f"Postpone risky changes. {steps}" if alert in names.BUDGET_ALERTS else steps
+
+
+def _own_annotations(plan: Plan) -> dict[str, str]:
+    return {name: escape_template(text) for name, text in plan.objective.annotations.items()}
 
 
 def _who(plan: Plan) -> str:
@@ -136,11 +144,11 @@ def _who(plan: Plan) -> str:
     return ", ".join(f"{label} {{{{ $labels.{label} }}}}" for label in plan.objective.group_by) or "the fleet"
 
 
-def _target(plan: Plan) -> str:
+def _target_sentence(plan: Plan) -> str:
     """The target of this group: where an override is in force, the recorded target and threshold."""
     objective = plan.objective
     share = f"{number(round(objective.target * 100, 10))} %"
-    text = literal(objective.description.strip().rstrip(".")) or objective.name
+    text = escape_template(objective.description.strip().rstrip(".")) or objective.name
     period = f"over {objective.window.in_sentence}"
     general = f"Objective: {share} {period} ({text})."
     if not objective.overrides:
@@ -165,9 +173,9 @@ def _target(plan: Plan) -> str:
 
 def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
     """A sentence for each fact, all asked in one query, whose results keep the order of the operands of `or`."""
-    left = _lasting(plan)
+    left = _time_left(plan)
     bursts = _bursts(plan, tier) if recurs else ()
-    others = [_short_history(plan), *_reset(plan), *bursts, *_caveats(plan), *_causes(plan)]
+    others = [_recorded_time(plan), *_reset(plan), *bursts, *_caveats(plan)]
     cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in others)
     words = f"{{{{ {cases}{{{{ else }}}}{left.words}{{{{ end }}}}"
     asked = _asked(plan, "\nor ".join(fact.query for fact in (left, *others)), "$value")
@@ -183,7 +191,7 @@ class _Fact:
     words: str
 
 
-def _lasting(plan: Plan) -> _Fact:
+def _time_left(plan: Plan) -> _Fact:
     """The time until the budget is spent: `remaining * period / burn`."""
     period = number(plan.period_seconds)
     if plan.objective.calendar:
@@ -196,7 +204,7 @@ def _lasting(plan: Plan) -> _Fact:
     return _Fact(query, "", gone + soon + lasts)
 
 
-def _short_history(plan: Plan) -> _Fact:
+def _recorded_time(plan: Plan) -> _Fact:
     """The recorded time where it is less than the period: windows and budget contain little more."""
     began = f"{names.SLI_EVENTS_SINCE}{{{_group_format(plan)}}}"
     if plan.objective.calendar:
@@ -250,13 +258,13 @@ def _caveats(plan: Plan) -> Iterator[_Fact]:
     yield _Fact(query, names.SOURCE, cases)
 
 
-def _causes(plan: Plan) -> Iterator[_Fact]:
-    """Yield the causes of time or failures, largest share first."""
+def _cause(plan: Plan) -> dict[str, str]:
+    """The annotation with the causes of time or failures, largest share first; none where they are not split."""
     split = plan.objective.indicator.cause_split
-    if split and plan.objective.group_by == names.GROUPING:
-        series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%[1]q,version=%[2]q}}"
-        words = f" Cause: {CAUSE} ({{{{ .Value | humanizePercentage }}}})."
-        yield _Fact(f"sort_desc({series} > 0.01)", names.CAUSE, words)
+    if not split or plan.objective.group_by != names.GROUPING:
+        return {}
+    series = f"{names.CAUSE_SHARE}{{{names.INDICATOR}={quote(split)},model=%[1]q,version=%[2]q}}"
+    return {"cause": list_of_causes(_asked(plan, f"sort_desc({series} > 0.01)"))}
 
 
 def _asked(plan: Plan, query: str, *more: str) -> str:
@@ -272,11 +280,5 @@ def _group_format(plan: Plan) -> str:
 
 
 def _links(plan: Plan, alert: str) -> dict[str, str]:
-    options = plan.options
-    variables = "&".join(
-        f"var-{label}={{{{ $labels.{label} | urlquery }}}}"
-        for label in names.GROUPING
-        if label in plan.objective.group_by
-    )
-    board = f"{options.dashboard_url.rstrip('/')}{_DASHBOARD}" + (f"?{variables}" if variables else "")
-    return {"runbook_url": options.runbook_url.format(alert=alert), "dashboard_url": board}
+    labels = [label for label in names.GROUPING if label in plan.objective.group_by]
+    return links.alert_links(plan.options, alert, links.MODEL, labels)

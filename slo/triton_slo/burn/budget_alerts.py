@@ -12,10 +12,11 @@ from triton_slo.alert_settings import tunable
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.burn import alert_texts
 from triton_slo.burn.burn_alerts import in_force, objective_alert
-from triton_slo.burn.condition import All, enough_in_period
-from triton_slo.burn.condition_rules import expression
-from triton_slo.promql import Matchers, indent, number, on
-from triton_slo.rules.plan import Plan
+from triton_slo.burn.condition import enough_in_period
+from triton_slo.burn.condition_rules import condition_expression
+from triton_slo.burn.condition_tree import All
+from triton_slo.promql import Matchers, indent, number
+from triton_slo.rules.plan import Plan, on_group
 from triton_slo.rules.retired import unless_retired
 from triton_slo.rules.rulefile import Rule
 
@@ -68,9 +69,9 @@ def _spent(plan: Plan, ticket: Tunable) -> str:
     lines = [
         f"{_left(plan, models=ticket.models)} < 0",
         f"unless {_left(plan, _DAY)} < 0",
-        f"unless {on(plan.objective.group_by)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
+        f"unless {on_group(plan)} max_over_time({names.ALERTS}{fired}[{plan.clock.text(_DAY)}])",
     ]
     if evidence := enough_in_period(plan):
         tier, failures = plan.objective.alerting.tiers[0], All(evidence)
-        lines.append(f"and (\n{indent(expression(plan, tier, failures))}\n)")
+        lines.append(f"and (\n{indent(condition_expression(plan, tier, failures))}\n)")
     return "\n".join((*lines, unless_retired(plan))).rstrip()

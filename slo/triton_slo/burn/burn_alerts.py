@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import get_args
 
 from triton_slo import names
 from triton_slo.alert_settings.tunable import UNKNOWN, Tunable
@@ -17,7 +16,7 @@ from triton_slo.burn import alert_texts
 from triton_slo.burn.condition import late_guard
 from triton_slo.burn.condition_rules import alert_expression, burn_tiers
 from triton_slo.indicators import BURN_ALERTS, KINDS
-from triton_slo.objective.model import Severity, Tier
+from triton_slo.objective.model import Tier
 from triton_slo.promql import quote, regex_of
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.plan import Plan
@@ -38,8 +37,6 @@ class Inhibition:
     equal: tuple[str, ...]
 
 
-_SEVERITIES: tuple[str, ...] = get_args(Severity)
-"""Worst first."""
 _SLO = f'{names.COMPONENT}="slo"'
 _GROUP = (names.SLO, *names.GROUPING)
 _CAUSED = {
@@ -98,7 +95,7 @@ def alert_rules(plan: Plan) -> Iterator[Rule]:
 def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
     """Yield the alert on data that is gone, and the ticket about a setting that prevents the measuring."""
     selected = plan.own.also(*alert.models.parts)
-    settings = {mistake.name for mistake in plan.mistakes}
+    settings = {setting.name for setting in plan.wrong_settings}
     others = [f"{names.REASON}!~{quote(regex_of(sorted(settings)))}"] if settings else []
     yield objective_alert(
         plan, alert, f"{names.UNKNOWN}{selected.also(*others)} == 1", alert_texts.unknown(plan)
@@ -118,11 +115,11 @@ def _unknown_alerts(plan: Plan, alert: Tunable) -> Iterator[Rule]:
         )
 
 
-def urgency(plan: Plan, tier: Tier) -> int:
+def tier_urgency(plan: Plan, tier: Tier) -> int:
     """Return the tier's place among the objective's tiers: by severity, then by how fast the budget burns."""
 
     def rank(tier: Tier) -> tuple[int, float]:
-        return _SEVERITIES.index(plan.severity(tier)), -plan.factor(tier)
+        return names.SEVERITIES.index(plan.severity(tier)), -plan.factor(tier)
 
     ranks = sorted(rank(each) for each in plan.objective.alerting.tiers)
     return min(1 + ranks.index(rank(tier)), names.URGENCIES)
@@ -134,24 +131,27 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
         alert=objective.burn_alert,
         expr=counting(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
-        labels=_labels(
+        labels=_alert_labels(
             plan,
             plan.severity(tier),
-            {names.TIER: tier.name, names.URGENCY: str(urgency(plan, tier))},
+            {names.TIER: tier.name, names.URGENCY: str(tier_urgency(plan, tier))},
             objective.alerting.labels.get(tier.name, {}),
         ),
         annotations=alert_texts.burning(plan, tier, recurs=not late_guard(tier)),
     )
 
 
-def _labels(
+def _alert_labels(
     plan: Plan, severity: str, extra: Mapping[str, str], of_tier: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
     """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
-    owner = {names.OWNER: alert_texts.literal(objective.owner)} if objective.owner else {}
+    owner = {names.OWNER: alert_texts.escape_template(objective.owner)} if objective.owner else {}
     return {
-        **{label: alert_texts.literal(value) for label, value in {**objective.labels, **of_tier}.items()},
+        **{
+            label: alert_texts.escape_template(value)
+            for label, value in {**objective.labels, **of_tier}.items()
+        },
         names.SEVERITY: severity,
         **extra,
         names.COMPONENT: "slo",
@@ -181,6 +181,6 @@ def objective_alert(
         expr=counting(plan, expr),
         for_=alert.for_ and clock.text(alert.for_, 1),
         keep_firing_for=alert.keep_firing_for and clock.text(alert.keep_firing_for, 1),
-        labels=_labels(plan, alert.severity, extra),
+        labels=_alert_labels(plan, alert.severity, extra),
         annotations=annotations,
     )

@@ -17,26 +17,30 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import Clock
 
 _WINDOW = "1h"
-_KIND = "(?:state|failure):"
+_KIND = r"\b(?:state|failure):"
 _NO_ANSWER = ("state:unknown", "Triton does not answer")
 """A cause whose name says nothing to a person, and its words."""
-CAUSE = (
-    f'{{{{ if eq .Labels.{names.CAUSE} "{_NO_ANSWER[0]}" }}}}{_NO_ANSWER[1]}{{{{ else }}}}'
-    f'{{{{ .Labels.{names.CAUSE} | reReplaceAll "^{_KIND}" "" | reReplaceAll "_" " " }}}}{{{{ end }}}}'
-)
-"""A template of Prometheus that writes a cause as `cause_words` does."""
-_NAMED = re.compile(r"Cause: (.+?) \([\d.]+%\)")
+WORDS = f'reReplaceAll "{_NO_ANSWER[0]}" "{_NO_ANSWER[1]}" | reReplaceAll `{_KIND}` "" | reReplaceAll "_" " "'
+"""The end of a pipeline in a template of Alertmanager that writes causes as `cause_words` does."""
+_LISTED = re.compile(r"(\S+) [\d.]+%")
 
 
 def cause_words(cause: str) -> str:
     """Return a cause's name for people: `state:unavailable` is unavailable, `compute_infer` compute infer."""
-    return re.sub(rf"\b{_KIND}", "", cause.replace(*_NO_ANSWER)).replace("_", " ")
+    return re.sub(_KIND, "", cause.replace(*_NO_ANSWER)).replace("_", " ")
 
 
-def named_in(description: str) -> str:
-    """Return the words of the largest cause that the description of a burn alert names; empty if none."""
-    match = _NAMED.search(description)
-    return match[1] if match else ""
+def list_of_causes(query: str) -> str:
+    """Return a template of Prometheus that lists the causes in a query's result: `queue 80%, compute_infer 20%`."""
+    each = f"{{{{ .Labels.{names.CAUSE} }}}} {{{{ .Value | humanizePercentage }}}}"
+    return f"{{{{ range $place, $cause := {query} }}}}{{{{ if $place }}}}, {{{{ end }}}}{each}{{{{ end }}}}"
+
+
+def causes_listed(text: str) -> tuple[str, ...]:
+    """Return the causes of a list that `list_of_causes` wrote, in its order; none of another text."""
+    listed = [_LISTED.fullmatch(part) for part in text.split(", ")]
+    causes = tuple(match[1] for match in listed if match is not None)
+    return causes if len(causes) == len(listed) else ()
 
 
 def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[Rule]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from triton_exporter.duration import duration_text
 from triton_slo import names
-from triton_slo.burn.condition import (
+from triton_slo.burn.condition import burn_condition
+from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
@@ -30,12 +31,11 @@ from triton_slo.burn.condition import (
     Significance,
     Unless,
     Window,
-    burn_condition,
     named_parts,
 )
 from triton_slo.objective.model import Tier
 from triton_slo.promql import indent, number, on
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.recording import burn, events
 from triton_slo.rules.retired import retired
 from triton_slo.rules.rulefile import Rule
@@ -53,19 +53,16 @@ def condition_rules(plan: Plan) -> Iterator[Rule]:
     """Record the named parts of every tier's condition; they read the recorded ratios and events."""
     for tier in burn_tiers(plan):
         for part in named_parts(burn_condition(plan, tier)):
-            yield Rule(
-                expr=f"0 * (\n{indent(expression(plan, tier, part.condition))}\n) + 1",
-                record=names.burn_part(part.name),
-                labels={**plan.labels, names.TIER: tier.name},
-            )
+            holds = f"0 * (\n{indent(condition_expression(plan, tier, part.condition))}\n) + 1"
+            yield recording_rule(plan, names.burn_part(part.name), holds, {names.TIER: tier.name})
 
 
 def alert_expression(plan: Plan, tier: Tier) -> str:
     """The condition of a tier's alert; its value is the burn rate over the long window."""
-    return expression(plan, tier, burn_condition(plan, tier))
+    return condition_expression(plan, tier, burn_condition(plan, tier))
 
 
-def expression(plan: Plan, tier: Tier, condition: Condition) -> str:
+def condition_expression(plan: Plan, tier: Tier, condition: Condition) -> str:
     """PromQL of a condition that is part of a tier's."""
     return _Expression(plan, tier).of(condition)
 
@@ -123,17 +120,17 @@ class _Expression:
                 left = f"({own} > {other} or {other} or {own}) - {matching} {self._stated_error(stated)}"
                 return f"({left}) / {names.ERROR_BUDGET_RATIO}{self.plan.own}"
             case Failures(window):
-                return self._count(window, names.ERROR)
+                return self._event_count(window, names.ERROR)
             case Significance(window):
                 budget = f"{names.ERROR_BUDGET_RATIO}{self.plan.own}"
-                count = self._count(window, names.TOTAL)
+                count = self._event_count(window, names.TOTAL)
                 return f"({burn(self.plan, window.nominal)} - 1) * sqrt({count} * {budget} / (1 - {budget}))"
             case Expected(window, like):
-                return f"{self._ratio(like)} * {self._count(window, names.TOTAL)}"
+                return f"{self._ratio(like)} * {self._event_count(window, names.TOTAL)}"
             case Relative(window, like):
                 return f"{self._ratio(window)} / {self._ratio(like)}"
 
-    def _count(self, window: Window, event: str) -> str:
+    def _event_count(self, window: Window, event: str) -> str:
         period = self.plan.objective.calendar
         if period is not None and window.nominal == period.nominal:
             so_far = f"{names.PERIOD_EVENTS_COUNTED}{self.plan.own.equal(names.EVENT, event)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from triton_slo import names
-from triton_slo.burn.condition import (
+from triton_slo.burn.condition import burn_condition
+from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
@@ -23,7 +24,6 @@ from triton_slo.burn.condition import (
     Retired,
     Significance,
     Unless,
-    burn_condition,
     named_parts,
 )
 from triton_slo.objective.model import Tier

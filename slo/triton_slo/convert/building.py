@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from triton_slo import mistake
+from triton_slo import problem_words
 from triton_slo.convert.entry import Entry
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective.model import RESERVED_LABELS, Objective
@@ -46,7 +46,7 @@ def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str
     labels: dict[str, str] = {}
     owner = ""
     for key, entry in entries.items():
-        value = _text(ledger, entry)
+        value = _label_text(ledger, entry)
         if key == "owner":
             owner = value[:200]
         elif key in RESERVED_LABELS:
@@ -64,7 +64,7 @@ def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str,
     """Annotations for alerts; those that ours have already get another name."""
     texts: dict[str, str] = {}
     for key, entry in entries.items():
-        value = _text(ledger, entry)
+        value = _label_text(ledger, entry)
         if "{{" in value:
             ledger.lost(entry, "annotations are never run as templates", "alerts show it as it is written")
         wanted = f"{ORIGINAL}{key}" if key in _SET_ANNOTATIONS else key
@@ -84,7 +84,7 @@ def label_name(ledger: Ledger, entry: Entry, key: str) -> str:
     return plain
 
 
-def _text(ledger: Ledger, entry: Entry) -> str:
+def _label_text(ledger: Ledger, entry: Entry) -> str:
     if entry.is_list:
         value = ",".join(item.text() for item in entry.items())
         ledger.lost(entry, "a label has one value", f"joined to {value!r}")
@@ -102,10 +102,10 @@ def objective(
     try:
         return Objective.model_validate(dict(data))
     except ValidationError as error:
-        for detail in mistake.without_consequences(error.errors()):
+        for detail in problem_words.without_consequences(error.errors()):
             path = ".".join(str(step) for step in detail["loc"])
             entry = next((place for field, place in where.items() if path.startswith(field)), whole)
-            ledger.lost(entry, mistake.reason(detail), "the SLO is left out")
+            ledger.lost(entry, problem_words.reason(detail), "the SLO is left out")
     return None
 
 

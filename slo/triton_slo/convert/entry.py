@@ -1,6 +1,6 @@
-"""YAML as written: every value with its file, line and path, and with a memory of having been read.
+"""YAML as written: every value with its file, line and path, and whether it was read.
 
-What was never read when a conversion is over was not understood: that is how nothing is dropped in silence.
+What was not read when a conversion ends was not understood, and is reported: nothing is dropped in silence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from triton_slo.marked_yaml import duplicate_keys
 from triton_slo.problem import Problem
 
 _MERGE = "tag:yaml.org,2002:merge"
-_TRUE = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 class EntryError(ValueError):
@@ -26,7 +26,10 @@ class EntryError(ValueError):
 
 
 class Entry:
-    """One value of a YAML file. Children are made when asked for, so an alias costs nothing until it is read."""
+    """One value of a YAML file. Children are made when asked for, so an alias costs nothing until it is read.
+
+    Long because each kind of value that a field can have is read by a method.
+    """
 
     def __init__(self, file: str, node: yaml.Node, path: str = "", line: int | None = None) -> None:
         self.file, self.node, self.path = file, node, path
@@ -42,7 +45,7 @@ class Entry:
     def get(self, key: str) -> Entry | None:
         """Return a field, or None where it is absent or empty. Raises EntryError on what is not a mapping."""
         member = self.fields().get(key)
-        if member is None or member.empty:
+        if member is None or member.is_empty:
             if member is not None:
                 member.skip()
             return None
@@ -105,12 +108,12 @@ class Entry:
     def flag(self) -> bool:
         """True or false. Raises EntryError on anything else."""
         text = self.text()
-        if text.lower() not in _TRUE:
+        if text.lower() not in _FLAGS:
             raise EntryError(self, f"this should be true or false, and is {text[:80]!r}")
-        return _TRUE[text.lower()]
+        return _FLAGS[text.lower()]
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the entry is empty or `null`."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:null"
 
@@ -125,11 +128,11 @@ class Entry:
         return isinstance(self.node, yaml.SequenceNode)
 
     def skip(self) -> None:
-        """Count as read, with all that is in it."""
+        """Count this value as read, with everything in it."""
         self._read, self._children = True, {}
 
     def unread(self) -> Iterator[Entry]:
-        """Yield the outermost values that nobody has read."""
+        """Yield the outermost values that were not read."""
         if not self._read:
             yield self
             return

@@ -1,4 +1,4 @@
-"""Findings of a conversion: mistakes, losses and additions."""
+"""Findings of a conversion: mistakes, losses and notes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from triton_slo.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Collects findings in the order in which they are met.
+    """Findings of one conversion, in the order in which they are added.
 
     `mistakes` are faults of the input: nothing is written. `losses` could not be expressed; each states what was
     done instead. `notes` are choices that lose nothing.
@@ -21,26 +21,26 @@ class Ledger:
     notes: list[Problem] = field(default_factory=list)
 
     def wrong(self, entry: Entry, reason: str, fix: str = "") -> None:
-        """A mistake in the input."""
+        """Add a mistake in the input."""
         self.mistakes.append(_finding(entry, reason, fix))
 
     def lost(self, entry: Entry, reason: str, instead: str) -> None:
-        """Something that cannot be expressed, and what was done instead."""
+        """Add what cannot be expressed, and what was done instead."""
         self.losses.append(_finding(entry, f"{reason}; instead: {instead}"))
 
     def dropped(self, parent: Entry, field: str, reason: str, instead: str = "left out") -> None:
-        """Report a text that cannot be expressed, if it is there. Raises EntryError on anything but a text."""
+        """Add the loss of a text field, if it is there. Raises EntryError on anything but a text."""
         member = parent.get(field)
         if member is not None:
             member.text()
             self.lost(member, reason, instead)
 
     def noted(self, entry: Entry, reason: str) -> None:
-        """Something worth knowing that loses nothing."""
+        """Add a choice that loses nothing."""
         self.notes.append(_finding(entry, reason))
 
     def unread(self, entry: Entry) -> None:
-        """Everything in a document that nobody asked for."""
+        """Add the loss of everything in a document that the conversion did not read."""
         for unread in entry.unread():
             self.lost(unread, "not known, or of no use here", "left out")
 

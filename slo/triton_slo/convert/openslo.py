@@ -23,7 +23,7 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     objectives = list(ours)
     for slo in library.of("SLO").values():
         try:
-            made = _slo(slo, library, window, ledger, taken)
+            made = _objectives_of(slo, library, window, ledger, taken)
         except EntryError as error:
             ledger.wrong(error.entry, str(error))
             continue
@@ -37,20 +37,22 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
     return tuple(objectives)
 
 
-def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[str]) -> list[Objective]:
+def _objectives_of(
+    slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[str]
+) -> list[Objective]:
     metadata, spec = slo.need("metadata"), slo.need("spec")
     shared = {
-        **_words(metadata, spec, library, ledger),
+        **_described(metadata, spec, library, ledger),
         "window": openslo_window.window(spec, window, ledger),
     }
     alerts = openslo_alerts.alerting(spec, library, ledger)
     goals = spec.need("objectives").items()
     objectives = []
     for index, goal in enumerate(goals):
-        own = _named(goal, index, len(goals), metadata, ledger)
+        own = _objective_name(goal, index, len(goals), metadata, ledger)
         name = building.name(ledger, metadata.need("name"), own, taken)
         indicator = openslo_indicator.indicator(goal, spec, library, ledger)
-        target, where = _target(goal)
+        target, where = _target_ratio(goal)
         ledger.dropped(
             goal,
             "compositeWeight",
@@ -77,7 +79,7 @@ def _slo(slo: Entry, library: Library, window: str, ledger: Ledger, taken: set[s
     return objectives
 
 
-def _named(goal: Entry, index: int, count: int, metadata: Entry, ledger: Ledger) -> str:
+def _objective_name(goal: Entry, index: int, count: int, metadata: Entry, ledger: Ledger) -> str:
     name = metadata.need("name").text()
     title = goal.get("displayName")
     if count == 1:
@@ -87,7 +89,7 @@ def _named(goal: Entry, index: int, count: int, metadata: Entry, ledger: Ledger)
     return f"{name}-{building.slug(title.text())}" if title is not None else f"{name}-{index + 1}"
 
 
-def _target(goal: Entry) -> tuple[float, Entry]:
+def _target_ratio(goal: Entry) -> tuple[float, Entry]:
     ratio, percent = goal.get("target"), goal.get("targetPercent")
     if (ratio is None) == (percent is None):
         raise EntryError(goal, "an objective needs target or targetPercent, one of them")
@@ -97,7 +99,7 @@ def _target(goal: Entry) -> tuple[float, Entry]:
     return round(percent.number() / 100, 12), percent
 
 
-def _words(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
+def _described(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
     labels, owner = building.alert_labels(ledger, metadata.mapping("labels"))
     written = metadata.mapping("annotations").copy()
     for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):

@@ -30,7 +30,7 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
     tiers: list[dict[str, Any]] = []
     no_data = False
     for item in listed.items():
-        policy = _policy(item, library)
+        policy = _resolved_policy(item, library)
         if _flag(policy, "alertWhenNoData"):
             no_data = True
         if (resolved := policy.get("alertWhenResolved")) is not None and not resolved.flag():
@@ -40,7 +40,7 @@ def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
         _leave(policy, ledger)
         breaching = policy.get("alertWhenBreaching")
         for condition in policy.need("conditions").items():
-            tier = _tier(_condition(condition, library), len(tiers), ledger)
+            tier = _tier(_resolved_condition(condition, library), len(tiers), ledger)
             if breaching is None or breaching.flag():
                 tiers.append(tier)
     settings: dict[str, Any] = {"tiers": tiers} if tiers else {"enabled": False}
@@ -52,7 +52,7 @@ def _flag(policy: Entry, field: str) -> bool:
     return flag is not None and flag.flag()
 
 
-def _policy(entry: Entry, library: Library) -> Entry:
+def _resolved_policy(entry: Entry, library: Library) -> Entry:
     if entry.is_text:
         return library.find("AlertPolicy", entry).need("spec")
     if (reference := entry.get("alertPolicyRef")) is not None:
@@ -60,7 +60,7 @@ def _policy(entry: Entry, library: Library) -> Entry:
     return _inline(entry)
 
 
-def _condition(entry: Entry, library: Library) -> Entry:
+def _resolved_condition(entry: Entry, library: Library) -> Entry:
     if (reference := entry.get("conditionRef")) is not None:
         return library.find("AlertCondition", reference)
     return entry
@@ -100,7 +100,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
     if burn <= 0:
         raise EntryError(threshold, "a burn rate is above 0")
     return {
-        "name": _plain(name, index),
+        "name": _tier_name(name, index),
         "severity": _severity(spec.need("severity"), ledger),
         "long": duration_text(long),
         "short": duration_text(short),
@@ -108,7 +108,7 @@ def _tier(condition: Entry, index: int, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _plain(name: str, index: int) -> str:
+def _tier_name(name: str, index: int) -> str:
     """Return a tier's name; two conditions of one name stay two."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789")[:36].rstrip("_")
     return f"{plain or 'tier'}_{index + 1}"

@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from triton_exporter.duration import duration_text, parse_seconds
-from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_exporter.yaml_files import YAML_FAULTS
 from triton_slo.artifact import Options
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
@@ -71,11 +71,13 @@ def documents(objective: Objective) -> Iterator[Document]:
     for index, variant in enumerate(plan.variants):
         name = objective.name if index == 0 else _fit(f"{objective.name}-part-{index + 1}")
         annotations = {ANNOTATION: _whole(objective)} if index == 0 else {PART_OF: objective.name}
-        yield _slo(plan, variant, name, annotations, [policy["metadata"]["name"] for policy in policies])
-        yield _document("SLI", name, {"ratioMetric": _ratio(plan, variant)})
+        yield _slo_document(
+            plan, variant, name, annotations, [policy["metadata"]["name"] for policy in policies]
+        )
+        yield _openslo_document("SLI", name, {"ratioMetric": _ratio_metric(plan, variant)})
     yield from policies
     for urgency in sorted({policy["spec"]["notificationTargets"][0]["targetRef"] for policy in policies}):
-        yield _document("AlertNotificationTarget", urgency, {"target": "alertmanager"})
+        yield _openslo_document("AlertNotificationTarget", urgency, {"target": "alertmanager"})
 
 
 def recognised(
@@ -139,7 +141,7 @@ def _whole(objective: Objective) -> str:
     return json.dumps(plain(objective), sort_keys=True)
 
 
-def _document(kind: str, name: str, spec: Document, **metadata: object) -> Document:
+def _openslo_document(kind: str, name: str, spec: Document, **metadata: object) -> Document:
     return {
         "apiVersion": VERSION,
         "kind": kind,
@@ -157,11 +159,11 @@ def _fit(name: str) -> str:
     return f"{plain_name[: _MOST_NAME - 9]}-{digest}"
 
 
-def _key(name: str) -> bool:
+def _is_valid_key(name: str) -> bool:
     return re.fullmatch(r"[a-zA-Z0-9]([a-zA-Z0-9_]{0,61}[a-zA-Z0-9])?", name) is not None
 
 
-def _slo(
+def _slo_document(
     plan: Plan, variant: Variant, name: str, annotations: Mapping[str, str], policies: Sequence[str]
 ) -> Document:
     objective = plan.objective
@@ -169,24 +171,24 @@ def _slo(
         "description": objective.description[:_MOST_DESCRIPTION],
         "service": objective.labels.get("service") or "triton",
         "indicatorRef": name,
-        "timeWindow": [_window(objective)],
+        "timeWindow": [_time_window(objective)],
         "budgetingMethod": "Occurrences",
         "objectives": [{"target": variant.target}],
         "alertPolicies": [{"alertPolicyRef": policy} for policy in policies],
     }
-    return _document(
+    return _openslo_document(
         "SLO",
         name,
         {key: value for key, value in spec.items() if value},
-        labels={key: value for key, value in objective.labels.items() if _key(key)},
+        labels={key: value for key, value in objective.labels.items() if _is_valid_key(key)},
         annotations={
-            **{key: value for key, value in objective.annotations.items() if _key(key)},
+            **{key: value for key, value in objective.annotations.items() if _is_valid_key(key)},
             **annotations,
         },
     )
 
 
-def _window(objective: Objective) -> Document:
+def _time_window(objective: Objective) -> Document:
     window = objective.calendar
     if window is None:
         return {"duration": objective.window.nominal, "isRolling": True}
@@ -197,7 +199,7 @@ def _window(objective: Objective) -> Document:
     }
 
 
-def _ratio(plan: Plan, variant: Variant) -> Document:
+def _ratio_metric(plan: Plan, variant: Variant) -> Document:
     """Rates of bad and of all events: numbers that go up and down, so `counter` is false."""
     if (query := plan.objective.indicator.ratio_query(RANGE)) is not None:
         mean = f"avg {by(plan.objective.group_by)} (\n{query}\n)"
@@ -218,7 +220,7 @@ def _policies(plan: Plan) -> Iterator[Document]:
         condition = {
             "kind": "AlertCondition",
             "metadata": {"name": name},
-            "spec": {"severity": urgency, "condition": _condition(tier, objective)},
+            "spec": {"severity": urgency, "condition": _alert_condition(tier, objective)},
         }
         spec = {
             "alertWhenBreaching": True,
@@ -227,10 +229,10 @@ def _policies(plan: Plan) -> Iterator[Document]:
             "conditions": [condition],
             "notificationTargets": [{"targetRef": f"alertmanager-{urgency}"}],
         }
-        yield _document("AlertPolicy", name, spec)
+        yield _openslo_document("AlertPolicy", name, spec)
 
 
-def _condition(tier: Tier, objective: Objective) -> Document:
+def _alert_condition(tier: Tier, objective: Objective) -> Document:
     return {
         "kind": "burnrate",
         "threshold": tier.factor(objective.window.seconds),
@@ -263,7 +265,7 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
             f"cut; all of it is {_IN_ANNOTATION}",
         )
     for field, names in (("labels", objective.labels), ("annotations", objective.annotations)):
-        if hidden := sorted(name for name in names if not _key(name)):
+        if hidden := sorted(name for name in names if not _is_valid_key(name)):
             yield field, f"keys start and end with a letter or digit: {', '.join(hidden)}", _IN_ANNOTATION
     if objective.exclusions:
         yield "exclusions", "there are none", _IN_ANNOTATION
@@ -272,10 +274,10 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
     if objective.unknown.policy == "bad":
         yield "unknown.policy", "no data cannot count as failed", _IN_ANNOTATION
     if objective.alerting.enabled:
-        yield (
-            "alerting.tiers",
-            "a condition has one window",
-            f"the long one; the short one is {_IN_ANNOTATION}",
-        )
-        if any(objective.indicator.counted(objective.alerting.min_failures)):
-            yield "alerting.min_failures", "a condition knows only a burn rate", _IN_ANNOTATION
+        yield from _alerting_losses(objective)
+
+
+def _alerting_losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
+    yield "alerting.tiers", "a condition has one window", f"the long one; the short one is {_IN_ANNOTATION}"
+    if any(objective.indicator.counted(objective.alerting.min_failures)):
+        yield "alerting.min_failures", "a condition knows only a burn rate", _IN_ANNOTATION

@@ -38,25 +38,25 @@ class _Slices:
 
 def indicator(goal: Entry, spec: Entry, library: Library, ledger: Ledger) -> ConvertedIndicator | None:
     """Return the indicator of one objective of an SLO, or None where it is left out (and reported)."""
-    sli = _sli(goal, spec, library)
-    slices = _slices(goal, spec)
+    sli = _indicator_spec(goal, spec, library)
+    slices = _time_slices(goal, spec)
     ratio, threshold = sli.get("ratioMetric"), sli.get("thresholdMetric")
     ledger.dropped(sli, "description", "an indicator has no words of its own")
     if (ratio is None) == (threshold is None):
         raise EntryError(sli, "an indicator needs ratioMetric or thresholdMetric, one of them")
     try:
         if threshold is not None:
-            return _threshold(goal, threshold, slices, library, ledger)
+            return _from_threshold(goal, threshold, slices, library, ledger)
         assert ratio is not None
         if (operator := goal.get("op")) is not None:
             ledger.noted(operator, f"a ratio is compared with its target alone, not by {operator.text()!r}")
-        return _ratio(ratio, slices, library, ledger)
+        return _from_ratio(ratio, slices, library, ledger)
     except queries.QueryError as error:
         ledger.lost(threshold or ratio or sli, str(error), _LEFT_OUT)
         return None
 
 
-def _sli(goal: Entry, spec: Entry, library: Library) -> Entry:
+def _indicator_spec(goal: Entry, spec: Entry, library: Library) -> Entry:
     for holder in (goal, spec):
         inline, reference = holder.get("indicator"), holder.get("indicatorRef")
         if inline is not None and reference is not None:
@@ -70,7 +70,7 @@ def _sli(goal: Entry, spec: Entry, library: Library) -> Entry:
     raise EntryError(spec, "indicator or indicatorRef is missing")
 
 
-def _slices(goal: Entry, spec: Entry) -> _Slices | None:
+def _time_slices(goal: Entry, spec: Entry) -> _Slices | None:
     method = spec.need("budgetingMethod")
     if method.text() == "Occurrences":
         return None
@@ -86,7 +86,7 @@ def _slices(goal: Entry, spec: Entry) -> _Slices | None:
     return _Slices(duration_text(minutes * 60), None if target is None else target.number())
 
 
-def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
+def _metric_query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
     """Return the PromQL of a metric. Raises QueryError where it is for something other than Prometheus."""
     source = metric.need("metricSource")
     kind, reference = source.get("type"), source.get("metricSourceRef")
@@ -106,22 +106,22 @@ def _query(metric: Entry, library: Library, ledger: Ledger) -> Entry:
     return query
 
 
-def _ratio(
+def _from_ratio(
     ratio: Entry, slices: _Slices | None, library: Library, ledger: Ledger
 ) -> ConvertedIndicator | None:
     raw = ratio.get("raw")
     counter = ratio.get("counter")
     counts = counter is None or counter.flag()
     if raw is not None:
-        return _raw(ratio, raw, slices, library, ledger)
+        return _from_raw_ratio(ratio, raw, slices, library, ledger)
     parts = {
-        ours: _query(metric, library, ledger)
+        ours: _metric_query(metric, library, ledger)
         for ours, theirs in (("good", "good"), ("errors", "bad"), ("total", "total"))
         if (metric := ratio.get(theirs)) is not None
     }
     if set(parts) not in ({"good", "total"}, {"errors", "total"}):
         raise EntryError(ratio, "a ratio needs total, and good or bad, or raw alone")
-    texts = {ours: _counted(entry, counts, ledger) for ours, entry in parts.items()}
+    texts = {ours: _event_rate(entry, counts, ledger) for ours, entry in parts.items()}
     group_by = building.grouping(ledger, ratio, queries.group_labels(*texts.values()))
     if slices is not None:
         bad = texts.get("errors") or f"({texts['total']}) - ({texts['good']})"
@@ -131,7 +131,7 @@ def _ratio(
     return ConvertedIndicator(ratio, texts, group_by, events=counts)
 
 
-def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
+def _event_rate(entry: Entry, counts: bool, ledger: Ledger) -> str:
     """Events per second, or the mean of a gauge, over the window."""
     text = entry.text()
     counted = queries.windowed(text)
@@ -149,10 +149,10 @@ def _counted(entry: Entry, counts: bool, ledger: Ledger) -> str:
     return rated
 
 
-def _raw(
+def _from_raw_ratio(
     ratio: Entry, raw: Entry, slices: _Slices | None, library: Library, ledger: Ledger
 ) -> ConvertedIndicator | None:
-    query, kind = _query(raw, library, ledger), ratio.need("rawType")
+    query, kind = _metric_query(raw, library, ledger), ratio.need("rawType")
     if kind.text() not in ("success", "failure"):
         raise EntryError(kind, f"{kind.text()!r} is neither success nor failure")
     text = queries.windowed(query.text()) or queries.averaged(query.text())
@@ -163,10 +163,10 @@ def _raw(
     return ConvertedIndicator(query, {"error_ratio": bad}, group_by)
 
 
-def _threshold(
+def _from_threshold(
     goal: Entry, metric: Entry, slices: _Slices | None, library: Library, ledger: Ledger
 ) -> ConvertedIndicator | None:
-    query, operator = _query(metric, library, ledger), goal.need("op")
+    query, operator = _metric_query(metric, library, ledger), goal.need("op")
     if operator.text() not in _OPERATORS:
         raise EntryError(operator, f"{operator.text()!r} is none of {', '.join(_OPERATORS)}")
     value, text = goal.need("value").number(), query.text().strip()

@@ -27,7 +27,7 @@ class Library:
         self._used: set[tuple[str, str]] = set()
         for document in documents:
             try:
-                key = _key(document)
+                key = _kind_and_name(document)
                 if key in self._documents:
                     reason = f"{key[0]} {key[1]!r} is there already ({self._documents[key].place})"
                     raise EntryError(document, reason)
@@ -62,7 +62,7 @@ class Library:
         return [entry for key, entry in self._documents.items() if key[0] != "SLO" and key not in self._used]
 
 
-def _key(document: Entry) -> tuple[str, str]:
+def _kind_and_name(document: Entry) -> tuple[str, str]:
     fields = document.fields()
     if "apiVersion" not in fields and "slos" in fields:
         raise EntryError(document, "this is not an OpenSLO document; use --from sloth for Sloth's files")

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from triton_slo import mistake
+from triton_slo import problem_words
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective.model import CalendarWindow
+from triton_slo.objective.period_window import CalendarWindow
 
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}
 _CALENDARS = {"1w": "week", "7d": "week", "1M": "month", "1Q": "quarter", "3M": "quarter"}
@@ -76,7 +76,7 @@ def _calendar(duration: Entry, calendar: Entry, ledger: Ledger) -> Any:
     try:
         CalendarWindow.model_validate(form)
     except ValidationError as error:
-        raise EntryError(calendar, mistake.reason(error.errors()[0])) from None
+        raise EntryError(calendar, problem_words.reason(error.errors()[0])) from None
     if not _on_edge(kind, begins):
         ledger.lost(start, f"a calendar {kind} starts at its own first midnight", "that start is taken")
     return form

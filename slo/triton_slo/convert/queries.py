@@ -80,7 +80,7 @@ def _rated(node: object) -> str | None:
             inner = _rated(node.expr)
             return inner and f"({inner})"
         case VectorSelector() if _simple(node):
-            return f"rate({_selector(node)}[{WINDOW}])"
+            return f"rate({_quoted_selector(node)}[{WINDOW}])"
         case AggregateExpr() if str(node.op) == "sum":
             inner = _rated(node.expr)
             return inner and f"sum {node.modifier or ''} ({inner})".replace("  ", " ")
@@ -94,7 +94,7 @@ def _simple(node: VectorSelector) -> bool:
     return node.offset is None and node.at is None and not node.matchers.or_matchers
 
 
-def _selector(node: VectorSelector) -> str:
+def _quoted_selector(node: VectorSelector) -> str:
     """Return the selector in our own quoting: the parser's text leaves quotes inside values bare."""
     matchers = [
         f"{matcher.name}{_OPERATORS[str(matcher.op)]}{quote(matcher.value)}"
@@ -107,7 +107,7 @@ def averaged(query: str) -> str:
     """Mean over the window of what a query without a range shows, evaluated every minute."""
     node = parsed(query)
     if isinstance(node, VectorSelector) and _simple(node):
-        return f"avg_over_time({_selector(node)}[{WINDOW}])"
+        return f"avg_over_time({_quoted_selector(node)}[{WINDOW}])"
     return f"avg_over_time(({query.strip()})[{WINDOW}:{STEP}])"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from triton_slo import names
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective.model import WORKBOOK_TIERS, Objective, Severity
+from triton_slo.objective.model import WORKBOOK_TIERS, Objective
 
 VERSION = "prometheus/v1"
 KUBERNETES_VERSION = "sloth.slok.dev/v1"
-_SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info", "none")
 _EXPECTED = {"page": "critical", "ticket": "warning"}
 LEFT_OUT = "the SLO is left out"
 
@@ -187,7 +187,7 @@ class _Slo:
         entries = dict(alert.mapping("labels"))
         severity = ""
         given = entries.get("severity")
-        if given is not None and given.text() in _SEVERITIES:
+        if given is not None and given.text() in names.SEVERITIES:
             del entries["severity"]
             severity = given.text() if given.text() != _EXPECTED[urgency] else ""
         labels, owner = building.alert_labels(self.ledger, entries)

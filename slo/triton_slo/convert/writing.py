@@ -14,14 +14,14 @@ class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as a block."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
     # YAML folds these line ends; only between double quotes are they escaped.
     style = '"' if any(mark in text for mark in "\x85\u2028\u2029\ufeff") else style
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
 def write(objectives: Iterable[Objective]) -> str:

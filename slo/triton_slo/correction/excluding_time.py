@@ -18,7 +18,7 @@ from triton_slo.correction.recorded_growth import (
     recorded_groups,
 )
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.promql import Matchers
 
 
@@ -36,13 +36,13 @@ def excluding(
     reached = [group for group in groups if group.reaches_to < span[1]]
     if not reached:
         raise CorrectionError("no period that is counted now reaches back so far: no budget would change")
-    _refuse_second(prometheus, chosen, span)
+    _refuse_second_exclusion(prometheus, chosen, span)
     grown = growths(prometheus, chosen, reached, span, now, lengths)
     corrections = (_correction(group, grown[group.labels], span, lengths) for group in reached)
     return tuple(correction for correction in corrections if correction is not None)
 
 
-def _refuse_second(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
+def _refuse_second_exclusion(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
     """Raise CorrectionError where a correction took events of the stretch away that was not undone."""
     reach = f"[{open_range(span[1] - span[0])}]"
     total = chosen.also(names.RECORDED_HERE).equal(names.EVENT, names.TOTAL)

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import names
-from triton_slo.backtest.fetch import stretches
+from triton_slo.backtest.fetch import query_ranges
 from triton_slo.correction.group_correction import CorrectionError, Labels, PeriodBudget
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import TILE
-from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.promql import Matchers
 
 Floats = npt.NDArray[np.float64]
@@ -95,15 +95,15 @@ def recorded_groups(
     )
     chosen = chosen.also(names.RECORDED_HERE)
     targets = {
-        _key(sample.labels): sample.value
+        _group_labels(sample.labels): sample.value
         for sample in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
     }
     events: dict[Labels, dict[str, float]] = defaultdict(dict)
     for sample in _period_events(prometheus, chosen, infos.values(), now, lengths):
-        events[_key(sample.labels)][sample.labels[names.EVENT]] = sample.value
+        events[_group_labels(sample.labels)][sample.labels[names.EVENT]] = sample.value
     groups = []
     for sample in prometheus.instant(f"{names.SLI_EVENTS_SINCE}{chosen}", now):
-        key, slo = _key(sample.labels), sample.labels[names.SLO]
+        key, slo = _group_labels(sample.labels), sample.labels[names.SLO]
         bare = tuple(pair for pair in key if pair[0] in (names.SLO, names.INDICATOR))
         target = targets.get(key, targets.get(bare))
         if slo not in infos or target is None or events[key].keys() != {names.ERROR, names.TOTAL}:
@@ -133,12 +133,12 @@ def growths(
     points: dict[Labels, _Points] = defaultdict(_Points)
     for event in (names.ERROR, names.TOTAL):
         sums = f"{names.SLI_EVENTS_SUM}{chosen.also(names.RECORDED_HERE).equal(names.EVENT, event)}"
-        for first, last in stretches(*grid, lengths.tile):
+        for first, last in query_ranges(*grid, lengths.tile):
             for series in prometheus.range(sums, first, last, lengths.tile):
-                points[_key(series.labels)].put(event, zip(series.times, series.values, strict=True))
+                points[_group_labels(series.labels)].put(event, zip(series.times, series.values, strict=True))
         for edge in span:
             for sample in prometheus.instant(sums, edge):
-                points[_key(sample.labels)].put(event, [(edge, sample.value)])
+                points[_group_labels(sample.labels)].put(event, [(edge, sample.value)])
     earlier = [group.since - lengths.hour for group in groups]
     if earlier and span[0] < max(earlier):
         _add_history(prometheus, chosen, points, span, max(group.since for group in groups), lengths)
@@ -168,9 +168,9 @@ def _add_history(
     for event in (names.ERROR, names.TOTAL):
         written = f"{names.SLI_EVENTS_CORRECTION}{chosen.also(names.RECORDED_HERE).equal(names.EVENT, event)}"
         query = f"sum without ({names.CORRECTION}) (sum_over_time({written}[{open_range(tile)}]))"
-        for low, high in stretches(float(first), float(last), tile):
+        for low, high in query_ranges(float(first), float(last), tile):
             for series in prometheus.range(query, low, high, tile):
-                into = points[_key(series.labels)].history[event]
+                into = points[_group_labels(series.labels)].history[event]
                 into.update(zip(series.times, series.values, strict=True))
 
 
@@ -187,7 +187,7 @@ def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: Scale
         times and times[-1] >= end and (times[0] <= max(start, group.since + lengths.tile))
     ):
         raise CorrectionError(
-            f"the rules of {_words(group)} recorded nothing around one end of the stretch; "
+            f"the rules of {_group_words(group)} recorded nothing around one end of the stretch; "
             "choose ends at which they ran"
         )
     columns = {
@@ -251,12 +251,12 @@ def _rolling_seconds(window: str) -> float | None:
         return None
 
 
-def _key(labels: Mapping[str, str]) -> Labels:
+def _group_labels(labels: Mapping[str, str]) -> Labels:
     left_out = ("__name__", names.EVENT, names.CORRECTION)
     return tuple(sorted((name, value) for name, value in labels.items() if name not in left_out))
 
 
-def _words(group: CorrectableGroup) -> str:
+def _group_words(group: CorrectableGroup) -> str:
     values = dict(group.labels)
     return " ".join(
         (values.pop(names.SLO), *(value for name, value in values.items() if name != names.INDICATOR))

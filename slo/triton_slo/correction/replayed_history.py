@@ -8,12 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from triton_slo import names
-from triton_slo.backtest.excluded_time import excluded_spans
-from triton_slo.backtest.fetch import source_events, stretches
+from triton_slo.backtest.fetch import excluded_spans, query_ranges, source_events
 from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Labels, Tile
 from triton_slo.correction.recorded_growth import CorrectableGroup, ScaledLengths, recorded_groups
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.running_sum import carry_windows
 
@@ -45,8 +44,8 @@ def replayed(
     start = min(group.reaches_to for group in groups)
     if latest <= start:
         return ()
-    _refuse_second(prometheus, plan, now)
-    events = _events(prometheus, plan, groups, start, latest, lengths.tile)
+    _refuse_second_replay(prometheus, plan, now)
+    events = _tile_events(prometheus, plan, groups, start, latest, lengths.tile)
     excluded = excluded_spans(plan.objective.exclusions, start, latest, prometheus)
     corrections = (
         _history(group, began[group.labels], events[group.labels], excluded, lengths) for group in groups
@@ -61,7 +60,7 @@ def _began(plan: Plan, group: CorrectableGroup) -> float:
     return group.since - plan.spans[carry_windows(plan)[0]].seconds
 
 
-def _refuse_second(prometheus: Prometheus, plan: Plan, now: float) -> None:
+def _refuse_second_replay(prometheus: Prometheus, plan: Plan, now: float) -> None:
     written = f"{names.SLI_EVENTS_CORRECTION}{plan.own.equal(names.EVENT, names.TOTAL)}"
     days = round(plan.period_seconds)
     if prometheus.instant(f"sum without ({names.CORRECTION}) (sum_over_time({written}[{days}s])) > 0", now):
@@ -70,7 +69,7 @@ def _refuse_second(prometheus: Prometheus, plan: Plan, now: float) -> None:
         )
 
 
-def _events(
+def _tile_events(
     prometheus: Prometheus,
     plan: Plan,
     groups: tuple[CorrectableGroup, ...],
@@ -88,7 +87,7 @@ def _events(
     for variant in plan.variants:
         events = source_events(plan, plan.measure(variant), tile)
         for event, expression in ((names.ERROR, events.error), (names.TOTAL, events.total)):
-            for low, high in stretches(float(first), float(last), tile):
+            for low, high in query_ranges(float(first), float(last), tile):
                 for series in prometheus.range(expression, low, high, tile):
                     labelled = {**plan.fixed_labels, **series.labels}
                     group = wanted.get(tuple((name, labelled.get(name, "")) for name in labels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from triton_exporter.family import escape
 from triton_slo import names
 from triton_slo.correction.group_correction import GroupCorrection, Labels
 
@@ -48,9 +49,5 @@ def _reversed(text: str, identity: str, undo: str) -> Iterator[str]:
 def _series(name: str, labels: Labels, identity: str, more: Labels = ()) -> str:
     # The name of the correction comes first: no label's value can look like it there.
     inside = ((names.CORRECTION, identity), *labels, *more)
-    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in inside)
+    pairs = ",".join(f'{label}="{escape(value)}"' for label, value in inside)
     return f"{name}{{{pairs}}}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from triton_slo import expression
-from triton_slo.indicators.indicator import Finding, Indicator, T
+from triton_slo.indicators.indicator import FieldFinding, Indicator, T
 from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope
 from triton_slo.indicators.sources import CLIENTS
 
@@ -45,7 +45,7 @@ class Custom(Indicator):
                     f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
                 )
         for key in sorted(given):
-            expression.parse(given[key].replace(WINDOW, "5m"), key)
+            expression.check(given[key].replace(WINDOW, "5m"), key)
         return self
 
     def _queries(self) -> Iterator[tuple[str, str]]:
@@ -85,7 +85,7 @@ class Custom(Indicator):
         """Return the end of the period for a ratio, since each of its seconds is an event; else now."""
         return now if self.error_ratio is None else period_end
 
-    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
         """Operations whose sides never match, and results that are without a label of the group."""
         if ignored := [label for label in chosen if label not in group_by]:
             yield (

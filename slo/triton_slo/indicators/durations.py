@@ -13,11 +13,11 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.duration import limit_text, parse_seconds
+from triton_exporter.duration import parse_seconds, time_text
 from triton_slo import names
 from triton_slo.fields import Threshold
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
-from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.measure import (
     CounterQuery,
     Events,
@@ -30,7 +30,7 @@ from triton_slo.indicators.measure import (
 )
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.indicators.sources import CAVEATS, SLICES
-from triton_slo.promql import by, indent, le_matcher, number, paren, quote, regex_of
+from triton_slo.promql import Matchers, by, indent, le_matcher, number, on, paren, quote, regex_of
 
 _MICROSECONDS = 1_000_000
 
@@ -47,8 +47,8 @@ class TimedIndicator(Indicator):
         "See whether the time goes into the queue or into computing, and what changed last."
     )
     steps_by_cause: ClassVar = {
-        "^queue$": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
-        "^compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
+        "queue": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
+        "compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
         "raise concurrency or batching; if it is busy, scale out.",
     }
     limit_series: ClassVar = names.THRESHOLD_SECONDS
@@ -58,7 +58,7 @@ class TimedIndicator(Indicator):
         return self.threshold
 
     @property
-    def seconds(self) -> float:
+    def threshold_seconds(self) -> float:
         return parse_seconds(self.threshold)
 
     def limit(self, target: float, threshold: float | None) -> float | None:
@@ -103,7 +103,7 @@ class HistogramOrSlices(TimedIndicator):
             f"max by ({', '.join((*scope.group_by, 'source'))}) "
             f"({state.DISTRIBUTION_SOURCE}{scope.matchers.equal('signal', self.signal)} == 1)"
         )
-        mistakes = (
+        wrong_settings = (
             no_bucket(self.histogram, threshold, scope),
             no_histogram(self.histogram, exported, scope),
         )
@@ -111,7 +111,7 @@ class HistogramOrSlices(TimedIndicator):
         stated = stated_error(self.signal, threshold, scope)
         if self.source == "histogram":
             events = CounterQuery(counted, scope.group_by, may_begin_late=True)
-            return Measure(in_histogram, events, ((fed, ""),), mistakes, error, stated)
+            return Measure(in_histogram, events, ((fed, ""),), wrong_settings, error, stated)
         # Groups that the exporter has a histogram of keep to it, even where it has not the right bucket or is not
         # stored: the estimate must not hide that mistake, which is reported by name.
         without = f"unless {scope.on} {exported}"
@@ -121,7 +121,7 @@ class HistogramOrSlices(TimedIndicator):
                 counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}"), may_begin_late=True
             ),
             ((fed, ""), (f"{in_slices} {without}", SLICES)),
-            mistakes,
+            wrong_settings,
             error,
             stated,
         )
@@ -146,13 +146,13 @@ class HistogramOrSlices(TimedIndicator):
             events = Events(f"{events.error}\n+ {scope.on} {failed}", f"{total}\n+ {scope.on} {failed}")
         return events
 
-    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+    def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Thresholds between the exporter's default buckets."""
         for threshold in thresholds:
             if threshold not in DEFAULT_BOUNDS:
                 yield (
                     "indicator.threshold",
-                    f"threshold {limit_text(threshold)} is between the exporter's default buckets",
+                    f"threshold {time_text(threshold)} is between the exporter's default buckets",
                     "start the exporter with --buckets-from and the folder of this file",
                 )
 
@@ -246,7 +246,7 @@ _VLLM_NEEDS = (
     '24.08 (2.49) or later, with the parameter REPORT_CUSTOM_METRICS "true" in config.pbtxt and '
     "disable_log_stats false in model.json"
 )
-MISTAKES = {
+WRONG_SETTINGS = {
     "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
     "no_histogram": (
         "it has a histogram, and Prometheus does not store its _bucket and _count series",
@@ -268,13 +268,13 @@ def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) ->
     """The threshold is between two buckets."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
     expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
-    return UnknownReason("no_bucket", expr, *MISTAKES["no_bucket"])
+    return UnknownReason("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
 
 
 def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
     """Prometheus stores no classic histogram of the groups that `exported` says have one."""
     expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
-    return UnknownReason("no_histogram", expr, *MISTAKES["no_histogram"])
+    return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])
 
 
 def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[tuple[str, str]]:
@@ -284,3 +284,12 @@ def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[
         series.series(histogram, series.every, "_bucket", le="+Inf"),
         series.series(histogram, series.every, "_count"),
     )
+
+
+def share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
+    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
+    part, whole = (
+        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
+        for m in (metric, triton.REQUEST_DURATION_US)
+    )
+    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"

@@ -18,7 +18,7 @@ from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import Finding, Indicator
+from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.measure import (
     CounterQuery,
     Events,
@@ -57,8 +57,8 @@ class Errors(GatewayIndicator):
         "Read the model's errors in Triton's log; if they began with a new version, roll it back."
     )
     steps_by_cause: ClassVar = {
-        "^failure:REJECTED$": "The queue turns requests away: add instances or replicas, or let clients send less.",
-        "^failure:BACKEND$": "The model's own code fails: read its errors in Triton's log; if they began with a "
+        "failure:REJECTED": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "failure:BACKEND": "The model's own code fails: read its errors in Triton's log; if they began with a "
         "new version, roll it back.",
     }
 
@@ -97,8 +97,8 @@ class Errors(GatewayIndicator):
             scope.present(triton.REQUEST_SUCCESS),
             CounterQuery(counted, scope.group_by),
             sources=(
-                (_models(scope, "and"), COUNTERS),
-                (_models(scope, "unless"), BACKEND_COUNTERS),
+                (_groups_by_backend(scope, "and"), COUNTERS),
+                (_groups_by_backend(scope, "unless"), BACKEND_COUNTERS),
                 *([(untraced(scope), UNTRACED_QUEUE)] if sees_full else []),
             ),
         )
@@ -133,7 +133,7 @@ class Errors(GatewayIndicator):
             failed = f"{failed} or {full_queue(selector, window)}"
         yield "", shares(failed)
 
-    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
         """Reasons that Triton does not know."""
         for reason in self.reasons:
             if reason not in (*ALL_REASONS, QUEUE_FULL):
@@ -163,10 +163,10 @@ class Errors(GatewayIndicator):
 def hiding_models() -> Mapping[str, str]:
     """Return PromQL for the models of which each hiding source may miss failures, by label `model`."""
     scope = Scope(Matchers(), ("model",), "")
-    return {BACKEND_COUNTERS: _models(scope, "unless"), UNTRACED_QUEUE: untraced(scope)}
+    return {BACKEND_COUNTERS: _groups_by_backend(scope, "unless"), UNTRACED_QUEUE: untraced(scope)}
 
 
-def _models(scope: Scope, operator: str) -> str:
+def _groups_by_backend(scope: Scope, operator: str) -> str:
     """Groups of models whose backend is known to report failures (`and`), or of the others (`unless`).
 
     By model alone: an ensemble's traffic is counted under version 1, whatever its version is. A response cache

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
-from triton_exporter.duration import limit_text
+from triton_exporter.duration import time_text
 from triton_slo.indicators.durations import (
-    MISTAKES,
+    WRONG_SETTINGS,
     TimedIndicator,
     bucket_series,
     by_bucket,
@@ -16,7 +16,7 @@ from triton_slo.indicators.durations import (
     no_bucket,
     no_histogram,
 )
-from triton_slo.indicators.indicator import Finding
+from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import le_matcher, number
@@ -50,8 +50,8 @@ class FirstResponse(TimedIndicator):
         )
         # No gauge says that there is one: Prometheus' own conversion stores it under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
-        mistakes = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
-        return Measure(presence, events, ((presence, "histogram"),), mistakes)
+        wrong_settings = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
+        return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Buckets of Triton's or of vLLM's histogram."""
@@ -66,22 +66,20 @@ class FirstResponse(TimedIndicator):
         exported = f"({histogram.count}{scope.matchers} or {histogram}{scope.matchers})"
         if self.engine == "vllm":
             lacking = f"{scope.present(models.INFO, _ON_VLLM)} unless {scope.on} {exported}"
-            return UnknownReason("no_first_token", f"({lacking}) == 1", *MISTAKES["no_first_token"])
+            return UnknownReason("no_first_token", f"({lacking}) == 1", *WRONG_SETTINGS["no_first_token"])
         lacking = f"{scope.present(triton.REQUEST_SUCCESS)} unless {scope.on} {exported}"
         expr = (
             f"(\n  {lacking} unless on () {exported}\n"
             f"  or {lacking} and on (model) ({models.DECOUPLED}{scope.models} == 1)\n) == 1"
         )
-        return UnknownReason("no_first_response", expr, *MISTAKES["no_first_response"])
+        return UnknownReason("no_first_response", expr, *WRONG_SETTINGS["no_first_response"])
 
-    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+    def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Thresholds between Triton's default buckets."""
         for threshold in thresholds:
             if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
                 bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
-                reason = (
-                    f"threshold {limit_text(threshold)} is between Triton's default buckets ({bounds} ms)"
-                )
+                reason = f"threshold {time_text(threshold)} is between Triton's default buckets ({bounds} ms)"
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
                 yield "indicator.threshold", reason, fix
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
@@ -13,15 +12,19 @@ from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import Matchers
 
 T = TypeVar("T")
-Finding = tuple[str, str, str]
+FieldFinding = tuple[str, str, str]
 """Field, what is wrong with it, what to do."""
+_OVERLAPS = "gpu_throttled"
+"""A cause beside the others: a GPU is held back while it computes."""
 
 
 class Indicator(Value):
     """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
 
     A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have an answer
-    that fits most kinds. They are many because nothing outside this folder asks which kind it has before it.
+    that fits most kinds.
+
+    Long because whatever depends on the kind is a method: no module outside this folder asks for the kind.
     """
 
     kind: str = ""
@@ -37,7 +40,7 @@ class Indicator(Value):
     first_step: ClassVar[str] = "See which events fail, and what changed last."
     """First step to take when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
-    """Pattern of the largest cause -> what to do first."""
+    """What to do first by the largest cause, or by what such causes begin with (`compute`); the first that fits."""
     default_target: ClassVar[str] = "99.9%"
     """Target that is proposed where nobody has asked for another."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
@@ -51,26 +54,16 @@ class Indicator(Value):
         return str(cls.model_fields["kind"].default)
 
     @classmethod
-    def step_for(cls, cause: str) -> str:
-        """Return the first step for a cause."""
-        steps = (step for pattern, step in cls.steps_by_cause.items() if re.search(pattern, cause))
+    def step_for(cls, *causes: str) -> str:
+        """Return the first step for the first of the causes, without that which overlaps with the others."""
+        largest = next((cause for cause in causes if cause != _OVERLAPS), "")
+        steps = (step for cause, step in cls.steps_by_cause.items() if largest.startswith(cause))
         return next(steps, cls.first_step)
-
-    @classmethod
-    def step_for_words(cls, words: str) -> str:
-        """Return the first step for a cause whose name is known in words only."""
-        causes = (f"{kind}{words.replace(' ', '_')}" for kind in ("", "state:", "failure:"))
-        return next(
-            (step for cause in causes if (step := cls.step_for(cause)) != cls.first_step), cls.first_step
-        )
 
     @classmethod
     def all_steps(cls) -> str:
         """Return the first step while no cause is known, with the steps for each cause."""
-        cases = (
-            f"If {pattern.strip('^$').removeprefix('failure:')}: {step}"
-            for pattern, step in cls.steps_by_cause.items()
-        )
+        cases = (f"If {cause.rpartition(':')[2]}: {step}" for cause, step in cls.steps_by_cause.items())
         return " ".join((cls.first_step, *cases))
 
     @property
@@ -79,7 +72,7 @@ class Indicator(Value):
         return ""
 
     @property
-    def seconds(self) -> float | None:
+    def threshold_seconds(self) -> float | None:
         """The threshold in seconds; None where there is none."""
         return None
 
@@ -157,11 +150,11 @@ class Indicator(Value):
         """
         return iter(())
 
-    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[Finding]:
+    def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
         """Mistakes that Prometheus would accept; `chosen` are the labels by which the objective chooses."""
         return iter(())
 
-    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+    def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Return what is right only if something else is set up for it."""
         return iter(())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import duration_text, limit_text
+from triton_exporter.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.durations import (
     HistogramOrSlices,
@@ -14,11 +14,12 @@ from triton_slo.indicators.durations import (
     by_bucket,
     in_buckets,
     no_bucket,
+    share_of_time,
 )
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import Finding, Indicator
-from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason, share_of_time
+from triton_slo.indicators.indicator import FieldFinding, Indicator
+from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import Matchers, by, le_matcher, number
 
@@ -59,8 +60,8 @@ class Latency(HistogramOrSlices, GatewayIndicator):
             scope.group_by,
             may_begin_late=True,
         )
-        mistakes = (no_bucket(histogram, edge, requests),)
-        return Measure(presence, events, ((presence, "histogram"),), mistakes)
+        wrong_settings = (no_bucket(histogram, edge, requests),)
+        return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
 
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
@@ -81,17 +82,17 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         assert self.gateway is not None
         return self.gateway.durations.count
 
-    def notes(self, thresholds: Sequence[float]) -> Iterator[Finding]:
+    def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
         """Thresholds between the default buckets."""
         if self.gateway is None:
             yield from super().notes(thresholds)
             return
         for threshold in thresholds:
             if threshold not in self.gateway.bounds:
-                bounds = ", ".join(map(duration_text, _nearest(threshold, self.gateway.bounds)))
+                bounds = ", ".join(map(duration_text, _nearest_buckets(threshold, self.gateway.bounds)))
                 yield (
                     "indicator.threshold",
-                    f"threshold {limit_text(threshold)} is between the default buckets of {self.source}",
+                    f"threshold {time_text(threshold)} is between the default buckets of {self.source}",
                     f"use {bounds}, or set its buckets",
                 )
 
@@ -119,7 +120,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         yield "gpu_throttled", _throttled(selector, window)
 
 
-def _nearest(threshold: float, bounds: Sequence[float]) -> list[float]:
+def _nearest_buckets(threshold: float, bounds: Sequence[float]) -> list[float]:
     """Return the buckets below and above."""
     below, above = (
         [bound for bound in bounds if bound < threshold],

@@ -26,6 +26,10 @@ class Events:
         """Both, changed alike."""
         return Events(change(self.error), change(self.total))
 
+    def ratio(self) -> str:
+        """Error ratio of recorded events, which differ in the label `event`; absent where nothing happened."""
+        return f"{self.error}\n/ ignoring ({names.EVENT})\n({self.total} > 0)"
+
     def labelled(self) -> str:
         """Errors and totals in one series name, with the label `event`."""
         error, total = (
@@ -243,13 +247,13 @@ class UnknownReason:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Expressions that measure an indicator for one part of the models; `mistakes` are settings that prevent it."""
+    """Expressions that measure an indicator for one part of the models; `wrong_settings` can prevent it."""
 
     presence: str
     events: EventQuery
     sources: tuple[tuple[str, str], ...] = ()
     """(expression with the label `source`, or expression, fixed source): which source serves which group."""
-    mistakes: tuple[UnknownReason, ...] = ()
+    wrong_settings: tuple[UnknownReason, ...] = ()
     estimate_error: Callable[[str], str] | None = None
     """PromQL for how far the share of a window may be off, of groups whose source estimates it."""
     stated_error: Callable[[str], str] | None = None
@@ -294,12 +298,3 @@ def shares(failed: str) -> str:
     """Return the share of the failures that each cause has."""
     each = f"sum {by((*names.GROUPING, names.CAUSE))} ({failed})"
     return f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({failed}) > 0)"
-
-
-def share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
-    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
-    part, whole = (
-        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
-        for m in (metric, triton.REQUEST_DURATION_US)
-    )
-    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"

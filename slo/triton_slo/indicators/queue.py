@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
-from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.indicators.durations import HistogramOrSlices, share_of_time
 from triton_slo.indicators.indicator import Indicator
-from triton_slo.indicators.measure import Measure, Scope, failures, share_of_time
+from triton_slo.indicators.measure import Measure, Scope, failures
 from triton_slo.indicators.sources import UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on
 
@@ -34,7 +34,7 @@ class Queue(HistogramOrSlices):
     signal: ClassVar = "queue"
     cause_split: ClassVar = "queue"
     steps_by_cause: ClassVar = {
-        "^failure": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "failure": "The queue turns requests away: add instances or replicas, or let clients send less.",
         **HistogramOrSlices.steps_by_cause,
     }
 

@@ -44,8 +44,8 @@ class Readiness(Indicator):
         "change."
     )
     steps_by_cause: ClassVar = {
-        "missing$": "Search Triton's log for the model's name and `failed to load` or `Poll failed`, and put its "
-        "files in place."
+        "state:missing": "Search Triton's log for the model's name and `failed to load` or `Poll failed`, and put "
+        "its files in place."
     }
     caused_by: ClassVar = ""
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from triton_exporter.duration import DAY
 from triton_slo import expression
-from triton_slo.objective.zone import clock_rule, known, stretches
+from triton_slo.fields import Value
+from triton_slo.objective.zone import clock_rule, stretches, time_zone
 
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -25,7 +26,7 @@ _YEARS = range(1970, 2200)
 _TIME = r"([01]\d|2[0-3]):[0-5]\d"
 
 
-def _text(value: Any) -> Any:
+def _written_in_full(value: Any) -> Any:
     """Write a moment, which YAML reads as a datetime, and an hour of one digit in full."""
     if isinstance(value, datetime):
         return value.isoformat()
@@ -39,26 +40,26 @@ def _days(value: Any) -> Any:
 
 
 When = Annotated[
-    str, Field(pattern=f"^({_MOMENT}|{_TIME})$"), BeforeValidator(_text, json_schema_input_type=str)
+    str,
+    Field(pattern=f"^({_MOMENT}|{_TIME})$"),
+    BeforeValidator(_written_in_full, json_schema_input_type=str),
 ]
 
 
-def _zone(value: str) -> str:
-    known(value)
+def _known_zone(value: str) -> str:
+    time_zone(value)
     return value
 
 
-TimeZone = Annotated[str, AfterValidator(_zone)]
+TimeZone = Annotated[str, AfterValidator(_known_zone)]
 
 
-class Exclusion(BaseModel):
+class Exclusion(Value):
     """Time that does not count: from one moment to another, on days of the week, or while PromQL has a result.
 
     With `days`, `start` and `end` are what the clocks of the time zone show, and an end that is not after the start
     is on the next day: an hour that clocks skip excludes nothing, one that they show twice is excluded twice.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reason: str = Field(min_length=1, max_length=200)
     days: (
@@ -79,17 +80,17 @@ class Exclusion(BaseModel):
         if self.promql is not None:
             if (self.start, self.end, self.days, self.timezone) != (None,) * 4:
                 raise ValueError("an exclusion has either start and end, or promql")
-            expression.parse(self.promql, "promql", "group((\n{}\n))")
+            expression.check(self.promql, "promql", "group((\n{}\n))")
             return self
         if self.start is None or self.end is None:
             raise ValueError("an exclusion has both start and end, or promql")
         if self.days is not None:
-            self._recurring()
+            self._check_recurring()
         else:
-            self._once()
+            self._check_once()
         return self
 
-    def _recurring(self) -> None:
+    def _check_recurring(self) -> None:
         assert self.start is not None
         assert self.end is not None
         if "-" in self.start or "-" in self.end:
@@ -98,7 +99,7 @@ class Exclusion(BaseModel):
             raise ValueError("excludes the whole week; drop the objective instead")
         clock_rule(self.timezone or "UTC")
 
-    def _once(self) -> None:
+    def _check_once(self) -> None:
         for text in (self.start, self.end):
             assert text is not None
             if "T" not in text:
@@ -110,21 +111,21 @@ class Exclusion(BaseModel):
                 raise ValueError(
                     f"{text}: a moment has a time zone, and only one: end it with Z or +01:00, or add timezone"
                 )
-        if not self.seconds[0] < self.seconds[1]:
+        if not self.span[0] < self.span[1]:
             raise ValueError("an exclusion ends after it starts")
 
     @property
-    def seconds(self) -> Span:
+    def span(self) -> Span:
         """Start and end of an exclusion from one moment to another. Raises ValueError on no such date."""
         assert self.start is not None
         assert self.end is not None
-        return self._moment(self.start), self._moment(self.end)
+        return self._unix_time(self.start), self._unix_time(self.end)
 
-    def _moment(self, text: str) -> float:
+    def _unix_time(self, text: str) -> float:
         moment = _date(text)
         if self.timezone is None:
             return moment.timestamp()
-        there = moment.replace(tzinfo=known(self.timezone))
+        there = moment.replace(tzinfo=time_zone(self.timezone))
         shown = datetime.fromtimestamp(there.timestamp(), there.tzinfo)
         if shown.replace(tzinfo=None) != moment:
             raise ValueError(
@@ -138,7 +139,7 @@ class Exclusion(BaseModel):
         if self.timezone is not None and self.days is None:
             for text in (self.start, self.end):
                 assert text is not None
-                moment = _date(text).replace(tzinfo=known(self.timezone))
+                moment = _date(text).replace(tzinfo=time_zone(self.timezone))
                 if moment.utcoffset() != moment.replace(fold=1).utcoffset():
                     yield text
 
@@ -159,7 +160,7 @@ class Exclusion(BaseModel):
         if self.promql is not None:
             return
         if self.days is None:
-            yield from clipped([self.seconds], start, end)
+            yield from clipped([self.span], start, end)
             return
         yield from clipped(merged(self._recurrences(start, end)), start, end)
 

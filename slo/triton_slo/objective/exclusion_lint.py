@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from triton_exporter.duration import DAY
-from triton_slo.expression import always_answers, of_ours
+from triton_slo.expression import always_answers, our_series
 from triton_slo.indicators import ALERTS
-from triton_slo.indicators.indicator import Finding
+from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
 
@@ -16,13 +16,13 @@ _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 """Mondays of January and July 2026: in a week of each, every recurring exclusion shows when it applies."""
 
 
-def exclusion_findings(objective: Objective) -> Iterator[Finding]:
+def exclusion_findings(objective: Objective) -> Iterator[FieldFinding]:
     """Mistakes in an objective's exclusions."""
     for index, exclusion in enumerate(objective.exclusions):
         for reason, fix in _query_findings(exclusion.promql or ""):
             yield f"exclusions.{index}.promql", reason, fix
         if exclusion.start is not None and exclusion.days is None:
-            length = exclusion.seconds[1] - exclusion.seconds[0]
+            length = exclusion.span[1] - exclusion.span[0]
             if length >= objective.window.seconds:
                 reason = f"leaves out {length / DAY:.0f} days, as long as the objective's window or longer"
                 yield f"exclusions.{index}", reason, "check its year, or drop the objective"
@@ -43,7 +43,7 @@ def _query_findings(text: str) -> Iterator[tuple[str, str]]:
     if not text:
         return
     try:
-        ours, always = sorted(set(of_ours(text, ALERTS))), always_answers(text)
+        ours, always = sorted(set(our_series(text, ALERTS))), always_answers(text)
     except RecursionError:
         yield "nested too deeply to be checked", "record a part of it by a rule"
         return
@@ -55,14 +55,14 @@ def _query_findings(text: str) -> Iterator[tuple[str, str]]:
         yield reason, "write a comparison that is true during it, as in maintenance_announced == 1"
 
 
-def over(objective: Objective, now: float | None) -> Iterator[Finding]:
+def over(objective: Objective, now: float | None) -> Iterator[FieldFinding]:
     """Exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
     for index, exclusion in enumerate(objective.exclusions):
         if (
             now is not None
             and exclusion.start is not None
             and exclusion.days is None
-            and exclusion.seconds[1] <= now
+            and exclusion.span[1] <= now
         ):
             reason = "is over: what rules have recorded since stays; only backtest still honours it"
             yield f"exclusions.{index}", reason, "drop it, unless you replay that time"
@@ -73,12 +73,14 @@ def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:
     if exclusion.promql is not None or other.promql is not None:
         return exclusion.promql == other.promql
     if exclusion.days is None and other.days is None:
-        return bool(list(clipped([exclusion.seconds], *other.seconds)))
+        return bool(list(clipped([exclusion.span], *other.span)))
     if exclusion.days is not None and other.days is not None:
-        return any(_share(list(exclusion.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER))
+        return any(
+            _any_inside(list(exclusion.spans(week, week + 8 * DAY)), other) for week in (_WINTER, _SUMMER)
+        )
     once, weekly = (exclusion, other) if exclusion.days is None else (other, exclusion)
-    return merged(weekly.spans(*once.seconds)) == [once.seconds]
+    return merged(weekly.spans(*once.span)) == [once.span]
 
 
-def _share(spans: list[Span], other: Exclusion) -> bool:
+def _any_inside(spans: list[Span], other: Exclusion) -> bool:
     return any(list(other.spans(low, high)) for low, high in spans)

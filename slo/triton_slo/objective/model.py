@@ -9,11 +9,8 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    Discriminator,
     Field,
-    Tag,
     model_validator,
 )
 
@@ -21,120 +18,14 @@ from triton_exporter.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Threshold, Value
 from triton_slo.indicators import KINDS, AnyIndicator
-from triton_slo.objective.exclusion import Exclusion, TimeZone
-
-Calendar = Literal["week", "month", "quarter"]
-Severity = Literal["critical", "warning", "info", "none"]
+from triton_slo.objective.exclusion import Exclusion
+from triton_slo.objective.period_window import CalendarWindow, Rolling, Window
 
 HALF_HOUR = "30m"
 SUSTAINABLE = 1.0
 """The burn rate that uses up a budget exactly by the end of its period."""
 TILE = "5m"
 """Length of the parts that windows are added up from where there are exclusions."""
-
-
-class Rolling(Value):
-    """The last so many days, at every moment."""
-
-    rolling: Duration
-
-    @property
-    def seconds(self) -> float:
-        """Length of the window."""
-        return parse_seconds(self.rolling)
-
-    @property
-    def nominal(self) -> str:
-        """Name of the window in recorded series."""
-        return f"{round(self.seconds / DAY)}d"
-
-    @property
-    def words(self) -> str:
-        """The window as people read it."""
-        return self.nominal
-
-    @property
-    def in_sentence(self) -> str:
-        """The window after a preposition: `for 30d`."""
-        return self.nominal
-
-    @property
-    def history_seconds(self) -> float:
-        """Samples of this age are read."""
-        return self.seconds
-
-    def real_seconds(self, time_scale: float) -> float:
-        """Length of the window when a time scale multiplies it."""
-        return self.seconds * time_scale
-
-    @model_validator(mode="after")
-    def _whole_days(self) -> Self:
-        if self.seconds % DAY or not 7 * DAY <= self.seconds <= 90 * DAY:
-            raise ValueError(
-                "a rolling window has 7 to 90 whole days, such as 30d; else write week, month or quarter"
-            )
-        return self
-
-
-class CalendarWindow(Value):
-    """A calendar week (from Monday), month or quarter in a time zone; the budget starts again with each."""
-
-    calendar: Calendar
-    timezone: TimeZone = "UTC"
-
-    @property
-    def seconds(self) -> float:
-        """Nominal length (7, 30 or 90 days), which burn factors are worked out from."""
-        return {"week": 7, "month": 30, "quarter": 90}[self.calendar] * DAY
-
-    @property
-    def nominal(self) -> str:
-        """Name of the window in recorded series."""
-        return self.calendar
-
-    @property
-    def words(self) -> str:
-        """The window as people read it."""
-        return f"{self.calendar}, {self.timezone}"
-
-    @property
-    def in_sentence(self) -> str:
-        """The window after a preposition: `for the month`."""
-        return f"the {self.calendar}"
-
-    @property
-    def history_seconds(self) -> float:
-        """Samples of this age are read: a period's events are added up from hour to hour."""
-        return 3 * DAY
-
-    def real_seconds(self, time_scale: float) -> float:
-        """Length of the longest such period, to the day; a time scale does not change a calendar."""
-        return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
-
-
-def _window(value: Any) -> Any:
-    if isinstance(value, str):
-        return {"calendar": value} if value in ("week", "month", "quarter") else {"rolling": value}
-    if isinstance(value, dict):
-        if "calendar" not in value and "rolling" not in value:
-            raise ValueError("has neither a length (rolling) nor a period (calendar)")
-        if "calendar" in value and "rolling" in value:
-            raise ValueError("a window is rolling or of the calendar, not both")
-        if "rolling" in value and "timezone" in value:
-            raise ValueError("a rolling window has no time zone: it ends now, everywhere")
-    return value
-
-
-def _window_form(value: Any) -> str:
-    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, BaseModel) else ()
-    return "calendar" if "calendar" in keys else "rolling"
-
-
-Window = Annotated[
-    Annotated[CalendarWindow, Tag("calendar")] | Annotated[Rolling, Tag("rolling")],
-    Discriminator(_window_form),
-    BeforeValidator(_window, json_schema_input_type=str | CalendarWindow | Rolling),
-]
 
 
 class Override(Value):
@@ -163,14 +54,14 @@ class Tier(Value):
     """One pair of windows: alert when budget burns `factor` times too fast over both of them."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
-    severity: Severity
+    severity: names.Severity
     long: Duration
     short: Duration
     budget: Ratio | None = None
     burn: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _refuse_unsound_windows(self) -> Self:
         if (self.budget is None) == (self.burn is None):
             raise ValueError("a tier has either budget (share spent in the long window) or burn (factor)")
         if parse_seconds(self.short) >= parse_seconds(self.long):
@@ -213,7 +104,7 @@ class Alerting(Value):
     enabled: bool = True
     name: Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,127}$")] | None = None
     tiers: tuple[Tier, ...] = Field(default=WORKBOOK_TIERS, min_length=1)
-    severities: dict[str, Severity] = Field(default_factory=dict)
+    severities: dict[str, names.Severity] = Field(default_factory=dict)
     labels: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
     annotations: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
     min_failures: Annotated[int, Field(ge=0)] = 5
@@ -234,7 +125,7 @@ class Unknown(Value):
     """The reaction to a group without data: alert, alert and count it as failed, or neither."""
 
     policy: Literal["alert", "bad", "ignore"] = "alert"
-    severity: Severity = "critical"
+    severity: names.Severity = "critical"
     after: Duration = "10m"
 
 
@@ -295,7 +186,7 @@ class Objective(Value):
     exclusions: tuple[Exclusion, ...] = ()
 
     @model_validator(mode="after")
-    def _grouped(self) -> Self:
+    def _choose_grouping(self) -> Self:
         grouping = self.indicator.grouping
         if "group_by" not in self.model_fields_set:
             self.__dict__["group_by"] = grouping
@@ -306,7 +197,7 @@ class Objective(Value):
         return self
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _refuse_alert_name(self) -> Self:
         if self.alerting.name is not None and not self.indicator.names_alerts:
             raise ValueError(
                 f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
@@ -315,7 +206,7 @@ class Objective(Value):
         return self
 
     @model_validator(mode="after")
-    def _built(self) -> Self:
+    def _refuse_what_no_rule_can_do(self) -> Self:
         # An option that the rules cannot honour is refused: one that silently does nothing is worse than none.
         if self.unknown.policy == "bad":
             self.indicator.unknown_pace()
@@ -327,7 +218,7 @@ class Objective(Value):
         return self
 
     @model_validator(mode="after")
-    def _coherent(self) -> Self:
+    def _refuse_contradictions(self) -> Self:
         recorded = (RESERVED_LABELS | names.NOT_OF_GROUP) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
             raise ValueError(f"group_by contains labels that the rules set themselves: {', '.join(taken)}")
@@ -343,10 +234,10 @@ class Objective(Value):
         ):
             raise ValueError("overrides choose by version, which group_by leaves out")
         if self.exclusions:
-            self._in_tiles()
+            self._refuse_windows_beside_tiles()
         return self
 
-    def _in_tiles(self) -> None:
+    def _refuse_windows_beside_tiles(self) -> None:
         # Only windows of up to 5m are read from counters then; longer ones are made of these.
         for tier in self.alerting.tiers:
             for window in (tier.long, tier.short):
@@ -372,7 +263,7 @@ class Objective(Value):
     @cached_property
     def threshold_seconds(self) -> float | None:
         """The threshold of latency, queue and first_response; None where there is none."""
-        return self.indicator.seconds
+        return self.indicator.threshold_seconds
 
     @property
     def burn_alert(self) -> str:

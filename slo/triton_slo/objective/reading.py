@@ -12,20 +12,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from triton_slo import mistake
+from triton_slo import problem_words
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS
 from triton_slo.marked_yaml import TEXT_FIX, content, documents, line_of
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import (
-    Alerting,
-    CalendarWindow,
-    Objective,
-    Override,
-    Rolling,
-    Tier,
-    Unknown,
-)
+from triton_slo.objective.model import Alerting, Objective, Override, Tier, Unknown
+from triton_slo.objective.period_window import CalendarWindow, Rolling
 from triton_slo.problem import Problem, by_line
 
 
@@ -98,13 +91,15 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
         yield from problems
         return
     if not isinstance(data, dict):
-        reason = f"an objective is a mapping of fields, this is {mistake.shown(data)}"
+        reason = f"an objective is a mapping of fields, this is {problem_words.shown(data)}"
         yield Problem(f"{file}:{node.start_mark.line + 1}", reason, "start with `name: ...`")
         return
     try:
         objective = Objective.model_validate(data)
     except ValidationError as error:
-        problems += [_problem(file, node, detail) for detail in mistake.without_consequences(error.errors())]
+        problems += [
+            _problem(file, node, detail) for detail in problem_words.without_consequences(error.errors())
+        ]
     except RecursionError:
         problems.append(Problem(f"{file}:{node.start_mark.line + 1}", "nested too deeply"))
     else:
@@ -151,7 +146,7 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
     field = ".".join(str(step) for step in steps)
     named = ".".join(step for step in steps if isinstance(step, str))
     meant = _meant(detail, tuple(step for step in steps if isinstance(step, str)))
-    reason, fix = mistake.with_fix(mistake.reason(detail), meant or _fix(detail["type"], named))
+    reason, fix = problem_words.with_fix(problem_words.reason(detail), meant or _fix(detail["type"], named))
     return Problem(f"{file}:{line_of(node, steps)}", f"{field}: {reason}" if field else reason, fix)
 
 
@@ -174,13 +169,13 @@ _FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
 def _meant(detail: Any, steps: tuple[str, ...]) -> str:
     """Return a question with the field or kind that may be meant; nothing where none is near."""
     if detail["type"] == "union_tag_invalid":
-        return mistake.nearest(str(detail["input"].get("kind")), KINDS)
+        return problem_words.nearest_as_fix(str(detail["input"].get("kind")), KINDS)
     if detail["type"] != "extra_forbidden":
         return ""
     forms = _FORMS.get(steps[:-1], ())
     if steps[:-1] == ("indicator",):
         forms = (KINDS[detail["loc"][1]],)
-    return mistake.nearest(steps[-1], [field for form in forms for field in form.model_fields])
+    return problem_words.nearest_as_fix(steps[-1], [field for form in forms for field in form.model_fields])
 
 
 def _fix(kind: str, field: str) -> str:

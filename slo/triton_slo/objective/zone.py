@@ -44,7 +44,7 @@ _MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "
 """Names that a tz database may hold and that mean something else, or nothing, on the next machine."""
 
 
-def known(timezone: str) -> ZoneInfo:
+def time_zone(timezone: str) -> ZoneInfo:
     """Return the time zone. Raises ValueError if there is no such, or none that is the same everywhere."""
     if timezone.partition("/")[0] in _MACHINES:
         raise ValueError(
@@ -59,11 +59,11 @@ def known(timezone: str) -> ZoneInfo:
 @cache
 def clock_rule(timezone: str) -> ClockRule:
     """Return how a zone's clocks run. Raises ValueError if there is no such zone, or its changes follow no rule."""
-    zone = known(timezone)
+    zone = time_zone(timezone)
     start, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (_YEARS[0], _YEARS[-1] + 1))
     changes = list(_changes(zone, start, end))
     if not changes:
-        return ClockRule(_offset(zone, start))
+        return ClockRule(_utc_offset(zone, start))
     offsets = {offset for _, offset in changes}
     standard, summer = min(offsets), max(offsets)
     begins = _change([at + standard for at, offset in changes if offset == summer])
@@ -83,27 +83,27 @@ class Stretch(NamedTuple):
 
 def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
     """Return the time between two Unix times, cut where the clocks are changed."""
-    zone = known(timezone)
-    begun = [(start, _offset(zone, start)), *_changes(zone, start, end)]
+    zone = time_zone(timezone)
+    begun = [(start, _utc_offset(zone, start)), *_changes(zone, start, end)]
     ends = [*(at for at, _ in begun[1:]), end]
     return tuple(Stretch(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True))
 
 
 def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
     """(Unix time, offset from then on) of each change between two Unix times."""
-    changes, before = [], _offset(zone, at)
+    changes, before = [], _utc_offset(zone, at)
     for day in (*range(at + DAY, end, DAY), end):
-        if (offset := _offset(zone, day)) != before:
+        if (offset := _utc_offset(zone, day)) != before:
             low, high = max(at, day - DAY), day
             while high - low > 1:
                 middle = (low + high) // 2
-                low, high = (low, middle) if _offset(zone, middle) == offset else (middle, high)
+                low, high = (low, middle) if _utc_offset(zone, middle) == offset else (middle, high)
             changes.append((high, offset))
             before = offset
     return changes
 
 
-def _offset(zone: ZoneInfo, at: int) -> int:
+def _utc_offset(zone: ZoneInfo, at: int) -> int:
     offset = datetime.fromtimestamp(at, zone).utcoffset()
     assert offset is not None
     return int(offset.total_seconds())

@@ -17,8 +17,10 @@ with warnings.catch_warnings():
 
 def covered_model(objective: Objective) -> tuple[str, str] | None:
     """A model version that the objective covers, of those with the tightest target; None if none is found."""
-    models = [name for choice in _choices(objective, "models") for name in _names(choice, "some-model")]
-    versions = [name for choice in _choices(objective, "versions") for name in _names(choice, "1")]
+    models = [
+        name for choice in _choices(objective, "models") for name in _example_names(choice, "some-model")
+    ]
+    versions = [name for choice in _choices(objective, "versions") for name in _example_names(choice, "1")]
     covered = [
         (-resolved[0], index, model, version)
         for index, (model, version) in enumerate((m, v) for m in models for v in versions)
@@ -33,18 +35,18 @@ def _choices(objective: Objective, of: str) -> Iterator[Choice]:
         yield getattr(override, of)
 
 
-def _names(choice: Choice, default: str) -> Iterator[str]:
+def _example_names(choice: Choice, default: str) -> Iterator[str]:
     if choice.names is not None:
         yield from choice.names[:5]
     elif choice.regex is None:
         yield default
     else:
-        sample = "".join(_sample(_parser.parse(choice.regex)))
+        sample = "".join(_matching_text(_parser.parse(choice.regex)))
         if re.fullmatch(choice.regex, sample) and sample:
             yield sample
 
 
-def _sample(tokens: Sequence[tuple[Any, Any]]) -> Iterator[str]:
+def _matching_text(tokens: Sequence[tuple[Any, Any]]) -> Iterator[str]:
     """One text that most expressions match; the caller checks."""
     for operator, argument in tokens:
         match str(operator):
@@ -55,11 +57,11 @@ def _sample(tokens: Sequence[tuple[Any, Any]]) -> Iterator[str]:
             case "IN":
                 yield _member(argument)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-                yield "".join(_sample(argument[2])) * max(argument[0], min(1, argument[1]))
+                yield "".join(_matching_text(argument[2])) * max(argument[0], min(1, argument[1]))
             case "SUBPATTERN":
-                yield from _sample(argument[-1])
+                yield from _matching_text(argument[-1])
             case "BRANCH":
-                yield from _sample(argument[1][0])
+                yield from _matching_text(argument[1][0])
             case _:
                 pass
 

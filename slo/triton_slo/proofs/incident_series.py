@@ -29,67 +29,77 @@ def healthy(plan: Plan, who: Identity, scrapes: int) -> InputSeries:
 def ratio_series(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: int) -> InputSeries:
     """A share of events fails for some scrapes; then none does."""
     failed = ratio * PER_SCRAPE
-    return tuple(_events(plan, who, [(failed, PER_SCRAPE - failed, scrapes), (0.0, PER_SCRAPE, calm)], ""))
+    return tuple(
+        _event_series(plan, who, [(failed, PER_SCRAPE - failed, scrapes), (0.0, PER_SCRAPE, calm)], "")
+    )
 
 
 def vanished_series(plan: Plan, who: Identity, scrapes: int, gone: int) -> InputSeries:
     """Healthy series that end, as Prometheus marks the end of series."""
-    return tuple(_events(plan, who, [(0.0, PER_SCRAPE, scrapes)], f" stale _x{gone}"))
+    return tuple(_event_series(plan, who, [(0.0, PER_SCRAPE, scrapes)], f" stale _x{gone}"))
 
 
 def standstill_series(plan: Plan, who: Identity, reason: UnknownReason, scrapes: int) -> InputSeries:
     """Counters are there and none moves, while requests wait where the reason says so."""
-    still = tuple(_events(plan, who, [(0.0, 0.0, scrapes)], ""))
-    waiting = (_samples(plan, who, (), "").series(metric, f"5+0x{scrapes}") for metric in reason.waiting)
+    still = tuple(_event_series(plan, who, [(0.0, 0.0, scrapes)], ""))
+    waiting = (
+        _sample_series(plan, who, (), "").series(metric, f"5+0x{scrapes}") for metric in reason.waiting
+    )
     return (*still, *waiting)
 
 
 def from_sources(plan: Plan, who: Identity) -> bool:
     """Return whether the proofs contain source series; else they have the series that the rules would record."""
-    return _sources(plan, _samples(plan, who, (), "")) is not None
+    return _source_series(plan, _sample_series(plan, who, (), "")) is not None
 
 
-def _sources(plan: Plan, samples: SampleSeries) -> Iterable[tuple[str, str]] | None:
+def _source_series(plan: Plan, samples: SampleSeries) -> Iterable[tuple[str, str]] | None:
     resolved = plan.objective.resolve(samples.labels["model"], samples.labels["version"])
     assert resolved is not None
     return plan.objective.indicator.incident(samples, resolved[1])
 
 
-def _samples(plan: Plan, who: Identity, phases: Phases, end: str) -> SampleSeries:
+def _sample_series(plan: Plan, who: Identity, phases: Phases, end: str) -> SampleSeries:
     labels = {**plan.fixed_labels, "instance": "triton-0:9095", "model": who[0], "version": who[1]}
     return SampleSeries(labels, phases, end)
 
 
-def _events(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterable[tuple[str, str]]:
+def _event_series(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterable[tuple[str, str]]:
     """Return series for (failed, good, scrapes) phases."""
-    sources = _sources(plan, _samples(plan, who, phases, end))
-    return _recorded(plan, who, phases, end) if sources is None else sources
+    sources = _source_series(plan, _sample_series(plan, who, phases, end))
+    return _recorded_samples(plan, who, phases, end) if sources is None else sources
 
 
-def _recorded(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterator[tuple[str, str]]:
+def _recorded_samples(plan: Plan, who: Identity, phases: Phases, end: str) -> Iterator[tuple[str, str]]:
     """Yield what a custom objective's rules would record: its sources are the user's own and cannot be made up."""
     resolved = plan.objective.resolve(*who)
     assert resolved is not None
     yield (
-        _own(plan, who, names.ERROR_BUDGET_RATIO),
+        _recorded_series(plan, who, names.ERROR_BUDGET_RATIO),
         gauge([(budget(resolved[0]), n) for *_, n in phases]),
     )
-    yield _own(plan, who, names.BURNING), gauge([(float(bad > 0), n) for bad, _, n in phases])
+    yield _recorded_series(plan, who, names.BURNING), gauge([(float(bad > 0), n) for bad, _, n in phases])
     worst = max(bad / (bad + fine) for bad, fine, _ in phases)
     for span in plan.spans.values():
         quick = parse_seconds(span.nominal) <= parse_seconds("5m")
         ratios = [(bad / (bad + fine) if quick else worst, n) for bad, fine, n in phases]
-        yield _own(plan, who, names.sli_error(span.nominal)), gauge(ratios)
+        yield _recorded_series(plan, who, names.sli_error(span.nominal)), gauge(ratios)
         rate = PER_SCRAPE / plan.options.scrape_interval_seconds
         for event, share in ((names.ERROR, None), (names.TOTAL, 1.0)):
             levels = [((ratio if share is None else share) * rate, n) for ratio, n in ratios]
-            yield _own(plan, who, names.sli_events(span.nominal), {names.EVENT: event}), gauge(levels)
+            yield (
+                _recorded_series(plan, who, names.sli_events(span.nominal), {names.EVENT: event}),
+                gauge(levels),
+            )
     if end:
         scrapes, gone = phases[0][2], end.split("x")[-1]
-        yield _own(plan, who, names.UNKNOWN, {names.REASON: "vanished"}), f"_x{scrapes + 1} 1+0x{gone}"
+        yield (
+            _recorded_series(plan, who, names.UNKNOWN, {names.REASON: "vanished"}),
+            f"_x{scrapes + 1} 1+0x{gone}",
+        )
 
 
-def _own(plan: Plan, who: Identity, record: str, extra: Mapping[str, str] | None = None) -> str:
+def _recorded_series(plan: Plan, who: Identity, record: str, extra: Mapping[str, str] | None = None) -> str:
     grouping = {"model": who[0], "version": who[1]}
     labels = {
         **plan.labels,

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from triton_exporter.duration import duration_text
+from triton_exporter.moments import rfc3339
 from triton_slo import names
 from triton_slo.artifact import Artifact, scalar
 from triton_slo.burn.burn_alerts import alert_rules
@@ -71,7 +71,7 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
     rule_file = f"../rules/{name}.yml"
     written = tuple(proofs(plan, model))
     if plan.objective.exclusions:
-        plan, twins = _excluded(plan, written)
+        plan, twins = _with_exclusion(plan, written)
         written = (*written, *twins)
         rule_file = f"{name}.moved.yml"
     if not from_sources(plan, model):
@@ -86,10 +86,10 @@ def proof_artifacts(plan: Plan) -> Iterator[Artifact]:
     if missing := unproven(plan, model, written):
         listed = ", ".join(" ".join(identity).strip() for identity in missing)
         raise LookupError(f"{name}: not proven to fire and to stay quiet: {listed}")
-    yield Artifact("promtool", f"{name}.test.yml", _document(plan, rule_file, written))
+    yield Artifact("promtool", f"{name}.test.yml", _test_file(plan, rule_file, written))
 
 
-def _excluded(plan: Plan, written: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
+def _with_exclusion(plan: Plan, written: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
     """Return a plan with an exclusion after all other proofs, and a proof that nothing fires in it.
 
     promtool's clock begins in 1970: it would meet none of the user's exclusions, or meet one where it should not.
@@ -104,10 +104,7 @@ def _excluded(plan: Plan, written: Sequence[Proof]) -> tuple[Plan, list[Proof]]:
             input_series = tuple((series, f"_x{before} {values}") for series, values in proof.input_series)
             twins.append(Proof(f"excluded: {proof.name}", input_series, checks))
     end = max((check.at for proof in twins for check in proof.checks), default=before * scrape) + scrape
-    low, high = (
-        datetime.fromtimestamp(round(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for at in ((before - 2) * scrape - 1, end + 1)
-    )
+    low, high = (rfc3339(round(at)) for at in ((before - 2) * scrape - 1, end + 1))
     moved = Exclusion(reason="moved to the time of promtool", start=low, end=high)
     objective = plan.objective.model_copy(update={"exclusions": (moved,)})
     return Plan(objective, plan.options), twins
@@ -140,7 +137,7 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     yield from _burns(plan, model)
     if plan.objective.unknown.policy == "ignore":
         return
-    unknown = _unknown(plan, model)
+    unknown = _unknown_alert(plan, model)
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
     scrapes = round(after / scrape)
     if plan.objective.unknown.policy == "bad":
@@ -170,7 +167,7 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     alert = objective.burn_alert
     live = [tier for tier in tiers if plan.reachable(tier, allowed)]
     burning = frozenset((alert, tier.name) for tier in live)
-    firing = _unknown(plan, model) | burning
+    firing = _unknown_alert(plan, model) | burning
     highest = max((plan.factor(tier) * allowed for tier in live), default=0.0)
     # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
     bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
@@ -183,7 +180,7 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
         yield Proof(f"{reason.proof}: unknown, and burning", input_series, (early, Check(loud, firing)))
 
 
-def _unknown(plan: Plan, model: tuple[str, str]) -> frozenset[Identity]:
+def _unknown_alert(plan: Plan, model: tuple[str, str]) -> frozenset[Identity]:
     """Return the alert on unknown data, unless it is disabled for the model."""
     enabled = plan.options.tuning.of_model(names.UNKNOWN_ALERT, model[0]).enabled is not False
     return frozenset({(names.UNKNOWN_ALERT, "")} if enabled else ())
@@ -209,7 +206,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     seen: set[float] = set()
     for factor in sorted((factors[name] for name in live), reverse=True):
         faster = [f for f in factors.values() if f > factor]
-        between = _between(factor * allowed, min([f * allowed for f in faster] + [1.0]))
+        between = _ratio_between(factor * allowed, min([f * allowed for f in faster] + [1.0]))
         ratio = objective.indicator.provable(between)
         if ratio in seen:
             continue
@@ -225,12 +222,12 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
         )
 
 
-def _between(low: float, high: float) -> float:
+def _ratio_between(low: float, high: float) -> float:
     """Return a ratio safely between two thresholds."""
     return round(math.sqrt(low * high), 6)
 
 
-def _document(plan: Plan, rule_file: str, written: Sequence[Proof]) -> str:
+def _test_file(plan: Plan, rule_file: str, written: Sequence[Proof]) -> str:
     interval = duration_text(plan.options.scrape_interval_seconds)
     head = (
         "# Generated by `tritonwatch generate`. Run with `promtool test rules`.\n"

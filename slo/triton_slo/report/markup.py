@@ -26,14 +26,14 @@ thead { display: table-header-group; }
 
 def markdown(title: str, sections: Iterable[Section]) -> str:
     """Return a report as Markdown, in which no name becomes markup."""
-    lines = [f"# {literal(title)}"]
+    lines = [f"# {escape_markdown(title)}"]
     for section in sections:
-        lines += ["", f"{'#' * section.level} {literal(section.heading)}"]
+        lines += ["", f"{'#' * section.level} {escape_markdown(section.heading)}"]
         for sentence in section.sentences:
-            lines += ["", literal(sentence)]
+            lines += ["", escape_markdown(sentence)]
         if section.columns:
             lines += ["", _row(section.columns), _row(["---"] * len(section.columns))]
-            lines += [_row(map(literal, row)) for row in section.rows]
+            lines += [_row(map(escape_markdown, row)) for row in section.rows]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +66,6 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def literal(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text that no Markdown reader takes for markup."""
     return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", text)

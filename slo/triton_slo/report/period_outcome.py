@@ -1,25 +1,18 @@
-"""Outcome of objectives over a period, with its caveats: recorded series in, frozen values out.
-
-An objective is met where it is met even if every event of the time without trustworthy records had failed, at the
-average pace of the recorded time, and even if an estimate is wrong by its stated error. It is missed where it is
-missed even if all of those events had been good. Everything between is unknown. Records that begin after the period
-does, or end before it, never show that an objective was met.
-"""
+"""Outcome of objectives over a period, with its caveats, as frozen values; `judged_period` judges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal
 
 from triton_exporter.duration import in_words
+from triton_exporter.moments import local_text
 from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.objective.model import budget
-from triton_slo.objective.zone import known
-from triton_slo.report.recorded_events import STEP_SECONDS, RecordedGroup, RecordedObjective
+from triton_slo.report.recorded_events import RecordedObjective
 from triton_slo.report.reported_period import ReportedPeriod
-from triton_slo.verdict.estimate import group_name
+from triton_slo.report.summed_events import RecordedGroup
+from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import points
 
 Result = Literal["met", "missed", "unknown", "no events"]
@@ -49,17 +42,9 @@ class JudgedGroup:
         return self.recorded.group
 
     @property
-    def model(self) -> str:
-        return self.group.get("model", "")
-
-    @property
-    def version(self) -> str:
-        return self.group.get("version", "")
-
-    @property
     def name(self) -> str:
         """The group as people read it."""
-        return group_name(self) or "all models"
+        return group_name(self.group) or "all models"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -201,97 +186,29 @@ class PeriodReport:
         }
 
 
-def outcome(recorded: RecordedObjective, *, unknown_is_failed: bool = False) -> ObjectiveOutcome:
-    """Judge what was recorded of an objective; `unknown_is_failed`: its unknown time already counts as failed."""
-    groups = (_judged(recorded, group, unknown_is_failed) for group in recorded.groups)
-    order = sorted(
-        groups, key=lambda group: (RESULTS.index(group.result), -(group.budget_spent or 0.0), group.name)
-    )
-    return ObjectiveOutcome(recorded.slo, recorded.owner, recorded, tuple(order))
-
-
 def tally(outcomes: Iterable[ObjectiveOutcome]) -> dict[Result, int]:
     """Return how many objectives have each result."""
     results = [judged.result for judged in outcomes]
     return {result: results.count(result) for result in RESULTS}
 
 
-def _judged(objective: RecordedObjective, group: RecordedGroup, unknown_is_failed: bool) -> JudgedGroup:
-    period, pauses = objective.period, objective.pauses
-    unknown = 0.0 if unknown_is_failed else group.unknown_seconds
-    late, early = _cut(objective)
-    missing = unknown + sum(
-        pause.end - max(pause.start, group.since if pause.start > period.start else pause.start)
-        for pause in pauses
-        if pause.end > group.since or pause.start == period.start
-    )
-    sli = 1 - group.error / group.total if group.total else None
-    spent = None
-    if sli is not None and group.target is not None:
-        spent = (1 - sli) / budget(group.target)
-
-    def judged(result: Result, reason: str = "") -> JudgedGroup:
-        return JudgedGroup(objective.slo, group, result, sli, spent, missing, reason)
-
-    if group.restarted:
-        return judged("unknown", "its running sum began again, and the events before are not known")
-    if group.target is None:
-        return judged("unknown", "no target was recorded")
-    if sli is None:
-        if late or early or missing > STEP_SECONDS:
-            return judged("unknown", _why(late, early, missing) + ", and otherwise no event")
-        return judged("no events")
-    lasted = period.end - group.since
-    counted = max(STEP_SECONDS, lasted - missing - sum(objective.excluded.values()))
-    lost = group.total / counted * missing
-    error = group.estimate_error or 0.0
-    allowed = budget(group.target)
-    if group.error / (group.total + lost) - error > allowed:
-        return judged("missed")
-    worst = (group.error + lost) / (group.total + lost) + error
-    if worst <= allowed and not (late or early):
-        return judged("met")
-    if late or early or (lost and worst - error > allowed):
-        return judged("unknown", _why(late, early, missing))
-    return judged("unknown", f"within the error of the estimate (+-{points(error)})")
-
-
-def _cut(objective: RecordedObjective) -> tuple[float | None, float | None]:
-    """Return when records begin after the period does, and when they end before it does; None where they do not."""
-    period, first, last = objective.period, objective.recorded_from, objective.recorded_until
-    return first if first - period.start > STEP_SECONDS else None, last if last < period.end else None
-
-
-def _why(late: float | None, early: float | None, missing: float) -> str:
-    if late is not None:
-        return "recorded only from a time after the period began"
-    if early is not None:
-        return "recorded only until a time before the period ended"
-    return f"nothing is known of {in_words(missing)}"
-
-
 def _notes(recorded: RecordedObjective) -> Iterable[str]:
-    late, early = _cut(recorded)
+    late, early = recorded.begins_late, recorded.ends_early
     zone = recorded.timezone
     if late is not None:
-        yield f"recorded only from {moment_text(late, zone)}"
+        yield f"recorded only from {local_text(late, zone)}"
     if early is not None:
-        yield f"recorded only until {moment_text(early, zone)}"
+        yield f"recorded only until {local_text(early, zone)}"
     inside = [pause for pause in recorded.pauses if pause.end != late and pause.start != early]
     if inside:
         longest = max(inside, key=lambda pause: pause.end - pause.start)
         seconds = sum(pause.end - pause.start for pause in inside)
         yield (
             f"not recorded for {in_words(seconds)} in between, the longest from "
-            f"{moment_text(longest.start, zone)} for {in_words(longest.end - longest.start)}"
+            f"{local_text(longest.start, zone)} for {in_words(longest.end - longest.start)}"
         )
     for reason, seconds in sorted(recorded.excluded.items()):
         yield f"excluded for {in_words(seconds)}: {reason}"
-
-
-def moment_text(at: float, timezone: str) -> str:
-    """Return a time on the clocks of a zone: 2026-10-01 00:00."""
-    return f"{datetime.fromtimestamp(at, known(timezone)):%Y-%m-%d %H:%M}"
 
 
 def restrictions(objective: ObjectiveOutcome, outcome: JudgedGroup) -> Sequence[str]:
@@ -303,7 +220,7 @@ def restrictions(objective: ObjectiveOutcome, outcome: JudgedGroup) -> Sequence[
         outcome.reason,
         outcome.qualified,
         f"unknown for {in_words(unknown)}" if unknown and unknown != outcome.missing_seconds else "",
-        f"counted from {moment_text(recorded.since, whole.timezone)}" if whole and new else "",
+        f"counted from {local_text(recorded.since, whole.timezone)}" if whole and new else "",
         f"the target was {before:.6g} before" if before is not None else "",
     ]
     return [word for word in words if word]

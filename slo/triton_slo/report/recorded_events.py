@@ -1,60 +1,28 @@
 """Recorded events of objectives over a period, corrected, with time without records, unknown and excluded time.
 
-Events are differences of the running sums that the rules record. A sum begins again after a pause of the rules of
-more than a day, and ends when its group is gone, at once or days later: so the last sum of every day is read, and
-those at the edges of every long pause, and the differences are added up. Recorded time is counted in steps of 5
-minutes, which is how far Prometheus looks back for a sample.
+Events are differences of running sums: see `summed_events`.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from triton_exporter.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
-from triton_slo.objective.zone import known
-from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.objective.zone import time_zone
+from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.promql import Matchers
 from triton_slo.report.reported_period import ReportedPeriod
+from triton_slo.report.summed_events import STEP_SECONDS, Labels, RecordedGroup, RunningSums
 from triton_slo.rules.periods import Period
 
-STEP_SECONDS = 300
 _POINTS = 10_000
 """Steps of one range query: Prometheus answers at most 11,000."""
-_EVERY_SECONDS = DAY
-_FINE_SECONDS = 3600
-"""Precision (seconds) of the last sum of a group that is gone with its objective: later events are lost."""
-_LONG_PAUSE_SECONDS = 3600
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
-_READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
-
-Labels = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedGroup:
-    """One model version (or other group) of an objective over a period.
-
-    `since` is when its running sum began, or the start of the period where that is later. `restarted` means that
-    events between two readings of the sum are not known, although the rules recorded.
-    """
-
-    group: Mapping[str, str]
-    target: float | None
-    error: float
-    total: float
-    since: float
-    target_before: float | None = None
-    restarted: bool = False
-    unknown_seconds: float = 0.0
-    sources: tuple[str, ...] = ()
-    estimate_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +47,16 @@ class RecordedObjective:
     excluded: Mapping[str, float] = field(default_factory=dict)
     groups: tuple[RecordedGroup, ...] = ()
     corrections: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def begins_late(self) -> float | None:
+        """The first moment with a record, where the period began before it."""
+        return self.recorded_from if self.recorded_from - self.period.start > STEP_SECONDS else None
+
+    @property
+    def ends_early(self) -> float | None:
+        """The last moment with a record, where the period ends after it."""
+        return self.recorded_until if self.recorded_until < self.period.end else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +89,15 @@ def recorded_objectives(
     infos = _infos(prometheus, around.start - DAY, min(around.end + DAY, now))
     spans: dict[Period, list[tuple[_Info, str]]] = defaultdict(list)
     for info in infos:
-        zone = _zone(info.labels.get("window", ""), timezone)
+        zone = _window_zone(info.labels.get("window", ""), timezone)
         whole = reported.in_zone(zone)
         period = Period(whole.start, min(whole.end, now // STEP_SECONDS * STEP_SECONDS))
         if any(period.start < at <= period.end for at in info.recorded):
             spans[period].append((info, zone))
     objectives = [
-        objective for period, members in spans.items() for objective in _read(prometheus, period, members)
+        objective
+        for period, members in spans.items()
+        for objective in _read_period(prometheus, period, members)
     ]
     return tuple(sorted(objectives, key=lambda objective: objective.slo))
 
@@ -137,24 +117,24 @@ def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
     ]
 
 
-def _zone(window: str, otherwise: str) -> str:
+def _window_zone(window: str, otherwise: str) -> str:
     """Return the time zone in the words of a calendar window (`month, Europe/Berlin`)."""
     _, comma, zone = window.partition(", ")
     try:
-        return str(known(zone)) if comma else otherwise
+        return str(time_zone(zone)) if comma else otherwise
     except ValueError:
         return otherwise
 
 
-def _read(
+def _read_period(
     prometheus: Prometheus, period: Period, members: Sequence[tuple[_Info, str]]
 ) -> Iterator[RecordedObjective]:
     """Yield what was recorded of objectives that have the same period, asked for all of them at once."""
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    edges = _edges(period, (pause for spans in pauses.values() for pause in spans))
-    sums = _Sums.queried(prometheus, period, edges, matchers)
+    every_pause = [pause for spans in pauses.values() for pause in spans]
+    sums = RunningSums.queried(prometheus, period, every_pause, matchers)
     records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
         own = records.of(info)
@@ -194,8 +174,8 @@ class _Records:
         # Without the very start, at which the tile before ends: in Prometheus 2 a range has both its ends.
         written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{1000 * length - 1}ms]"
         queries = (
-            _steps(names.UNKNOWN, matchers, length),
-            _steps(names.SLI_EXCLUDED, matchers, length),
+            _steps_query(names.UNKNOWN, matchers, length),
+            _steps_query(names.SLI_EXCLUDED, matchers, length),
             f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
             f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
             f"sum_over_time({written})",
@@ -258,7 +238,7 @@ class _Records:
         )
 
 
-def _steps(name: str, matchers: Matchers, seconds: int) -> str:
+def _steps_query(name: str, matchers: Matchers, seconds: int) -> str:
     return f"count_over_time({name}{matchers}[{seconds}s:{STEP_SECONDS}s])"
 
 
@@ -271,100 +251,3 @@ def _pauses(period: Period, recorded: frozenset[int]) -> Iterator[Period]:
         before = at
     if before < period.end:
         yield Period(before, period.end)
-
-
-def _edges(period: Period, pauses: Iterable[Period]) -> list[float]:
-    """Return when the present sums are read besides the end: before and after every long pause."""
-    edges = {
-        at
-        for pause in pauses
-        if pause.end - pause.start >= _LONG_PAUSE_SECONDS or pause.start == period.start
-        for at in (pause.start, pause.end)
-    }
-    return sorted(edges - {period.end})
-
-
-def _latest(query: str, step_seconds: int) -> str:
-    return f"last_over_time({query}[{_EVERY_SECONDS}s:{step_seconds}s])"
-
-
-@dataclass
-class _Sums:
-    """Running sums, when they began, and targets, at several moments."""
-
-    values: dict[tuple[str, Labels], dict[float, dict[str, float]]] = field(default_factory=dict)
-
-    @classmethod
-    def queried(
-        cls, prometheus: Prometheus, period: Period, edges: Iterable[float], matchers: Matchers
-    ) -> _Sums:
-        """Query the last sums of each day and those at the edges, of all objectives that the matchers choose."""
-        sums = cls()
-        present = str(matchers.also(f'__name__=~"{"|".join(_READ)}"'))
-        daily = _latest(present, _FINE_SECONDS)
-        for series in prometheus.range(daily, period.start, period.end - 1, _EVERY_SECONDS):
-            for at, value in zip(series.times, series.values, strict=True):
-                sums.add(at, series.labels, value)
-        for at in edges:
-            for sample in prometheus.instant(present, at):
-                sums.add(at, sample.labels, sample.value)
-        for sample in prometheus.instant(_latest(present, STEP_SECONDS), period.end):
-            sums.add(period.end, sample.labels, sample.value)
-        return sums
-
-    def add(self, at: float, labels: Mapping[str, str], value: float) -> None:
-        """Take what a series had at a moment."""
-        if not math.isnan(value):
-            key = (labels.get(names.SLO, ""), names.group_of(labels))
-            name = labels.get(names.EVENT) or labels["__name__"]
-            self.values.setdefault(key, {}).setdefault(at, {})[name] = value
-
-    def of(
-        self, slo: str, fixed: set[tuple[str, str]], period: Period, pauses: Sequence[Period]
-    ) -> Iterator[tuple[Labels, RecordedGroup]]:
-        """Yield each group of an objective that had a sum, with its events in the period."""
-        for (name, group), read in self.values.items():
-            if name == slo and fixed <= set(group):
-                known_sums = {
-                    at: sums
-                    for at, sums in read.items()
-                    if names.SLI_EVENTS_SINCE in sums and not _within_pause(at, pauses)
-                }
-                if known_sums:
-                    yield group, _counted(group, known_sums, period, pauses)
-
-
-def _counted(
-    group: Labels, read: Mapping[float, Mapping[str, float]], period: Period, pauses: Sequence[Period]
-) -> RecordedGroup:
-    moments = sorted(read)
-    first = read[moments[0]]
-    began = first[names.SLI_EVENTS_SINCE]
-    counted = dict.fromkeys((names.ERROR, names.TOTAL), 0.0)
-    # A sum that began before the first reading: what it had then is not of this period, or not known to be.
-    if began > period.start and not _within_pause(began, pauses):
-        counted = {event: first.get(event, 0.0) for event in counted}
-    restarted = False
-    for before, after in pairwise(moments):
-        earlier, later = read[before], read[after]
-        same = later[names.SLI_EVENTS_SINCE] == earlier[names.SLI_EVENTS_SINCE]
-        for event in counted:
-            grown = later.get(event, 0.0) - (earlier.get(event, 0.0) if same else 0.0)
-            counted[event] += max(0.0, grown)
-        restarted |= not same and not any(before <= pause.start and pause.end <= after for pause in pauses)
-    targets = [read[at][names.OBJECTIVE_RATIO] for at in moments if names.OBJECTIVE_RATIO in read[at]]
-    target = targets[-1] if targets else None
-    return RecordedGroup(
-        group=dict(group),
-        target=target,
-        error=min(counted[names.ERROR], counted[names.TOTAL]),
-        total=counted[names.TOTAL],
-        since=max(period.start, began),
-        target_before=next((other for other in reversed(targets) if other != target), None),
-        restarted=restarted,
-    )
-
-
-def _within_pause(at: float, pauses: Sequence[Period]) -> bool:
-    """Return whether a moment is between the last record before a pause and the first one after it."""
-    return any(pause.start < at < pause.end for pause in pauses)

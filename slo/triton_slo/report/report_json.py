@@ -28,7 +28,7 @@ def document(report: PeriodReport) -> dict[str, Any]:
             {
                 "owner": owner,
                 **_counts(members),
-                "objectives": [_objective(report, member) for member in members],
+                "objectives": [_objective_fields(report, member) for member in members],
             }
             for owner, members in report.owners.items()
         ],
@@ -55,7 +55,7 @@ def _counts(members: tuple[ObjectiveOutcome, ...]) -> dict[str, int]:
     return {result.replace(" ", "_"): number for result, number in tally(members).items()}
 
 
-def _objective(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, Any]:
+def _objective_fields(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, Any]:
     recorded = objective.recorded
     fields: dict[str, Any] = {
         "slo": objective.slo,
@@ -78,10 +78,10 @@ def _objective(report: PeriodReport, objective: ObjectiveOutcome) -> dict[str, A
             "not_recorded": [_span(pause) for pause in recorded.pauses],
             "excluded_seconds": dict(recorded.excluded),
         }
-    return fields | {"groups": [_group(report, objective, group) for group in objective.groups]}
+    return fields | {"groups": [_group_fields(report, objective, group) for group in objective.groups]}
 
 
-def _group(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedGroup) -> dict[str, Any]:
+def _group_fields(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedGroup) -> dict[str, Any]:
     recorded = group.recorded
     return {
         "group": dict(group.group),

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from triton_exporter.duration import in_words
+from triton_exporter.moments import local_text
 from triton_exporter.printable import printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count
-from triton_slo.prometheus import WARNS
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.report.period_outcome import (
     JudgedGroup,
     ObjectiveOutcome,
     PeriodReport,
     Result,
-    moment_text,
     restrictions,
     tally,
 )
@@ -45,11 +45,11 @@ def title(report: PeriodReport) -> str:
 
 def sections(report: PeriodReport) -> tuple[Section, ...]:
     """Return the parts of the report, a summary first."""
-    return tuple(_plain(section) for section in _sections(report))
+    return tuple(_printable_section(section) for section in _sections(report))
 
 
 def _sections(report: PeriodReport) -> Iterator[Section]:
-    yield _summary(report)
+    yield _summary_section(report)
     for owner, members in report.owners.items():
         yield Section(
             f"Objectives of {owner or NO_OWNER}",
@@ -74,12 +74,12 @@ def _sections(report: PeriodReport) -> Iterator[Section]:
         yield _corrections(report)
 
 
-def _summary(report: PeriodReport) -> Section:
+def _summary_section(report: PeriodReport) -> Section:
     zone = report.timezone
     span = report.reported.in_zone(zone)
-    span_text = f"From {moment_text(span.start, zone)} to {moment_text(span.end, zone)}, {zone}"
+    span_text = f"From {local_text(span.start, zone)} to {local_text(span.end, zone)}, {zone}"
     own = "an objective with a calendar window: in its own time zone"
-    sentences = [f"{span_text} ({own}); made {moment_text(report.at, zone)}.", _EVENT_WEIGHTED]
+    sentences = [f"{span_text} ({own}); made {local_text(report.at, zone)}.", _EVENT_WEIGHTED]
     if report.in_progress:
         sentences.append("The period has not ended: every result may still change.")
     sentences += [f"{WARNS}{warning}" for warning in report.warnings]
@@ -101,9 +101,9 @@ def _objective_row(report: PeriodReport, objective: ObjectiveOutcome) -> tuple[s
     return (
         objective.slo,
         report.worded(objective),
-        _share(objective.sli),
-        _number(objective.total),
-        _number(objective.error),
+        _share_text(objective.sli),
+        _count_text(objective.total),
+        _count_text(objective.error),
         f"{met} of {len(objective.groups)} met",
         "; ".join(objective.notes),
     )
@@ -114,8 +114,8 @@ def _group_row(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedG
         group.slo,
         group.name,
         report.worded(group),
-        _share(group.sli),
-        _share(group.recorded.target),
+        _share_text(group.sli),
+        _share_text(group.recorded.target),
         "-" if group.budget_spent is None else f"{group.budget_spent:.0%}",
         "; ".join(restrictions(objective, group)),
     )
@@ -128,7 +128,7 @@ def _incidents(report: PeriodReport) -> Section:
     sentences = []
     start = report.reported.in_zone(report.timezone).start
     if report.incidents_known_from > start:
-        known_from = moment_text(report.incidents_known_from, report.timezone)
+        known_from = local_text(report.incidents_known_from, report.timezone)
         sentences.append(f"The bridge no longer has incidents that ended before {known_from}.")
     pages = sum(incident.severity == "critical" for incident in report.incidents)
     sentences.append(f"{count(len(report.incidents), 'incident')}, {count(pages, 'page')} among them.")
@@ -140,7 +140,7 @@ def _incidents(report: PeriodReport) -> Section:
         tuple(
             (
                 incident.name,
-                moment_text(incident.began_at, report.timezone),
+                local_text(incident.began_at, report.timezone),
                 "still open"
                 if incident.ended_at is None
                 else in_words(incident.ended_at - incident.began_at),
@@ -173,7 +173,7 @@ def _corrections(report: PeriodReport) -> Section:
     )
 
 
-def _plain(section: Section) -> Section:
+def _printable_section(section: Section) -> Section:
     """Return a section in which no text of others steers a terminal or a browser."""
 
     def clean(texts: Sequence[str]) -> tuple[str, ...]:
@@ -188,10 +188,10 @@ def _plain(section: Section) -> Section:
     )
 
 
-def _share(share: float | None) -> str:
+def _share_text(share: float | None) -> str:
     return "-" if share is None else ratio(share)
 
 
-def _number(events: float) -> str:
+def _count_text(events: float) -> str:
     """Return a number of events: whole ones with separators, as seconds of readiness are many."""
     return f"{events:,.0f}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from triton_slo.objective.model import CalendarWindow
-from triton_slo.objective.zone import known
+from triton_slo.objective.period_window import CalendarWindow
+from triton_slo.objective.zone import time_zone
 from triton_slo.rules.periods import Period, period_at
 
 FORMS = "2026-10, 2026-Q3, last-month, this-month, last-quarter or this-quarter"
@@ -36,7 +36,7 @@ class ReportedPeriod:
     def in_zone(self, timezone: str) -> Period:
         """Return its first moment and the first moment after it on the clocks of a time zone."""
         month = self.number if self.kind == "month" else 3 * self.number - 2
-        inside = datetime(self.year, month, 15, tzinfo=known(timezone)).timestamp()
+        inside = datetime(self.year, month, 15, tzinfo=time_zone(timezone)).timestamp()
         return period_at(CalendarWindow(calendar=self.kind, timezone=timezone), inside)
 
 
@@ -50,7 +50,7 @@ def parse_period(text: str, now: float, timezone: str = "UTC") -> ReportedPeriod
         return ReportedPeriod("month" if month else "quarter", int(year), int(month or quarter))
     if not (match := _RELATIVE.fullmatch(text)):
         raise ValueError(f"{text[:40]!r} is not a period; write {FORMS}")
-    today = datetime.fromtimestamp(now, known(timezone))
+    today = datetime.fromtimestamp(now, time_zone(timezone))
     months = today.year * 12 + today.month - 1
     if match[2] == "month":
         months -= match[1] == "last"

@@ -17,10 +17,11 @@ from itertools import pairwise
 
 from triton_exporter.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
-from triton_slo.objective.model import CalendarWindow
+from triton_slo.indicators.measure import Events
+from triton_slo.objective.period_window import CalendarWindow
 from triton_slo.promql import indent, number
-from triton_slo.rules.periods import clock
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.periods import clock_stretches
+from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import corrections
 
@@ -52,24 +53,25 @@ _BEGINNING = ("3d", "1d", "6h", "1h", "30m", "5m")
 def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
     """Yield the current period, the events in it, and their error ratio; all after the rules for windows."""
     for edge, expr in _wall_clock(plan, window):
-        labels = {**plan.labels, names.EDGE: edge}
         # An edge is worked out from another one, whose label must go: vmalert would keep it as exported_edge.
         expr = expr if edge == _NOW else f"sum without ({names.EDGE}) (\n  {expr}\n)"
-        yield Rule(expr=expr, record=names.PERIOD_LOCAL, labels=labels)
-    yield _rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
-    yield _rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
-    yield _rule(plan, names.PERIOD_EVENTS, _events(plan, window))
-    yield _rule(plan, names.PERIOD_EVENTS_COUNTED, _counted(plan))
-    error, total = (
-        f"{names.PERIOD_EVENTS_COUNTED}{plan.own.equal(names.EVENT, event)}"
-        for event in (names.ERROR, names.TOTAL)
+        yield recording_rule(plan, names.PERIOD_LOCAL, expr, {names.EDGE: edge})
+    yield recording_rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
+    yield recording_rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
+    yield recording_rule(plan, names.PERIOD_EVENTS, _events_since_start(plan, window))
+    yield recording_rule(plan, names.PERIOD_EVENTS_COUNTED, _corrected_events(plan))
+    counted = Events(
+        *(
+            f"{names.PERIOD_EVENTS_COUNTED}{plan.own.equal(names.EVENT, event)}"
+            for event in (names.ERROR, names.TOTAL)
+        )
     )
-    yield _rule(plan, names.sli_error(window.nominal), f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)")
+    yield recording_rule(plan, names.sli_error(window.nominal), counted.ratio())
 
 
 def budget_days(plan: Plan) -> str:
     """Days that the budget stands for: the whole period for seconds, the period so far for other events."""
-    return f"({_until(plan)} - {_start(plan)}) / {DAY}"
+    return f"({_known_until(plan)} - {_start_series(plan)}) / {DAY}"
 
 
 def budget_remaining(plan: Plan) -> str:
@@ -77,38 +79,34 @@ def budget_remaining(plan: Plan) -> str:
 
     The whole period has as many seconds more than have passed as it is longer, at the servers there were.
     """
-    spent, until = f"{names.PERIOD_BURN_RATE}{plan.own}", _until(plan)
+    spent, until = f"{names.PERIOD_BURN_RATE}{plan.own}", _known_until(plan)
     if until == _NOW_SECONDS:
         return f"1 - {spent}"
-    passed = f"(time() - {_start(plan)}) / ({until} - {_start(plan)})"
+    passed = f"(time() - {_start_series(plan)}) / ({until} - {_start_series(plan)})"
     return f"1 - {spent} * on () group_left () ({passed})"
 
 
-def _rule(plan: Plan, record: str, expr: str) -> Rule:
-    return Rule(expr=expr, record=record, labels=plan.labels)
-
-
-def _start(plan: Plan) -> str:
+def _start_series(plan: Plan) -> str:
     return f"{names.PERIOD_START}{plan.own}"
 
 
-def _until(plan: Plan) -> str:
+def _known_until(plan: Plan) -> str:
     """Until when the number of the period's events is known."""
     return plan.objective.indicator.budget_until(_NOW_SECONDS, f"{names.PERIOD_END}{plan.own}")
 
 
-def _wall(plan: Plan, edge: str) -> str:
+def _wall_series(plan: Plan, edge: str) -> str:
     return f"{names.PERIOD_LOCAL}{plan.own.equal(names.EDGE, edge)}"
 
 
 def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]:
     """Yield the wall clock now, at the period's first midnight, and at the next period's."""
-    zone = clock(window.timezone)
+    zone = clock_stretches(window.timezone)
     terms = [f"time() + {zone[0].offset}"]
     for earlier, later in pairwise(zone):
         terms.append(f"{_signed(later.offset - earlier.offset)} * (time() >= bool {later.start})")
     yield _NOW, "vector(\n" + indent("\n".join(terms)) + "\n)"
-    now, start = _wall(plan, _NOW), _wall(plan, _START)
+    now, start = _wall_series(plan, _NOW), _wall_series(plan, _START)
     midnight = f"floor({now} / {DAY}) * {DAY}"
     month = f"{midnight} - (day_of_month({now}) - 1) * {DAY}"
     match window.calendar:
@@ -120,7 +118,7 @@ def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]
             yield _END, f"{start} + days_in_month({start}) * {DAY}"
         case "quarter":
             yield _MONTH, month
-            this = _wall(plan, _MONTH)
+            this = _wall_series(plan, _MONTH)
             before = (f"days_in_month({this} - {days * DAY})" for days in (1, 32))
             place = f"(month({this}) - 1) % 3"
             back = " ".join(
@@ -137,8 +135,8 @@ def _signed(seconds: int) -> str:
 
 def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
     """Unix time of a wall clock's midnight: the first where there are two, the change where there is none."""
-    zone = clock(window.timezone)
-    wall = _wall(plan, edge)
+    zone = clock_stretches(window.timezone)
+    wall = _wall_series(plan, edge)
     terms = [f"{wall} - {zone[0].offset}"]
     for earlier, later in pairwise(zone):
         set_at = later.start + max(earlier.offset, later.offset)
@@ -146,8 +144,8 @@ def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
     return f"sum without ({names.EDGE}) (\n" + indent("\n".join(terms)) + "\n)"
 
 
-def _events(plan: Plan, window: CalendarWindow) -> str:
-    sums, start = f"{names.PERIOD_EVENTS}{plan.own}", _start(plan)
+def _events_since_start(plan: Plan, window: CalendarWindow) -> str:
+    sums, start = f"{names.PERIOD_EVENTS}{plan.own}", _start_series(plan)
 
     def within(nominal: str) -> str:
         """Events in a window that ends now."""
@@ -169,10 +167,10 @@ def _events(plan: Plan, window: CalendarWindow) -> str:
     return "\nor\n".join(parts)
 
 
-def _counted(plan: Plan) -> str:
+def _corrected_events(plan: Plan) -> str:
     """The sum that is carried on has no corrections in it. A day more: clocks make some months longer."""
     sums = f"{names.PERIOD_EVENTS}{plan.own}"
-    corrected = corrections(plan, plan.own, duration_text(plan.period_seconds + DAY), _start(plan))
+    corrected = corrections(plan, plan.own, duration_text(plan.period_seconds + DAY), _start_series(plan))
     return f"clamp_min(\n  {sums}\n  + (\n{indent(corrected, 4)}\n    or\n    0 * {sums}\n  ),\n  0\n)"
 
 

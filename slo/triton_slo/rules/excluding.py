@@ -17,7 +17,7 @@ from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
 from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule
 from triton_slo.promql import Matchers, by, indent, number, on, quote
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import SLICE
 
@@ -32,7 +32,7 @@ def exclusion_rules(plan: Plan) -> Iterator[Rule]:
         for exclusion in plan.objective.exclusions
     ]
     if parts:
-        yield Rule(expr="\nor\n".join(parts), record=names.SLI_EXCLUDED, labels=plan.labels)
+        yield recording_rule(plan, names.SLI_EXCLUDED, "\nor\n".join(parts))
 
 
 def counting(plan: Plan, expr: str) -> str:
@@ -41,7 +41,7 @@ def counting(plan: Plan, expr: str) -> str:
         return expr
     # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
     whole = f"(\n{indent(expr)}\n)" if re.search(r"\bor\b", expr, re.IGNORECASE) else expr
-    return f"{whole}\nunless on () {_excluded(plan)}"
+    return f"{whole}\nunless on () {_exclusion_series(plan)}"
 
 
 def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
@@ -50,7 +50,7 @@ def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
         return measure
     # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
     labels = plan.objective.group_by
-    nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_excluded(plan)}"
+    nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_exclusion_series(plan)}"
 
     def masked(expr: str) -> str:
         return f"({counting(plan, expr)})\nor {on(labels)}\n({nothing})"
@@ -58,7 +58,7 @@ def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     return replace(measure, events=measure.events.map_states(masked))
 
 
-def _excluded(plan: Plan) -> str:
+def _exclusion_series(plan: Plan) -> str:
     return f"{names.SLI_EXCLUDED}{plan.own}"
 
 
@@ -81,7 +81,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
         inner = f"(\n{indent(exclusion.promql)}\n)"
         return f"group (last_over_time({inner}[{duration_text(lag)}:{step}]) or {inner})"
     if exclusion.days is None:
-        start, end = exclusion.seconds
+        start, end = exclusion.span
         return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
     # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
     count = math.ceil(lag / exclusion.duration)
@@ -116,11 +116,11 @@ def _clock(rule: ClockRule, shift: float, minus: int) -> str:
 def _summer(begins: ClockChange, ends: ClockChange, standard: float) -> str:
     """1 in summer time, else 0; `standard` is what standard time adds to `time()`."""
     if begins.month < ends.month:
-        return _between(begins, ends, standard)
-    return f"(1 - {_between(ends, begins, standard)})"
+        return _between_changes(begins, ends, standard)
+    return f"(1 - {_between_changes(ends, begins, standard)})"
 
 
-def _between(first: ClockChange, second: ClockChange, standard: float) -> str:
+def _between_changes(first: ClockChange, second: ClockChange, standard: float) -> str:
     """1 from one change to another of the same year, else 0."""
     before, after = (f"vector(time(){_plus(standard - change.second)})" for change in (first, second))
     inside = f"(month({before}) > bool {first.month}) * (month({before}) <= bool {second.month})"

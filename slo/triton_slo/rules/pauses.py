@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from triton_slo import names
 from triton_slo.promql import Matchers, number, on
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, on_group, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import RecordedWindow
 
 _RECENT, _RECENT_SCRAPES = "15m", 20
 """Read whole, so that nothing in it is a minute off."""
-_REACH = "1d"
-"""Longest pause of the rules that is bridged; running sums reach as far."""
+REACH = "1d"
+"""Longest pause of the rules that is bridged; after a longer one running sums begin again."""
 _SPARSE = "5m"
 """Prometheus looks back this far: at these steps, no recorded series is overlooked."""
 _WARM = "2m"
@@ -30,32 +30,40 @@ def remembered(plan: Plan, series: str, own: Matchers) -> str:
     """Return the last value of a recorded series of groups, also where a pause came after it."""
     return (
         f"last_over_time({series}{own}[{_recent(plan)}])\n"
-        f"or {on(plan.objective.group_by)}\nlast_over_time({_BEFORE[series]}{own}[{_recent(plan)}])"
+        f"or {on_group(plan)}\nlast_over_time({_BEFORE[series]}{own}[{_recent(plan)}])"
     )
 
 
 def memory_rules(plan: Plan) -> list[Rule]:
     """Rules of the slow group: what was recorded within a day, of groups without a recent record."""
-    sparse, matching = f"[{plan.clock.text(_REACH)}:{plan.clock.text(_SPARSE)}]", on(plan.objective.group_by)
+    sparse, matching = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SPARSE)}]", on_group(plan)
     return [
-        Rule(
-            expr=f"last_over_time({series}{plan.own}{sparse})\n"
+        recording_rule(
+            plan,
+            before,
+            f"last_over_time({series}{plan.own}{sparse})\n"
             f"unless {matching}\nlast_over_time({series}{plan.own}[{_recent(plan)}])",
-            record=before,
-            labels=plan.labels,
         )
         for series, before in _BEFORE.items()
         if series != names.RETIRED or "model" in plan.objective.group_by
     ]
 
 
+def remembered_start(plan: Plan, series: str, step: str, matching: str, first: str) -> str:
+    """Return when something began: as recorded last, also where a pause came after it; else `first`.
+
+    What a day before has serves only where nothing newer matches: a series from before the indicator of the
+    objective changed would become a second one with the labels of the rule, which Prometheus refuses.
+    """
+    recorded = f"{series}{plan.own}"
+    memory = f"last_over_time({recorded}[{plan.clock.text(REACH)}:{plan.clock.text(step)}])"
+    return f"\nor {matching}\n".join((recorded, memory, first))
+
+
 def evaluations_rule(plan: Plan) -> Rule:
     """Return the rule that records, at each evaluation, when the first one was."""
-    since = f"{names.RULES_SINCE}{plan.own}"
-    memory = f"last_over_time({since}[{plan.clock.text(_REACH)}:{plan.clock.text(_SPARSE)}])"
-    return Rule(
-        expr=f"{since}\nor\n{memory}\nor on ()\nvector(time())", record=names.RULES_SINCE, labels=plan.labels
-    )
+    first = remembered_start(plan, names.RULES_SINCE, _SPARSE, on(()), "vector(time())")
+    return recording_rule(plan, names.RULES_SINCE, first)
 
 
 def mean_of_evaluations(plan: Plan, series: str, span: RecordedWindow) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from triton_slo.objective.model import CalendarWindow
-from triton_slo.objective.zone import Stretch, known, stretches
+from triton_slo.objective.period_window import CalendarWindow
+from triton_slo.objective.zone import Stretch, stretches, time_zone
 from triton_slo.rules.plan import Plan
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ class Period:
 
 def period_at(window: CalendarWindow, at: float) -> Period:
     """Return the period that contains Unix time `at`."""
-    now = datetime.fromtimestamp(at, known(window.timezone))
+    now = datetime.fromtimestamp(at, time_zone(window.timezone))
     # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
     first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     match window.calendar:
@@ -72,7 +72,7 @@ def basis(plan: Plan, at: float) -> Basis:
 
 
 @cache
-def clock(timezone: str) -> tuple[Stretch, ...]:
+def clock_stretches(timezone: str) -> tuple[Stretch, ...]:
     """Return how the clocks of a zone are set from `FIRST` to `LAST`."""
     return stretches(timezone, int(FIRST.timestamp()), int(LAST.timestamp()))
 

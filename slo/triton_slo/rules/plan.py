@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.measure import Measure, Scope, UnknownReason
-from triton_slo.objective.model import Objective, Override, Severity, Tier, budget
-from triton_slo.promql import Matchers, parse_selector
+from triton_slo.objective.model import Objective, Override, Tier, budget
+from triton_slo.promql import Matchers, on, parse_selector
+from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import RESTART, SLICE, Clock, RecordedWindow, canonical, spans
 
 
@@ -31,7 +33,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Plan:
-    """An objective under given options."""
+    """An objective under given options.
+
+    Long because it is the interface of an objective to the rules: each question that they ask has a name.
+    """
 
     objective: Objective
     options: Options
@@ -105,7 +110,7 @@ class Plan:
         """Return whether a tier's alert calls a person at once."""
         return self.severity(tier) == "critical"
 
-    def severity(self, tier: Tier) -> Severity:
+    def severity(self, tier: Tier) -> names.Severity:
         """Return the tier's severity, or the objective's own."""
         return self.objective.alerting.severities.get(tier.name, tier.severity)
 
@@ -127,10 +132,10 @@ class Plan:
         return gone
 
     @property
-    def mistakes(self) -> tuple[UnknownReason, ...]:
-        """Settings that can prevent the measuring, each once."""
-        mistakes = (mistake for variant in self.variants for mistake in self.measure(variant).mistakes)
-        return tuple({mistake.name: mistake for mistake in mistakes}.values())
+    def wrong_settings(self) -> tuple[UnknownReason, ...]:
+        """Settings that can prevent the measuring if they are wrong, each once."""
+        settings = (setting for variant in self.variants for setting in self.measure(variant).wrong_settings)
+        return tuple({setting.name: setting for setting in settings}.values())
 
     def scope(self, matchers: Matchers) -> Scope:
         """Return the source series of some models."""
@@ -140,6 +145,28 @@ class Plan:
             self.clock.text(SLICE),
             self.clock.scrape_seconds,
         )
+
+
+def recording_rule(
+    plan: Plan, record: str, expr: str, extra: Mapping[str, str] = MappingProxyType({})
+) -> Rule:
+    """Return a rule that records a series with the labels of the objective, and `extra` ones."""
+    return Rule(expr=expr, record=record, labels={**plan.labels, **extra})
+
+
+def on_group(plan: Plan, *extra: str) -> str:
+    """Return `on (...)` with the labels of a group, and `extra` ones."""
+    return on((*plan.objective.group_by, *extra))
+
+
+def group_matchers(plan: Plan, matchers: Matchers) -> Matchers:
+    """Matchers of the recorded series of some models: a group has only the labels of `group_by`."""
+    return plan.own.also(*matchers.within(plan.objective.group_by).parts)
+
+
+def source_models(plan: Plan) -> Matchers:
+    """Matchers of source series of the objective's models, whatever their version."""
+    return plan.source_matchers.choosing("model", plan.objective.models)
 
 
 def chosen(objective: Objective) -> Matchers:
@@ -164,29 +191,29 @@ def _variants(objective: Objective) -> tuple[Variant, ...]:
             named.setdefault((left[0], value), []).extend(fresh)
             taken.update(dict.fromkeys(fresh))
             continue
-        free = [matchers.outside("model", _names(taken)) for matchers in left]
-        variants += [Variant(_inside(matchers, override), *value) for matchers in free]
-        left = [rest for matchers in left for rest in _outside(matchers, override)]
+        free = [matchers.outside("model", _choice_of(taken)) for matchers in left]
+        variants += [Variant(_inside_override(matchers, override), *value) for matchers in free]
+        left = [rest for matchers in left for rest in _outside_override(matchers, override)]
     listed = [
-        Variant(free.choosing("model", _names(names)), *value)
+        Variant(free.choosing("model", _choice_of(names)), *value)
         for (free, value), names in named.items()
         if names
     ]
-    others = [matchers.outside("model", _names(taken)) for matchers in left]
+    others = [matchers.outside("model", _choice_of(taken)) for matchers in left]
     rest = [Variant(matchers, objective.target, objective.threshold_seconds) for matchers in others]
     return (*listed, *variants, *rest)
 
 
-def _names(names: Iterable[str]) -> Choice:
+def _choice_of(names: Iterable[str]) -> Choice:
     given = tuple(names)
     return Choice(names=given) if given else Choice()
 
 
-def _inside(matchers: Matchers, override: Override) -> Matchers:
+def _inside_override(matchers: Matchers, override: Override) -> Matchers:
     return matchers.choosing("model", override.models).choosing("version", override.versions)
 
 
-def _outside(matchers: Matchers, override: Override) -> list[Matchers]:
+def _outside_override(matchers: Matchers, override: Override) -> list[Matchers]:
     """Return what an override leaves: other models, and other versions of its models."""
     others = [] if override.models.everything else [matchers.outside("model", override.models)]
     if override.versions.everything:

@@ -6,16 +6,16 @@ are gone keeps recording zeros for the objective's period, so that its history a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from triton_exporter.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Events, Measure
-from triton_slo.promql import Matchers, number, on, paren
+from triton_slo.promql import Matchers, number, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
 from triton_slo.rules.pauses import evaluations_rule, mean_of_evaluations, memory_rules, remembered
-from triton_slo.rules.plan import Plan, Variant
+from triton_slo.rules.plan import Plan, Variant, group_matchers, on_group, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
     CHECKPOINT_WINDOW,
@@ -35,33 +35,30 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     """Yield all recording rules of an objective, in the order in which they need each other."""
     measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
     yield from exclusion_rules(plan)
-    if any(measure.events.states for _, measure in measures):
-        yield evaluations_rule(plan)
-    for variant, measure in measures:
-        yield _rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
-        for events_now in measure.events.states:
-            yield _rule(plan, names.SLI_EVENTS_NOW, events_now.labelled())
+    yield from _state_rules(plan, measures)
     raw, long = ([span for span in plan.spans.values() if span.raw is kind] for kind in (True, False))
     for span in raw:
         for variant, measure in measures:
-            yield _rule(plan, names.sli_events(span.nominal), _raw(plan, span, variant, measure))
+            yield recording_rule(
+                plan, names.sli_events(span.nominal), _window_events(plan, span, variant, measure)
+            )
     link = RecordedWindow("link", link_seconds(plan))
     for variant, measure in measures:
-        linked = f"{paren(_raw(plan, link, variant, measure))}\n{unless_carried(plan)}"
-        yield _rule(plan, names.SLI_EVENTS_LINK, linked)
+        linked = f"{paren(_window_events(plan, link, variant, measure))}\n{unless_carried(plan)}"
+        yield recording_rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
     for span in long:
-        yield from _summed(plan, span)
+        yield from _sum_rules(plan, span)
     for variant, measure in measures:
-        yield from _targets(plan, variant)
-        yield from _sources(plan, measure)
+        yield from _target_rules(plan, variant)
+        yield from _source_rules(plan, measure)
         if measure.estimate_error is not None:
-            yield _rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
+            yield recording_rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
     for span in raw:
-        yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
+        yield recording_rule(plan, names.sli_error(span.nominal), error_ratio(plan, span.nominal))
     if plan.objective.calendar:
         yield from calendar_rules(plan, plan.objective.calendar)
-    yield from _budget(plan)
+    yield from _budget_rules(plan)
 
 
 def slow_rules(plan: Plan) -> Iterator[Rule]:
@@ -70,30 +67,37 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
     if not plan.objective.exclusions:
         span = RecordedWindow(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
         for variant in plan.variants:
-            yield _rule(plan, names.SLI_EVENTS_COUNTED, _raw(plan, span, variant, _measure(plan, variant)))
+            yield recording_rule(
+                plan, names.SLI_EVENTS_COUNTED, _window_events(plan, span, variant, _measure(plan, variant))
+            )
     yield checkpoint_rule(plan)
     yield from base_rules(plan)
 
 
-def _summed(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
+def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Iterator[Rule]:
+    """Yield what each evaluation records of its moment: when a group was last seen, and the events of states."""
+    if any(measure.events.states for _, measure in measures):
+        yield evaluations_rule(plan)
+    for variant, measure in measures:
+        yield recording_rule(plan, names.LAST_SEEN, _last_seen(plan, variant, measure))
+        for events_now in measure.events.states:
+            yield recording_rule(plan, names.SLI_EVENTS_NOW, events_now.labelled())
+
+
+def _sum_rules(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
     """Yield a window that is a difference of sums; its events only where something reads them."""
     if span.nominal in plan.counted:
-        yield _rule(plan, names.sli_events(span.nominal), difference(plan, span))
-        yield _rule(plan, names.sli_error(span.nominal), ratio(plan, span.nominal))
+        yield recording_rule(plan, names.sli_events(span.nominal), difference(plan, span))
+        yield recording_rule(plan, names.sli_error(span.nominal), error_ratio(plan, span.nominal))
     else:
-        error, total = (difference(plan, span, event) for event in (names.ERROR, names.TOTAL))
-        divided = f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
-        yield _rule(plan, names.sli_error(span.nominal), divided)
+        both = Events(*(difference(plan, span, event) for event in (names.ERROR, names.TOTAL)))
+        yield recording_rule(plan, names.sli_error(span.nominal), both.ratio())
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
     """Return what the indicator measures, with what the objective makes of unknown and of excluded time."""
-    own = _own(plan, variant)
+    own = group_matchers(plan, variant.matchers)
     return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
-
-
-def _rule(plan: Plan, record: str, expr: str) -> Rule:
-    return Rule(expr=expr, record=record, labels=plan.labels)
 
 
 def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = None) -> str:
@@ -102,37 +106,37 @@ def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = Non
     return f"{names.sli_events(nominal)}{own}"
 
 
-def ratio(plan: Plan, nominal: str) -> str:
+def error_ratio(plan: Plan, nominal: str) -> str:
     """Error ratio over a window; absent where nothing happened."""
-    error, total = (events(plan, nominal, event) for event in (names.ERROR, names.TOTAL))
-    return f"{error}\n/ ignoring ({names.EVENT})\n({total} > 0)"
+    return Events(*(events(plan, nominal, event) for event in (names.ERROR, names.TOTAL))).ratio()
 
 
 def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
-    before = remembered(plan, names.LAST_SEEN, _own(plan, variant))
+    before = remembered(plan, names.LAST_SEEN, group_matchers(plan, variant.matchers))
     period = number(plan.period_seconds)
-    return f"time() * {paren(measure.presence)}\nor {_on(plan)}\n{paren(before)} > time() - {period}"
+    return f"time() * {paren(measure.presence)}\nor {on_group(plan)}\n{paren(before)} > time() - {period}"
 
 
-def _raw(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
-    """Return a window read from counters, or averaged from what was recorded at each evaluation."""
-    mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{_own(plan, variant)}", span)
-    parts = measure.events.over(_reading(plan, span), mean, lambda expr: counting(plan, expr))
-    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
-    if measure.events.may_begin_late and (shorter := _shorter(plan, span)):
+def _window_events(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
+    """Return the events of a window: from counters, or averaged from what each evaluation recorded."""
+    groups = group_matchers(plan, variant.matchers)
+    mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{groups}", span)
+    parts = measure.events.over(_counter_range(plan, span), mean, lambda expr: counting(plan, expr))
+    seen = f"0 * {names.LAST_SEEN}{groups}"
+    if measure.events.may_begin_late and (shorter := _next_shorter(plan, span)):
         part = f"{number(shorter.seconds)} / {number(span.seconds)}"
-        parts = (*parts, f"{part} * {names.sli_events(shorter.nominal)}{_own(plan, variant)}")
+        parts = (*parts, f"{part} * {names.sli_events(shorter.nominal)}{groups}")
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
-    return f"\nor {_on(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
+    return f"\nor {on_group(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
 
 
-def _shorter(plan: Plan, span: RecordedWindow) -> RecordedWindow | None:
+def _next_shorter(plan: Plan, span: RecordedWindow) -> RecordedWindow | None:
     """Return the longest of the shorter windows from counters, which have been recorded before; None for a link."""
     shorter = [other for other in plan.spans.values() if other.raw and other.seconds < span.seconds]
     return max(shorter, key=lambda other: other.seconds, default=None)
 
 
-def _reading(plan: Plan, span: RecordedWindow) -> str:
+def _counter_range(plan: Plan, span: RecordedWindow) -> str:
     """Return how far a window reads counters: windows that sums are made of reach back one scrape further.
 
     The increase between the last sample of one window and the first of the next is in neither; with one scrape
@@ -142,19 +146,18 @@ def _reading(plan: Plan, span: RecordedWindow) -> str:
     return duration_text(span.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 
-def _targets(plan: Plan, variant: Variant) -> Iterator[Rule]:
-    seen = f"0 * {names.LAST_SEEN}{_own(plan, variant)}"
-    yield _rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
-    yield _rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(variant.budget)}")
+def _target_rules(plan: Plan, variant: Variant) -> Iterator[Rule]:
+    seen = f"0 * {names.LAST_SEEN}{group_matchers(plan, variant.matchers)}"
+    yield recording_rule(plan, names.OBJECTIVE_RATIO, f"{seen} + {number(variant.target)}")
+    yield recording_rule(plan, names.ERROR_BUDGET_RATIO, f"{seen} + {number(variant.budget)}")
     if variant.threshold is not None:
-        yield _rule(plan, names.THRESHOLD_SECONDS, f"{seen} + {number(variant.threshold)}")
+        yield recording_rule(plan, names.THRESHOLD_SECONDS, f"{seen} + {number(variant.threshold)}")
 
 
-def _sources(plan: Plan, measure: Measure) -> Iterator[Rule]:
+def _source_rules(plan: Plan, measure: Measure) -> Iterator[Rule]:
     """Yield which source serves which group, so that an estimate is known for one."""
     for expr, source in measure.sources:
-        labels = {**plan.labels, **({names.SOURCE: source} if source else {})}
-        yield Rule(expr=expr, record=names.SLI_SOURCE, labels=labels)
+        yield recording_rule(plan, names.SLI_SOURCE, expr, {names.SOURCE: source} if source else {})
 
 
 def burn(plan: Plan, nominal: str) -> str:
@@ -162,22 +165,22 @@ def burn(plan: Plan, nominal: str) -> str:
     return f"{names.sli_error(nominal)}{plan.own} / {names.ERROR_BUDGET_RATIO}{plan.own}"
 
 
-def _budget(plan: Plan) -> Iterator[Rule]:
+def _budget_rules(plan: Plan) -> Iterator[Rule]:
     window = plan.objective.window
     days, left = f"vector({number(window.seconds / DAY)})", f"1 - {names.PERIOD_BURN_RATE}{plan.own}"
     if plan.objective.calendar:
         days, left = budget_days(plan), budget_remaining(plan)
-    yield _rule(plan, names.PERIOD_DAYS, days)
-    yield _rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
-    yield _rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
-    yield _rule(plan, names.PERIOD_BUDGET_REMAINING, left)
-    yield _rule(
+    yield recording_rule(plan, names.PERIOD_DAYS, days)
+    yield recording_rule(plan, names.CURRENT_BURN_RATE, burn(plan, "5m"))
+    yield recording_rule(plan, names.PERIOD_BURN_RATE, burn(plan, window.nominal))
+    yield recording_rule(plan, names.PERIOD_BUDGET_REMAINING, left)
+    yield recording_rule(
         plan, names.BURNING, f"{names.sli_error(GUARD)}{plan.own} > bool {names.ERROR_BUDGET_RATIO}{plan.own}"
     )
-    yield Rule(expr="vector(1)", record=names.INFO, labels={**plan.labels, **_info(plan)})
+    yield recording_rule(plan, names.INFO, "vector(1)", _info_labels(plan))
 
 
-def _info(plan: Plan) -> dict[str, str]:
+def _info_labels(plan: Plan) -> dict[str, str]:
     objective = plan.objective
     about = {
         names.OWNER: objective.owner,
@@ -187,12 +190,3 @@ def _info(plan: Plan) -> dict[str, str]:
         "threshold": objective.indicator.threshold_text,
     }
     return {label: value for label, value in about.items() if value}
-
-
-def _own(plan: Plan, variant: Variant) -> Matchers:
-    # A recorded group has only the labels of group_by: by another one it would match nothing.
-    return plan.own.also(*variant.matchers.within(plan.objective.group_by).parts)
-
-
-def _on(plan: Plan, *extra: str) -> str:
-    return on((*plan.objective.group_by, *extra))

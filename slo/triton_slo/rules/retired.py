@@ -13,7 +13,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, on
 from triton_slo.rules.pauses import remembered
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, on_group, recording_rule, source_models
 from triton_slo.rules.rulefile import Rule
 
 _SERVER_LABELS = ("instance", "pod")
@@ -36,14 +36,14 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
     before = remembered(plan, names.RETIRED, plan.own)
     before = f"(\n{indent(before)}\n)\nand {on(labels)} {seen}"
     expr = f"0 * (\n{indent(now)}\n) + time()\nor {on(labels)}\n(\n{indent(before)}\n)"
-    yield Rule(expr=expr, record=names.RETIRED, labels=plan.labels)
+    yield recording_rule(plan, names.RETIRED, expr)
 
 
 def unless_retired(plan: Plan) -> str:
     """PromQL that removes retired groups from the expression before it; empty where groups are not of models."""
     if "model" not in plan.objective.group_by:
         return ""
-    return f"unless {on(plan.objective.group_by)} ({retired(plan)})"
+    return f"unless {on_group(plan)} ({retired(plan)})"
 
 
 def retired(plan: Plan) -> str:
@@ -53,26 +53,26 @@ def retired(plan: Plan) -> str:
 
 def unloaded(plan: Plan) -> str:
     """Groups that some server unloaded on purpose."""
-    return f"max {by(_identity(plan))} ({state.MODEL_STATE}{_unloaded(plan)}) == 1"
+    return f"max {by(_identity(plan))} ({state.MODEL_STATE}{_unloaded_states(plan)}) == 1"
 
 
 def _ready(plan: Plan) -> str:
     """Models that a live server serves; Triton's own counters show it where there is no exporter."""
     return (
-        f"max by (model) ({state.MODEL_READY}{_models(plan)}) == 1\n"
-        f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{_models(plan)})"
+        f"max by (model) ({state.MODEL_READY}{source_models(plan)}) == 1\n"
+        f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{source_models(plan)})"
     )
 
 
 def _serving(plan: Plan) -> str:
     """Groups that some server serves or should serve."""
-    listed = _models(plan).also('version!=""')
-    rests = f"({state.MODEL_STATE}{_unloaded(plan)} == 1)"
+    listed = source_models(plan).also('version!=""')
+    rests = f"({state.MODEL_STATE}{_unloaded_states(plan)} == 1)"
     meant = f"{state.MODEL_READY}{listed} unless on (instance, model, version) {rests}"
     labels = by(_identity(plan))
     return (
         f"group {labels} ({meant})\n"
-        f"or {on(_identity(plan))}\ngroup {labels} ({triton.REQUEST_SUCCESS}{_models(plan)})"
+        f"or {on(_identity(plan))}\ngroup {labels} ({triton.REQUEST_SUCCESS}{source_models(plan)})"
     )
 
 
@@ -85,9 +85,5 @@ def _identity(plan: Plan) -> tuple[str, ...]:
     return tuple(label for label in plan.objective.group_by if label in _IDENTITY)
 
 
-def _unloaded(plan: Plan) -> Matchers:
-    return _models(plan).also('state=~"unloaded|unloading"')
-
-
-def _models(plan: Plan) -> Matchers:
-    return plan.source_matchers.choosing("model", plan.objective.models)
+def _unloaded_states(plan: Plan) -> Matchers:
+    return source_models(plan).also('state=~"unloaded|unloading"')

@@ -40,7 +40,7 @@ class Group:
 
 def render(groups: Iterable[Group], name: str, format: Format) -> str:
     """Write groups as a Prometheus rule file, a PrometheusRule resource, or a file for vmalert."""
-    body = "".join(_group(group, format) for group in groups)
+    body = "".join(_group_text(group, format) for group in groups)
     if format != "operator":
         return f"{_HEADER}groups:\n{body}"
     head = (
@@ -50,20 +50,20 @@ def render(groups: Iterable[Group], name: str, format: Format) -> str:
     return head + "".join(f"  {line}\n" if line else "\n" for line in body.splitlines())
 
 
-def _group(group: Group, format: Format) -> str:
+def _group_text(group: Group, format: Format) -> str:
     # vmalert writes results over the network and reads them back: without this a rule would see its
     # neighbour's result one evaluation late, or not at all.
     extra = "    concurrency: 1\n" if format == "vmalert" else ""
     extra += f"    interval: {group.interval}\n" if group.interval else ""
     return f"  - name: {scalar(group.name)}\n{extra}    rules:\n" + "".join(
-        _rule(rule, format) for rule in group.rules
+        _rule_text(rule, format) for rule in group.rules
     )
 
 
-def _rule(rule: Rule, format: Format) -> str:
+def _rule_text(rule: Rule, format: Format) -> str:
     expr = for_metricsql(rule.expr) if format == "vmalert" else rule.expr
     lines = [f"      - record: {rule.record}" if rule.record else f"      - alert: {rule.alert}"]
-    lines.append(f"        expr: {_expression(expr)}")
+    lines.append(f"        expr: {_expression_text(expr)}")
     if rule.for_:
         lines.append(f"        for: {rule.for_}")
     if rule.keep_firing_for:
@@ -75,7 +75,7 @@ def _rule(rule: Rule, format: Format) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _expression(text: str) -> str:
+def _expression_text(text: str) -> str:
     if "\n" not in text:
         return scalar(text)
     if not all(line.isprintable() for line in text.splitlines()):

@@ -18,7 +18,8 @@ from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.pauses import REACH, remembered_start
+from triton_slo.rules.plan import Plan, on_group, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import BURST_WINDOW, MIN_SCRAPES, RecordedWindow
 
@@ -26,8 +27,6 @@ CHECKPOINT = "4m"
 """Interval of the group that is evaluated slowly: Prometheus forgets a sample after five minutes."""
 CHECKPOINT_WINDOW = "6h"
 """Window of the counters that the slow group reads: a pause of the rules up to this length loses nothing."""
-_REACH = "1d"
-"""After a pause up to this length sums go on from before it; after a longer one they begin again."""
 _SPARSE = "1h"
 _LEAD = "10m"
 """Longer than twice the slow group's interval: what it records is there when a window reaches a pause."""
@@ -48,53 +47,54 @@ def link_seconds(plan: Plan) -> float:
 def sum_rules(plan: Plan) -> Iterator[Rule]:
     """Yield the rules of a sum and of its start; after the windows from counters, before those that are not."""
     total = f"{names.sli_events(TILE)}{plan.own.equal(names.EVENT, names.TOTAL)}"
-    memory = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
-    since = (
-        _since(plan),
-        f"last_over_time({_since(plan)}{memory})",
-        f"time() + 0 * sum without ({names.EVENT}) ({total})",
+    now = f"time() + 0 * sum without ({names.EVENT}) ({total})"
+    since = remembered_start(plan, names.SLI_EVENTS_SINCE, _SPARSE, on_group(plan), now)
+    yield recording_rule(
+        plan, names.SLI_EVENTS_SINCE, f"(\n{indent(since)}\n)\nand {on_group(plan)}\n{total}"
     )
-    first = f"\nor {_on(plan)}\n".join(since)
-    yield _rule(plan, names.SLI_EVENTS_SINCE, f"(\n{indent(first)}\n)\nand {_on(plan)}\n{total}")
     longest = plan.spans[carry_windows(plan)[0]]
-    recorded = f"last_over_time({_sums(plan)}[{duration_text(link_seconds(plan))}]{_offset(longest.seconds)})"
+    recently = duration_text(link_seconds(plan))
+    recorded = f"last_over_time({_sum_series(plan)}[{recently}]{_ago(longest.seconds)})"
     candidates: dict[str, str] = {}
     for nominal in carry_windows(plan):
         span = plan.spans[nominal]
-        gone_on = f"{_sums(plan, span.seconds)} + {_within(plan, span)}"
+        gone_on = f"{_sum_series(plan, span.seconds)} + {_events_within(plan, span)}"
         candidates[nominal] = gone_on if span is longest else f"{gone_on}\nunless {recorded}"
     # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
     seconds = link_seconds(plan)
     events = f"{number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
-    candidates["link"] = f"{_sums(plan, seconds)} + {events}"
-    candidates["before"] = _sums(plan)
-    candidates["checkpoint"] = f"last_over_time({_checkpoint(plan)}[{_nominal(plan, _RECENT)}])"
-    candidates["new"] = f"{_within(plan, longest)} and {_on(plan)} ({_young(plan, seconds)})"
-    yield _rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
+    candidates["link"] = f"{_sum_series(plan, seconds)} + {events}"
+    candidates["before"] = _sum_series(plan)
+    candidates["checkpoint"] = f"last_over_time({_checkpoint_series(plan)}[{plan.clock.text(_RECENT)}])"
+    candidates["new"] = (
+        f"{_events_within(plan, longest)} and {on_group(plan)} ({_began_within(plan, seconds)})"
+    )
+    yield recording_rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
 
 
 def unless_carried(plan: Plan) -> str:
     """Return what follows the events of a link: there are none where a longer window carries the sum on."""
     nearest = plan.spans[carry_windows(plan)[-1]]
-    return f"unless {on((*plan.objective.group_by, names.EVENT))} {_sums(plan, nearest.seconds)}"
+    return f"unless {on_group(plan, names.EVENT)} {_sum_series(plan, nearest.seconds)}"
 
 
 def checkpoint_rule(plan: Plan) -> Rule:
     """Return what outlasts a pause; evaluated every few minutes, in a group of its own."""
-    reach = _nominal(plan, _REACH)
-    candidates = {"now": _sums(plan), "before": f"last_over_time({_checkpoint(plan)}[{reach}])"}
+    reach = plan.clock.text(REACH)
+    candidates = {"now": _sum_series(plan), "before": f"last_over_time({_checkpoint_series(plan)}[{reach}])"}
     if not plan.objective.exclusions:
-        back = _nominal(plan, CHECKPOINT_WINDOW)
-        earlier = f"last_over_time({_checkpoint(plan)}[{reach}] offset {back})"
-        candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_counted(plan)}"
+        back = plan.clock.text(CHECKPOINT_WINDOW)
+        earlier = f"last_over_time({_checkpoint_series(plan)}[{reach}] offset {back})"
+        candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_checkpoint_events(plan)}"
         seconds = plan.clock.real(CHECKPOINT_WINDOW)
         hour = plan.spans[carry_windows(plan)[0]].seconds
         # A window that holds a counter's first sample is extrapolated by up to half a scrape.
         certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
-        young = f"{_on(plan)} ({_young(plan, seconds)}) unless {_on(plan)} ({_young(plan, hour)})"
-        candidates["new"] = f"{certain} * {_counted(plan)} and {young} unless {_sums(plan, hour)}"
+        young, younger = (f"{on_group(plan)} ({_began_within(plan, length)})" for length in (seconds, hour))
+        counted = f"{certain} * {_checkpoint_events(plan)}"
+        candidates["new"] = f"{counted} and {young} unless {younger} unless {_sum_series(plan, hour)}"
     alive = f"{names.sli_events(TILE)}{plan.own}"
-    return _rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
+    return recording_rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
 
 
 def base_rules(plan: Plan) -> Iterator[Rule]:
@@ -105,9 +105,9 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
     for span in plan.spans.values():
         if _has_base_rule(plan, span):
             soon = span.seconds - plan.clock.real(_LEAD)
-            present = f"({_sums(plan, span.seconds)} and {_sums(plan, soon)})"
+            present = f"({_sum_series(plan, span.seconds)} and {_sum_series(plan, soon)})"
             expr = "(\n" + indent("\nor\n".join(_in_long_pause(plan, span))) + f"\n)\nunless {present}"
-            yield _rule(plan, names.sli_events_base(span.nominal), expr)
+            yield recording_rule(plan, names.sli_events_base(span.nominal), expr)
 
 
 def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
@@ -117,18 +117,20 @@ def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
     """
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
-    young = f"(0 * {now} and {_on(plan)} ({_young(plan, span.seconds)}))"
+    young = f"(0 * {now} and {on_group(plan)} ({_began_within(plan, span.seconds)}))"
     hour = plan.spans[carry_windows(plan)[0]]
-    began = [young, f"{now}{_offset(span.seconds)}"]
+    began = [young, f"{now}{_ago(span.seconds)}"]
     if (later := span.seconds - hour.seconds) > 0:
         # In a pause: the sum an hour later, less that hour's events.
-        began.append(f"({now}{_offset(later)} - {_within(plan, hour, later, own)})")
+        began.append(f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})")
     if _has_base_rule(plan, span):
         began.append(f"{names.sli_events_base(span.nominal)}{own}")
     first = indent("\nor\n".join(began), 4)
     events = f"{now}\n- (\n{first}\n)"
     if span is plan.period:
-        events += f"\n+ (\n{indent(corrections(plan, own, span.text, _since(plan)))}\n  or\n  0 * {now}\n)"
+        events += (
+            f"\n+ (\n{indent(corrections(plan, own, span.text, _since_series(plan)))}\n  or\n  0 * {now}\n)"
+        )
     return f"clamp_min(\n{indent(events)},\n  0\n) / {number(span.seconds)}"
 
 
@@ -139,7 +141,7 @@ def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
     """
     of_group, each = plan.objective.group_by, (*plan.objective.group_by, names.CORRECTION)
     counted_from = f"last_over_time({names.CORRECTION_FROM}{plan.own}[{window}])"
-    matching = of_group if since == _since(plan) else ()
+    matching = of_group if since == _since_series(plan) else ()
     return (
         f"sum without ({names.CORRECTION}) (\n"
         f"  sum_over_time({names.SLI_EVENTS_CORRECTION}{own}[{window}])\n"
@@ -156,14 +158,14 @@ def _in_long_pause(plan: Plan, span: RecordedWindow) -> Iterator[str]:
     """Yield the sum six hours after a window began less the events in between, or else one of before the pause."""
     if not plan.objective.exclusions:
         later = span.seconds - plan.clock.real(CHECKPOINT_WINDOW)
-        yield f"({_checkpoint(plan, later)} - {_counted(plan, later)})"
-    sparse = f"[{_nominal(plan, _REACH)}:{_nominal(plan, _SPARSE)}]"
-    yield f"last_over_time({_checkpoint(plan)}{sparse} offset {span.text})"
+        yield f"({_checkpoint_series(plan, later)} - {_checkpoint_events(plan, later)})"
+    sparse = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SPARSE)}]"
+    yield f"last_over_time({_checkpoint_series(plan)}{sparse} offset {span.text})"
 
 
-def _young(plan: Plan, seconds: float) -> str:
+def _began_within(plan: Plan, seconds: float) -> str:
     """Groups whose sum began so lately: all of it is in a window of that length."""
-    return f"{_since(plan)} > time() - {number(seconds)}"
+    return f"{_since_series(plan)} > time() - {number(seconds)}"
 
 
 def _largest(candidates: Mapping[str, str]) -> str:
@@ -174,40 +176,28 @@ def _largest(candidates: Mapping[str, str]) -> str:
     return f"max without ({names.RUNG}) (\n" + indent("\nor\n".join(labelled)) + "\n)"
 
 
-def _rule(plan: Plan, record: str, expr: str) -> Rule:
-    return Rule(expr=expr, record=record, labels=plan.labels)
+def _sum_series(plan: Plan, ago: float = 0) -> str:
+    return f"{names.SLI_EVENTS_SUM}{plan.own}{_ago(ago)}"
 
 
-def _sums(plan: Plan, ago: float = 0) -> str:
-    return f"{names.SLI_EVENTS_SUM}{plan.own}{_offset(ago)}"
+def _checkpoint_series(plan: Plan, ago: float = 0) -> str:
+    return f"{names.SLI_EVENTS_CHECKPOINT}{plan.own}{_ago(ago)}"
 
 
-def _checkpoint(plan: Plan, ago: float = 0) -> str:
-    return f"{names.SLI_EVENTS_CHECKPOINT}{plan.own}{_offset(ago)}"
-
-
-def _since(plan: Plan) -> str:
+def _since_series(plan: Plan) -> str:
     return f"{names.SLI_EVENTS_SINCE}{plan.own}"
 
 
-def _within(plan: Plan, span: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
+def _events_within(plan: Plan, span: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
     """Events of a window that is read from counters."""
-    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{own or plan.own}{_offset(ago)}"
+    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{own or plan.own}{_ago(ago)}"
 
 
-def _counted(plan: Plan, ago: float = 0) -> str:
+def _checkpoint_events(plan: Plan, ago: float = 0) -> str:
     """Events of the checkpoint's window."""
     seconds = number(plan.clock.real(CHECKPOINT_WINDOW))
-    return f"{seconds} * {names.SLI_EVENTS_COUNTED}{plan.own}{_offset(ago)}"
+    return f"{seconds} * {names.SLI_EVENTS_COUNTED}{plan.own}{_ago(ago)}"
 
 
-def _offset(seconds: float) -> str:
+def _ago(seconds: float) -> str:
     return f" offset {duration_text(seconds)}" if seconds else ""
-
-
-def _nominal(plan: Plan, nominal: str) -> str:
-    return plan.clock.text(nominal)
-
-
-def _on(plan: Plan) -> str:
-    return on(plan.objective.group_by)

@@ -13,7 +13,7 @@ from triton_slo.indicators.measure import UnknownReason
 from triton_slo.promql import Matchers, number
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.pauses import warm
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen, recording_rule, source_models
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
@@ -27,12 +27,12 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
     """Rules that record each reason for not knowing."""
     if plan.objective.unknown.policy == "ignore":
         return
-    yield _rule(plan, "vanished", _vanished(plan))
+    yield _unknown_rule(plan, "vanished", _vanished(plan))
     for reason in standstills(plan):
-        yield _rule(plan, reason.name, reason.expr)
+        yield _unknown_rule(plan, reason.name, reason.expr)
     for variant in plan.variants:
-        for mistake in plan.measure(variant).mistakes:
-            yield _rule(plan, mistake.name, mistake.expr)
+        for setting in plan.measure(variant).wrong_settings:
+            yield _unknown_rule(plan, setting.name, setting.expr)
 
 
 def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
@@ -52,8 +52,8 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
     )
 
 
-def _rule(plan: Plan, reason: str, expr: str) -> Rule:
-    return Rule(expr=counting(plan, expr), record=names.UNKNOWN, labels={**plan.labels, names.REASON: reason})
+def _unknown_rule(plan: Plan, reason: str, expr: str) -> Rule:
+    return recording_rule(plan, names.UNKNOWN, counting(plan, expr), {names.REASON: reason})
 
 
 def _vanished(plan: Plan) -> str:
@@ -67,7 +67,7 @@ def _vanished(plan: Plan) -> str:
     if "model" not in plan.objective.group_by:
         lines = [gone, f"and {recent}", warm(plan), *idle]
         return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
-    expected = f"max by (model) ({state.MODEL_EXPECTED}{_models(plan)})"
+    expected = f"max by (model) ({state.MODEL_EXPECTED}{source_models(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [
         gone,
@@ -78,8 +78,3 @@ def _vanished(plan: Plan) -> str:
         *idle,
     ]
     return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
-
-
-def _models(plan: Plan) -> Matchers:
-    matchers = plan.source_matchers
-    return matchers.choosing("model", plan.objective.models)

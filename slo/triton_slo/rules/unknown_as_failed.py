@@ -13,7 +13,7 @@ from triton_exporter.duration import duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on
-from triton_slo.rules.plan import Plan
+from triton_slo.rules.plan import Plan, on_group
 from triton_slo.rules.unknown import MIN_SCRAPES
 
 _PACE_WINDOW = "5m"
@@ -27,16 +27,18 @@ def counting_unknown(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     lost = _lost(plan, own)
     # Gone, and not called unknown yet: nothing, so that the mean over a window does not spread what surrounds it.
     idle = f"0 * max {by(plan.objective.group_by)} ({names.LAST_SEEN}{own})"
-    return replace(measure, events=measure.events.with_lost(lambda *known: _first(plan, lost, *known, idle)))
+    return replace(
+        measure, events=measure.events.with_lost(lambda *known: _first_choice(plan, lost, *known, idle))
+    )
 
 
-def _first(plan: Plan, *choices: str) -> str:
-    return f"\nor {on(plan.objective.group_by)}\n".join(f"(\n{indent(choice)}\n)" for choice in choices)
+def _first_choice(plan: Plan, *choices: str) -> str:
+    return f"\nor {on_group(plan)}\n".join(f"(\n{indent(choice)}\n)" for choice in choices)
 
 
 def _lost(plan: Plan, own: Matchers) -> str:
     """Events a second that a group would have had, where it is unknown."""
-    unknown, labels = _unknown(plan, own), plan.objective.group_by
+    unknown, labels = _unknown_groups(plan, own), plan.objective.group_by
     # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
     after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
     memory = duration_text(plan.clock.real(PACE_MEMORY) + 2 * after)
@@ -47,5 +49,5 @@ def _lost(plan: Plan, own: Matchers) -> str:
     return f"{paced}\nor {on(labels)}\n{otherwise} * {unknown}"
 
 
-def _unknown(plan: Plan, own: Matchers) -> str:
+def _unknown_groups(plan: Plan, own: Matchers) -> str:
     return f"max {by(plan.objective.group_by)} ({names.UNKNOWN}{own})"

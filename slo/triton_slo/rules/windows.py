@@ -18,17 +18,20 @@ GUARD = "3m"
 BURST_WINDOW = "10m"
 """A recurring incident (bursts) keeps its alert while this window burns."""
 KEEP_FIRING = "1m"
+"""A burn alert outlives its condition by this time."""
 RECURRING = "1h"
 """Window in which bursts are counted."""
 RESTART = "10m"
-"""A server that is away for longer does not restart, as `TritonModelNotReadyProlonged` has it, too."""
+"""A server that is away for longer is not restarting; `TritonModelNotReadyProlonged` waits as long."""
 SLICE = "1m"
 """Length of a time slice, for indicators that know only means."""
 MIN_SCRAPES = 4
 """A rate over fewer samples than this shows little; no real window is shorter."""
 
 _RAW_SECONDS = 3600
+"""Longest window that is read from the counters."""
 _BASE = (GUARD, "5m", BURST_WINDOW, "30m", "1h", "6h", "1d", "3d")
+"""Windows that are recorded of every objective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Clock:
         return max(parse_seconds(nominal) * self.scale, min_scrapes * self.scrape_seconds)
 
     def text(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> str:
-        """Return the same in PromQL."""
+        """Return the real duration in PromQL."""
         return duration_text(self.real(nominal, min_scrapes))
 
 
@@ -78,11 +81,11 @@ def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
         if parse_seconds(nominal) <= raw_seconds:
             windows[nominal] = RecordedWindow(nominal, clock.real(nominal))
         else:
-            windows[nominal] = _summed(nominal, windows.values())
+            windows[nominal] = _summed_window(nominal, windows.values())
     return windows
 
 
-def _summed(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
+def _summed_window(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
     """Return a window as many times as long as one from the counters, which may be longer than the scale says."""
     seconds = parse_seconds(nominal)
     parts = [

@@ -1,1 +1,1 @@
-"""Verdicts from recorded series: status, gate, canary comparison."""
+"""Verdicts from recorded series: status, gate, release, canary comparison."""

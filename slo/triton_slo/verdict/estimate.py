@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
-from triton_exporter.duration import limit_text
+from triton_exporter.duration import time_text
 from triton_exporter.printable import listed
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.names import GROUPING
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.group_status import GroupStatus, either_way, points
 
@@ -74,7 +72,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
         f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen --govern-traces "
         f"{SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives Triton's flags)"
     )
-    native = kind(row.indicator).exact_with(limit_text(row.threshold_seconds))
+    native = kind(row.indicator).exact_with(time_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
 
 
@@ -121,33 +119,6 @@ def uncertainties(
         blurred = "" if carried or source in HIDING else ", too uncertain for the target"
         names = listed(shown, _NAMED if carried else len(shown))
         yield f"{caveat.word} ({source}){blurred}: {names}", caveat.meaning, caveat.settled_by
-
-
-class Grouped(Protocol):
-    """A row or a judgement about one group."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def group(self) -> Mapping[str, str]: ...
-
-
-def group_name(row: Grouped) -> str:
-    """Return the model, the other labels of the group (a cluster, a tenant) and the version."""
-    return version_name(group_place(row), row.version)
-
-
-def group_place(row: Grouped) -> str:
-    """Return the same without the version."""
-    others = [f"{key}={value}" for key, value in row.group.items() if key not in GROUPING]
-    return " ".join(part for part in (row.model, *others) if part)
-
-
-def version_name(model: str, version: str) -> str:
-    """Return a model and its version; either may be empty."""
-    return " ".join(part for part in (model, version and f"version {version}") if part)
 
 
 def _blur(row: GroupStatus) -> str:

@@ -6,77 +6,30 @@ Unknown or old data is a hold: a gate that promotes for lack of data is worse th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from triton_exporter.duration import DAY, in_words
 from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
-from triton_slo.indicators.durations import MISTAKES
+from triton_slo.indicators.durations import WRONG_SETTINGS
 from triton_slo.indicators.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
-from triton_slo.prometheus import WARNS
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict
 from triton_slo.verdict.group_status import GroupStatus, either_way
+from triton_slo.verdict.judgement import FailureEvidence, Firing, GateLimits, Judgement
 
 BUT = ", but "
 """Joins the reason to promote and the caveat that holds."""
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
-    """A burn alert that fires now."""
-
-    slo: str
-    model: str
-    version: str
-    severity: str
-    tier: str
-
-    def concerns(self, row: GroupStatus) -> bool:
-        """Return whether it is about this objective and group."""
-        return (self.slo, self.model, self.version) == (row.slo, row.model, row.version)
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
-
-    `unknown` says that nothing is known of the group. `comparison` has the numbers where a canary was compared with
-    its baseline.
-    """
-
-    verdict: Verdict
-    reason: str
-    slo: str
-    model: str = ""
-    version: str = ""
-    data_age_seconds: float | None = None
-    comparison: Comparison | None = None
-    group: Mapping[str, str] = field(default_factory=dict)
-    unknown: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GateLimits:
-    """Limits of a gate: the age of data, and the budget that must be left (`minimum_budget`, 0 to 1).
-
-    `trusted` are sources with a caveat that promote all the same.
-    """
-
-    max_age_seconds: float = 300.0
-    minimum_budget: float = 0.0
-    trusted: frozenset[str] = frozenset()
-
-
 EVIDENCE_SECONDS = 3.0 * DAY
 """Length of the past in which the events of an objective that sees failures are counted."""
 _SURE = 0.95
-
-FailureEvidence = Mapping[tuple[str, str], "Judgement"]
-"""Worst judgement, by model and version, on the objectives that see failures which Triton does not count."""
+"""Probability with which enough events would have shown a missed target."""
 
 
 def judge_current_state(
@@ -84,16 +37,16 @@ def judge_current_state(
 ) -> Judgement:
     """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
     age = _oldest(ages)
-    if stopped := _stopped(canary, _about(canary, firing)) or _stale(age, limits):
+    if stopped := _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits):
         verdict, reason = stopped
-    elif canary.unknown or canary.burn_now is None:
+    elif canary.unknown_reasons or canary.burn_now is None:
         verdict, reason = "hold", f"unknown: {canary.unknown or 'not evaluated yet'}"
     elif burns(canary.burn_now):
         verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
     names = canary.slo, canary.model, canary.version
-    return Judgement(verdict, reason, *names, age, group=canary.group, unknown=bool(canary.unknown))
+    return Judgement(verdict, reason, *names, age, group=canary.group, unknown=bool(canary.unknown_reasons))
 
 
 def judge(
@@ -106,7 +59,7 @@ def judge(
     """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
         proven(
-            _judgement(row, _age(row, age_of(row.model, row.version)), _about(row, firing), limits),
+            _judgement(row, _age(row, age_of(row.model, row.version)), _alerts_about(row, firing), limits),
             row,
             limits,
             evidence,
@@ -218,7 +171,7 @@ def judge_canary(
     Its own budget is not asked: a version of this morning has hardly any history to have a budget of.
     """
     age = _oldest(ages)
-    stopped = _stopped(canary, _about(canary, firing)) or _stale(age, limits)
+    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits)
     verdict, reason = stopped or (comparison.verdict, comparison.reason)
     judgement = Judgement(
         verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
@@ -263,11 +216,11 @@ def _judgement(
 def _verdict(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> tuple[Verdict, str]:
-    if stopped := _stopped(row, firing, _pace(row)):
+    if stopped := _forced_verdict(row, firing, _pace(row)):
         return stopped
     if row.state == "unknown":
-        return "hold", f"unknown: {row.unknown}{_settings(row)}"
-    if stale := _stale(age, limits):
+        return "hold", f"unknown: {row.unknown}{_settings_to_change(row)}"
+    if stale := _stale_verdict(age, limits):
         return stale
     unpaged = estimate.no_page_because(row)
     if firing or unpaged:
@@ -275,34 +228,34 @@ def _verdict(
         return "hold", f"burns budget{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
     if row.budget_left is None:
         return "hold", "no events in the whole period"
-    left = f"budget left: {budget_left(row.budget_left)}{_short_history(row)}"
+    left = f"budget left: {budget_left(row.budget_left)}{_recorded_only(row)}"
     if row.budget_left <= limits.minimum_budget:
         return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
 
 
-def _short_history(row: GroupStatus) -> str:
+def _recorded_only(row: GroupStatus) -> str:
     return "" if row.history_seconds is None else f" (recorded for {in_words(row.history_seconds)} only)"
 
 
-def _about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
+def _alerts_about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
     return [alert for alert in firing if alert.concerns(row)]
 
 
-def _stopped(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:
+def _forced_verdict(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:
     """Return the verdict that no number changes: on a page, even without new data, and in excluded time."""
     if pages := ", ".join(alert.tier for alert in firing if alert.severity == "critical"):
         return "rollback", f"pages now: {pages}{pace}"
     return ("hold", f"time does not count now: {row.excluded}") if row.excluded else None
 
 
-def _settings(row: GroupStatus) -> str:
-    """The change that helps where a setting leaves the group without data."""
-    mistakes = [MISTAKES[reason] for reason in row.unknown.split(", ") if reason in MISTAKES]
-    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in mistakes)
+def _settings_to_change(row: GroupStatus) -> str:
+    """Return what to change where a wrong setting leaves the group without data."""
+    wrong = [WRONG_SETTINGS[reason] for reason in row.unknown_reasons if reason in WRONG_SETTINGS]
+    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in wrong)
 
 
-def _stale(age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
+def _stale_verdict(age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
     if age is None:
         return "hold", "age of the data unknown: the exporter exports no series of this model"
     if age > limits.max_age_seconds:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue import own, state
 from triton_slo import names
-from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.canary import Slice
-from triton_slo.verdict.gate import Firing
+from triton_slo.verdict.judgement import Firing
 
 SLICE = "5m"
 """Nominal window whose recorded rates cut a comparison into slices."""
@@ -79,7 +79,7 @@ def slices(
     """Recorded events of one model version (or other group), slice by slice; empty when there are none."""
     first = start + SLICE_SECONDS
     bad, total = (
-        _by_time(prometheus.range(_recorded(slo, group, event), first, end, SLICE_SECONDS))
+        _by_time(prometheus.range(_events_query(slo, group, event), first, end, SLICE_SECONDS))
         for event in (names.ERROR, names.TOTAL)
     )
     return tuple(
@@ -88,7 +88,7 @@ def slices(
     )
 
 
-def _recorded(slo: str, group: Mapping[str, str], event: str) -> str:
+def _events_query(slo: str, group: Mapping[str, str], event: str) -> str:
     matchers = Matchers()
     for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
         matchers = matchers.equal(label, value)

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan
+from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import GroupStatus
 
 _Group = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A wrong setting because of which nothing is known of some groups, and what to change."""
+
+    reason: str
+    fix: str
+    groups: tuple[str, ...]
+
+
+def unmeasured(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[Unmeasured]:
+    """Yield the wrong settings of which an objective has groups, now or at a Unix time. Raises PrometheusError."""
+    groups_by_fix: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for setting in (setting for variant in plan.variants for setting in plan.measure(variant).wrong_settings):
+        groups = [group_name(sample.labels) for sample in prometheus.instant(setting.expr, at)]
+        groups_by_fix[setting.words, setting.fix] += groups
+    for (words, fix), groups_of_fix in groups_by_fix.items():
+        if groups_of_fix:
+            yield Unmeasured(words, fix, tuple(sorted(groups_of_fix)))
 
 
 def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[GroupStatus]:

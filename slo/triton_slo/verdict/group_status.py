@@ -1,4 +1,4 @@
-"""The status of every objective: recorded series in, frozen values out.
+"""The status of every objective as frozen values.
 
 Whatever is missing is unknown (None), never 100 %.
 """
@@ -6,62 +6,22 @@ Whatever is missing is unknown (None), never 100 %.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
-from triton_exporter.duration import DAY
-from triton_slo import names
-from triton_slo.burn.amounts import WHOLE_PERIOD
 from triton_slo.burn.condition import burns
-from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.prometheus import Sample
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
 
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
-_PACE = "1h"
-_FRESH_SECONDS = 300.0
-"""Prometheus' own lookback: what was last seen longer ago is not there any more."""
-_ERROR_PREFIX = names.sli_error("")
 _LEAST_ERROR = 0.0001
 _SMALLEST_ERROR = 1e-9
 """Below this the bounds of a share are one number: counts and sums leave nothing to estimate."""
-_PLAIN = (
-    names.OBJECTIVE_RATIO,
-    names.THRESHOLD_SECONDS,
-    names.PERIOD_DAYS,
-    names.PERIOD_START,
-    names.PERIOD_END,
-    names.CURRENT_BURN_RATE,
-    names.PERIOD_BURN_RATE,
-    names.PERIOD_BUDGET_REMAINING,
-    names.INFO,
-    names.LAST_SEEN,
-    names.RETIRED,
-    names.UNKNOWN,
-    names.SLI_EXCLUDED,
-    names.SLI_SOURCE,
-    names.ESTIMATE_ERROR,
-    names.WITHIN_ERROR,
-    names.CAUSE_SHARE,
-    names.SLI_EVENTS_SINCE,
-)
-
-_OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
-"""Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
-_NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
-SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.RECORDED_HERE}, {_NO_ERRORS}}}'
-"""PromQL for all recorded series that `group_statuses` reads, in one question."""
-
-
-UNKNOWN_TIME = "unknown_in_period_seconds"
-"""Name under which `verdict.status` passes the seconds a group was unknown; nothing records it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +51,8 @@ class GroupStatus:
     lasts: Lasts = "unknown"
     period_ends_in_seconds: float | None = None
     """None for rolling windows."""
-    unknown: str = ""
-    """Reason why nothing is known now; empty when something is."""
+    unknown_reasons: tuple[str, ...] = ()
+    """Reasons why nothing is known now; empty when something is."""
     unknown_seconds: float | None = None
     """Duration of the present unknown state."""
     unknown_in_period_seconds: float | None = None
@@ -121,6 +81,11 @@ class GroupStatus:
     @property
     def version(self) -> str:
         return self.group.get("version", "")
+
+    @property
+    def unknown(self) -> str:
+        """The reasons why nothing is known now, in one text."""
+        return ", ".join(self.unknown_reasons)
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -155,7 +120,7 @@ class GroupStatus:
         """The one word for it; what does not count now is not judged, what is unknown cannot be trusted."""
         if self.excluded:
             return "excluded"
-        if self.unknown or (self.budget_left is None and not self.idle):
+        if self.unknown_reasons or (self.budget_left is None and not self.idle):
             return "unknown"
         if self.budget_left is not None and self.budget_left <= 0:
             return "exhausted"
@@ -187,17 +152,11 @@ class Overview:
     worst: GroupStatus
 
 
-def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
-    """Read recorded series into one value per objective and group, the most urgent first."""
-    board = _Board(samples)
-    return tuple(sorted((board.group_status(key) for key in board.entries()), key=_urgency))
-
-
 def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
     """Sum up each objective; the most urgent first, as the rows are."""
     summed = []
     for slo, members in groupby(sorted(rows, key=lambda row: row.slo), key=lambda row: row.slo):
-        group = sorted(members, key=_urgency)
+        group = sorted(members, key=urgency)
         states = [row.state for row in group]
         summed.append(
             Overview(
@@ -210,205 +169,11 @@ def overviews(rows: Sequence[GroupStatus]) -> tuple[Overview, ...]:
                 group[0],
             )
         )
-    return tuple(sorted(summed, key=lambda overview: _urgency(overview.worst)))
+    return tuple(sorted(summed, key=lambda overview: urgency(overview.worst)))
 
 
-_Key = tuple[str, str, tuple[tuple[str, str], ...]]
-
-
-class _Board:
-    """Samples laid out by series name and by (objective, indicator, group)."""
-
-    def __init__(self, samples: Iterable[Sample]) -> None:
-        self._values: dict[_Key, dict[str, float]] = defaultdict(dict)
-        self._labels: dict[_Key, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        self._causes: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, float]]] = defaultdict(
-            list
-        )
-        self._infos: dict[str, str] = {}
-        self._objectives: dict[_Key, dict[str, float]] = defaultdict(dict)
-        self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
-        self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
-        self._at = 0.0
-        for sample in samples:
-            self._take(sample)
-
-    def _take(self, sample: Sample) -> None:
-        name, labels = sample.labels.get("__name__", ""), sample.labels
-        self._at = max(self._at, sample.at)
-        slo, indicator = labels.get(names.SLO, ""), labels.get(names.INDICATOR, "")
-        group = names.group_of(labels)
-        if name == names.INFO:
-            self._infos[slo] = indicator
-            return
-        if name == names.SLI_EXCLUDED:
-            # Of the whole objective: the other labels are those of all its series (a selector's).
-            self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
-            return
-        finite = math.isfinite(sample.value)
-        if name == names.CAUSE_SHARE:
-            if finite:
-                self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
-            return
-        key = (slo, indicator, group)
-        values = (self._objectives if name in _OF_OBJECTIVE else self._values)[key]
-        if not finite:
-            # No rule of ours records such a value. Of another it must not become a number here, nor seem idle.
-            self._not_finite[slo].append((set(group), name))
-            return
-        values[name] = sample.value
-        for label in (names.REASON, names.SOURCE, names.TIER):
-            if label in labels:
-                self._labels[key][label].append(labels[label])
-
-    def entries(self) -> list[_Key]:
-        """Return every objective and group there is; an objective without any group still has one entry.
-
-        A model that Triton lists and never loaded has no version; once it loads, its versions replace it. A
-        retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
-        """
-        versioned = {
-            (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
-            for slo, indicator, group in self._values
-            if "version" in dict(group)
-        }
-        grouped = [
-            key
-            for key in self._values
-            if key[2]
-            and not ((key in versioned or self._retired(key)) and self._nothing(key))
-            and not self._only_counted(key)
-        ]
-        covered = defaultdict[str, list[set[tuple[str, str]]]](list)
-        for slo, _, group in grouped:
-            covered[slo].append(set(group))
-        bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
-        placed = {slo for slo, _, _ in self._objectives}
-        of_objectives = [
-            *self._objectives,
-            *((slo, indicator, ()) for slo, indicator in bare.items() if slo not in placed),
-        ]
-        return grouped + [
-            key for key in of_objectives if not any(set(key[2]) <= group for group in covered[key[0]])
-        ]
-
-    def _nothing(self, key: _Key) -> bool:
-        """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
-        return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
-
-    def _only_counted(self, key: _Key) -> bool:
-        """Return whether a group has counters alone: Triton keeps those of failures after it unloads a model."""
-        return self._values[key].keys() == {names.SLI_EVENTS_SINCE}
-
-    def _retired(self, key: _Key) -> bool:
-        # A group that serves again is seen later than it was retired.
-        values = self._values[key]
-        seen = values.get(names.LAST_SEEN, math.inf)
-        return values.get(names.RETIRED, -math.inf) >= seen
-
-    def group_status(self, key: _Key) -> GroupStatus:
-        """Return all that is known about one."""
-        slo, indicator, group = key
-        values, general = self._values[key], self._general(key)
-
-        def value(name: str) -> float | None:
-            return values.get(name, general.get(name))
-
-        target, spent = value(names.OBJECTIVE_RATIO), value(names.PERIOD_BURN_RATE)
-        left = value(names.PERIOD_BUDGET_REMAINING)
-        if left is None and spent is not None:
-            left = 1 - spent
-        burn = {} if target is None else _burn_rates(values, 1 - target)
-        now, seen = value(names.CURRENT_BURN_RATE), values.get(names.LAST_SEEN)
-        period_end = value(names.PERIOD_END)
-        ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        lasts, seconds = _lasting(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
-        reasons = sorted(set(self._labels[key][names.REASON]))
-        wrong = {name for of, name in self._not_finite[slo] if of <= set(group)}
-        unknown = ", ".join(reasons + [f"{name} is not a finite number" for name in sorted(wrong)[:1]])
-        # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
-        idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
-        return GroupStatus(
-            slo=slo,
-            indicator=indicator,
-            group=dict(group),
-            target=target,
-            threshold_seconds=value(names.THRESHOLD_SECONDS),
-            sli=None
-            if left is None or target is None
-            else _sli(1 - left if spent is None else spent, target),
-            burn_now=now,
-            burn=burn,
-            budget_left=left,
-            exhausted_in_seconds=seconds,
-            lasts=lasts,
-            period_ends_in_seconds=ends_in,
-            unknown=unknown or ("" if idle or left is not None else "no data"),
-            unknown_seconds=self._at - seen if reasons and seen is not None else None,
-            unknown_in_period_seconds=values.get(UNKNOWN_TIME),
-            idle=idle and not unknown,
-            excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
-            causes=self._split(indicator, group),
-            sources=tuple(sorted(set(self._labels[key][names.SOURCE]))),
-            estimate_error=values.get(names.ESTIMATE_ERROR),
-            within_error=tuple(sorted(set(self._labels[key][names.TIER]))),
-            seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
-            history_seconds=self._short_history(
-                values.get(names.SLI_EVENTS_SINCE), value(names.PERIOD_START), value(names.PERIOD_DAYS)
-            ),
-        )
-
-    def _general(self, key: _Key) -> dict[str, float]:
-        """Return what is recorded once for a group's objective, where the group is: a cluster, a tenant."""
-        slo, indicator, group = key
-        general = dict(self._values.get((slo, indicator, ()), {}))
-        for (of_slo, of_indicator, of), values in self._objectives.items():
-            if (slo, indicator) == (of_slo, of_indicator) and set(of) <= set(group):
-                general |= values
-        return general
-
-    def _short_history(self, since: float | None, start: float | None, days: float | None) -> float | None:
-        if since is None or days is None:
-            return None
-        passed = days * DAY if start is None else max(1.0, self._at - start)
-        reached = max(0.0, self._at - since)
-        return reached if reached < WHOLE_PERIOD * passed else None
-
-    def _split(self, indicator: str, group: tuple[tuple[str, str], ...]) -> tuple[tuple[str, float], ...]:
-        split = kind(indicator).cause_split
-        return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
-
-
-def _sli(spent: float, target: float) -> float:
-    """Return the share of good events at which the budget burned so fast, without floating-point dust."""
-    return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
-
-
-def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
-    return {
-        name.removeprefix(_ERROR_PREFIX): ratio / budget
-        for name, ratio in values.items()
-        if name.startswith(_ERROR_PREFIX)
-    }
-
-
-def _lasting(
-    left: float | None, burn: float | None, period_days: float | None, ends_in: float | None
-) -> tuple[Lasts, float | None]:
-    """Return seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
-    if left is not None and left <= 0:
-        return "exhausted", 0.0
-    if left is None or burn is None or period_days is None:
-        return "unknown", None
-    if burn <= 0:
-        return "not_burning", math.inf
-    seconds = left * period_days * DAY / burn
-    if ends_in is not None and seconds >= ends_in:
-        return "past_period_end", math.inf
-    return "estimated", seconds
-
-
-def _urgency(row: GroupStatus) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:
+def urgency(row: GroupStatus) -> tuple[float, float, str, tuple[tuple[str, str], ...]]:
+    """Return what to sort by: unknown first, then the least budget left, then the fastest burning."""
     left = row.budget_left
     order = -math.inf if row.state == "unknown" else math.inf if left is None else left
     return order, -(row.burn_now or 0.0), row.slo, tuple(sorted(row.group.items()))

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.duration import DAY
 from triton_slo import names
-from triton_slo.prometheus import Prometheus, PrometheusError, Sample
-from triton_slo.verdict.group_status import SELECTOR, UNKNOWN_TIME, GroupStatus, group_statuses
+from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
+from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.recorded_status import SELECTOR, UNKNOWN_TIME, group_statuses
 
 _UNKNOWN_STEP_SECONDS = 300
 

@@ -42,7 +42,7 @@ def _model_from(value: Any) -> Any:
     return {"label": value} if isinstance(value, str) else value
 
 
-def _selector(value: str) -> str:
+def _valid_selector(value: str) -> str:
     parse_selector(value)
     return value
 
@@ -55,7 +55,10 @@ Codes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class GatewayRequests:
-    """Series of a gateway that an objective reads, by the groups of a scope; `kind` are more matchers."""
+    """Series of a gateway that an objective reads, by the groups of a scope; `kind` are more matchers.
+
+    Long because each method is the PromQL of an event, a cause or a mistake.
+    """
 
     gateway: Gateway
     model_from: ModelFrom
@@ -161,7 +164,7 @@ class GatewayIndicator(Indicator):
     model_from: Annotated[
         ModelFrom | None, BeforeValidator(_model_from, json_schema_input_type=str | ModelFrom | None)
     ] = None
-    selector: Annotated[str, AfterValidator(_selector)] = ""
+    selector: Annotated[str, AfterValidator(_valid_selector)] = ""
     codes: Codes = SERVER_FAILURES
 
     @model_validator(mode="after")

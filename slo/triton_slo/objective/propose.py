@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
+from triton_exporter.duration import measured_text, time_text
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.artifact import scalar
 from triton_slo.indicators import Latency, Queue
@@ -49,11 +50,11 @@ class Timing:
 
     def __str__(self) -> str:
         if self.p99 is not None:
-            return f"p99 {_time(self.p99)}"
+            return f"p99 {measured_text(self.p99)}"
         return (
             "no requests yet, so the threshold is a guess; run init again once it has served some"
             if self.mean is None
-            else f"mean {_time(self.mean)} of {self.requests:.0f} requests"
+            else f"mean {measured_text(self.mean)} of {self.requests:.0f} requests"
         )
 
 
@@ -91,24 +92,24 @@ def propose(models: Sequence[Seen], source: MeasurementSource) -> str:
     return (
         "\n".join(
             [
-                *_head(models, source),
+                *_head_lines(models, source),
                 "objectives:",
                 *_readiness(models),
-                *_errors(models),
+                *_errors_lines(models),
                 *_latency(models),
-                *_queue(models),
+                *_queue_lines(models),
             ]
         )
         + "\n"
     )
 
 
-def _head(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
+def _head_lines(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
     version = f" {source.triton_version}" if source.triton_version else ""
     yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
-    at_least = f"at least {_time(_LEAST_SECONDS)}, of a mean {_time(_LEAST_SECONDS_OF_A_MEAN)}"
+    at_least = f"at least {time_text(_LEAST_SECONDS)}, of a mean {time_text(_LEAST_SECONDS_OF_A_MEAN)}"
     yield (
         f"# A threshold is {P99_HEADROOM:g} times a measured 99th percentile, or {MEAN_HEADROOM:g} times a mean, "
         f"and {at_least},"
@@ -119,7 +120,7 @@ def _head(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
 
 
 def _readiness(models: Sequence[Seen]) -> Iterator[str]:
-    yield from _objective("readiness", "Models that should serve are loaded and ready.", "99.9%")
+    yield from _objective_lines("readiness", "Models that should serve are loaded and ready.", "99.9%")
     for seen in models:
         for entry in seen.versions:
             if entry.state != "READY":
@@ -131,8 +132,8 @@ def _readiness(models: Sequence[Seen]) -> Iterator[str]:
     yield "    indicator: readiness"
 
 
-def _errors(models: Sequence[Seen]) -> Iterator[str]:
-    yield from _objective("errors", "Requests do not fail.", f"{_ERRORS_TARGET:.1%}")
+def _errors_lines(models: Sequence[Seen]) -> Iterator[str]:
+    yield from _objective_lines("errors", "Requests do not fail.", f"{_ERRORS_TARGET:.1%}")
     yield _comment("counted: REJECTED, BACKEND, OTHER; what the client cancelled is not")
     for seen in models:
         answered = seen.failed + seen.request.requests
@@ -145,20 +146,22 @@ def _errors(models: Sequence[Seen]) -> Iterator[str]:
 
 
 def _latency(models: Sequence[Seen]) -> Iterator[str]:
-    yield from _objective("latency", f"Requests are answered within {_time(Latency.default_seconds)}.", "99%")
+    yield from _objective_lines(
+        "latency", f"Requests are answered within {time_text(Latency.default_seconds)}.", "99%"
+    )
     chosen = {seen.model: seen.request.threshold(Latency.default_seconds) for seen in models}
     for seen in models:
         yield _comment(f"{seen.model}: {seen.request}{_nature(seen.config)}")
-    yield from _threshold("latency", Latency.default_seconds, chosen)
+    yield from _threshold_lines("latency", Latency.default_seconds, chosen)
 
 
-def _queue(models: Sequence[Seen]) -> Iterator[str]:
-    wait = _time(Queue.default_seconds)
-    yield from _objective("queue", f"Requests wait less than {wait} for a free instance.", "99%")
+def _queue_lines(models: Sequence[Seen]) -> Iterator[str]:
+    wait = time_text(Queue.default_seconds)
+    yield from _objective_lines("queue", f"Requests wait less than {wait} for a free instance.", "99%")
     chosen = {seen.model: queue_threshold(seen) for seen in models}
     for seen in models:
         yield _comment(f"{seen.model}: {seen.queue}{_long(seen, chosen[seen.model])}{_batching(seen.config)}")
-    yield from _threshold("queue", Queue.default_seconds, chosen)
+    yield from _threshold_lines("queue", Queue.default_seconds, chosen)
 
 
 def queue_threshold(seen: Seen) -> float:
@@ -176,7 +179,7 @@ def _long(seen: Seen, threshold: float) -> str:
     return ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to wait"
 
 
-def _objective(name: str, description: str, target: str) -> Iterator[str]:
+def _objective_lines(name: str, description: str, target: str) -> Iterator[str]:
     yield f"  - name: {name}"
     yield f"    description: {scalar(description)}"
     yield "    owner: ml-platform"
@@ -184,10 +187,10 @@ def _objective(name: str, description: str, target: str) -> Iterator[str]:
     yield "    window: 30d"
 
 
-def _threshold(kind: str, default: float, chosen: Mapping[str, float]) -> Iterator[str]:
+def _threshold_lines(kind: str, default: float, chosen: Mapping[str, float]) -> Iterator[str]:
     yield "    indicator:"
     yield f"      kind: {kind}"
-    yield f"      threshold: {_time(default)}"
+    yield f"      threshold: {time_text(default)}"
     others: dict[float, list[str]] = defaultdict(list)
     for model, seconds in chosen.items():
         if seconds != default:
@@ -196,7 +199,7 @@ def _threshold(kind: str, default: float, chosen: Mapping[str, float]) -> Iterat
         yield "    overrides:"
     for seconds, names in sorted(others.items()):
         yield f"      - models: [{', '.join(map(scalar, sorted(names)))}]"
-        yield f"        threshold: {_time(seconds)}"
+        yield f"        threshold: {time_text(seconds)}"
 
 
 def _nature(config: ModelConfig | None) -> str:
@@ -216,11 +219,11 @@ def _batching(config: ModelConfig | None) -> str:
         return " (ensemble: its parts queue, it does not)"
     facts = []
     if delay := config.max_queue_delay_microseconds:
-        facts.append(f"its batcher waits up to {_time(delay / 1e6)}")
+        facts.append(f"its batcher waits up to {time_text(delay / 1e6)}")
     if size := config.queue.max_queue_size:
         facts.append(f"at most {size} requests queue, and what is turned away beyond is counted nowhere")
     if timeout := config.queue.timeout_microseconds:
-        facts.append(f"requests time out after {_time(timeout / 1e6)}")
+        facts.append(f"requests time out after {time_text(timeout / 1e6)}")
     return f" ({'; '.join(facts)})" if facts else ""
 
 
@@ -229,13 +232,6 @@ def _comment(text: str, spaces: int = 4) -> str:
     line = "".join(part if part.isprintable() else " " for part in text)
     line = " ".join(line.split())
     return f"{' ' * spaces}# {line if len(line) <= _MOST_COMMENT else line[:_MOST_COMMENT] + '...'}"
-
-
-def _time(seconds: float) -> str:
-    """Return a duration as objectives write it; what is under a millisecond is written as a fraction of one."""
-    if seconds >= 1:
-        return f"{seconds:.3g}s" if seconds < 1000 else f"{seconds:.0f}s"
-    return f"{float(f'{seconds * 1000:.3g}'):g}ms"
 
 
 def merge(

@@ -1,17 +1,17 @@
-"""Describe what pydantic or the YAML parser found wrong in terms of YAML, without names of Python types."""
+"""Words of a `Problem`: what pydantic or the YAML parser found wrong, in terms of YAML, without Python types."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
-from difflib import get_close_matches
 from typing import Any
 
 import yaml
 
-from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_exporter.nearest import nearest
+from triton_exporter.yaml_files import YAML_FAULTS
 
-_SHOWN = 40
+_LONGEST_VALUE = 40
 """Characters of a value that a message repeats."""
 _FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 
@@ -104,7 +104,7 @@ def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def _digits(value: float) -> str:
@@ -114,14 +114,14 @@ def _digits(value: float) -> str:
         return "with thousands of digits"
 
 
-Say = Callable[[Any, Mapping[str, Any]], str]
+_Explain = Callable[[Any, Mapping[str, Any]], str]
 
 
-def _should(what: str) -> Say:
+def _should(what: str) -> _Explain:
     return lambda value, _: f"must be {what}, and is {shown(value)}"
 
 
-def _than(sign: str, limit: str) -> Say:
+def _than(sign: str, limit: str) -> _Explain:
     return lambda value, context: f"must be {sign} {context[limit]:g}, and is {shown(value)}"
 
 
@@ -131,7 +131,7 @@ def _one_of(value: Any, context: Mapping[str, Any]) -> str:
 
 _MAPPING, _LIST, _TEXT = _should("a mapping of fields"), _should("a list"), _should("text")
 _WHOLE, _NUMBER = _should("a whole number"), _should("a number")
-_REASONS: Mapping[str, Say] = {
+_REASONS: Mapping[str, _Explain] = {
     "extra_forbidden": lambda *_: "unknown field",
     "missing": lambda *_: "required field is missing",
     "model_type": _MAPPING,
@@ -168,9 +168,9 @@ _REASONS: Mapping[str, Say] = {
 }
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a question with the known word that may be meant; nothing where none is near."""
-    near = get_close_matches(word, sorted(known), 1)
+def nearest_as_fix(word: str, known: Iterable[str]) -> str:
+    """Return the fix of a problem: a question with the nearest known word, or nothing where none is near."""
+    near = nearest(word, known)
     return f"did you mean {near[0]!r}?" if near else ""
 
 

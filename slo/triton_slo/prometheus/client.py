@@ -1,8 +1,8 @@
 """The Prometheus client: queries a Prometheus, or another server with its HTTP API (Mimir, Thanos).
 
 prometheus-api-client sends the queries and reads the answers. Its public arguments cover the timeout, the retries
-and, as a `requests.Session` made here, credentials and TLS. Three things it does not offer are done by that
-session: refusing a redirect, reading the `errorType` and the `warnings` of an answer, and asking for the version.
+and, as a `requests.Session` of `server_access`, credentials and TLS. Three things it does not offer are done with
+that session: refusing a redirect, reading `errorType` and `warnings` of an answer, and asking for the version.
 
 Every fault of the server is a `PrometheusError`: one line with what is wrong and what to try.
 """
@@ -14,14 +14,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 from urllib3.util.retry import Retry
+
+from triton_slo.prometheus.remarks import Remarks, remarks_of
+from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 
 T = TypeVar("T")
 
@@ -30,69 +32,12 @@ URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
 MINIMUM_VERSION = (2, 42)
 """The oldest Prometheus that the rules and the queries are tested with."""
 
-WARNS = "Prometheus warns: "
-_REMARKED = re.compile(rb'"(?:warnings|infos)"|"isPartial"\s*:\s*true')
-"""An answer that may have remarks; parsing every answer a second time would take long."""
-_PARTIAL = (
-    "the answer is partial (isPartial): a part of the storage did not answer, and its series are missing"
-)
-"""Words of a warning that we add: a vmselect marks such an answer without one."""
 _LONGEST_QUERY = 120
 """Characters of a query in a warning."""
-_INFO = "PromQL info:"
-"""Infos begin so; Thanos has them among its warnings."""
-_NOT_A_COUNTER = "metric might not be a counter"
-"""An info of newer versions on every rate of a counter of Triton, whose names do not end in _total."""
 
 
 class PrometheusError(Exception):
     """Prometheus gave no usable answer; the message is one line without a secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Address, credentials and limits for requests to Prometheus.
-
-    Secrets arrive as values, read from files or the environment by the command line; they are never shown.
-    `ca_file` is trusted instead of the system's roots; `cert_file` and `key_file` are ours.
-    """
-
-    url: str
-    bearer: str = field(default="", repr=False)
-    user: str = ""
-    password: str = field(default="", repr=False)
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    verify: bool = True
-    timeout_seconds: float = 10.0
-
-
-def header(text: str) -> tuple[str, str]:
-    """Return name and value of `NAME: VALUE`, or of `NAME: @FILE` with the value in a file.
-
-    Raises ValueError, whose message has no value: it may be a secret.
-    """
-    name, colon, value = (part.strip() for part in text.partition(":"))
-    if not colon or not name or not name.isascii() or any(mark.isspace() for mark in name):
-        raise ValueError("--header: write 'NAME: VALUE' or 'NAME: @FILE'")
-    value = secret(value[1:], f"--header {name}:") if value.startswith("@") else value
-    if "\n" in value or "\r" in value:
-        raise ValueError(f"--header {name}: a value has one line")
-    return name, value
-
-
-def secret(path: str, option: str) -> str:
-    """Return the content of the file that an option names, without the blanks around it. Raises ValueError."""
-    try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not a text file"
-        raise ValueError(f"{option} {path}: {reason}") from error
-    if not text:
-        raise ValueError(f"{option} {path}: the file is empty")
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +58,6 @@ class Series:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Remarks:
-    """Remarks that a server adds to its answers: warnings limit them, infos do not. Each is there once."""
-
-    warnings: list[str] = field(default_factory=list)
-    infos: list[str] = field(default_factory=list)
-
-    def add(self, other: Remarks) -> None:
-        """Take over those of another."""
-        for mine, theirs in ((self.warnings, other.warnings), (self.infos, other.infos)):
-            mine[:] = dict.fromkeys([*mine, *theirs])
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of them as sentences."""
-        infos = (f"Prometheus notes: {info}" for info in self.infos)
-        return (*(f"{WARNS}{warning}" for warning in self.warnings), *infos)
-
-
 class Prometheus:
     """One Prometheus; close it, or use it as a context manager. Methods raise PrometheusError."""
 
@@ -140,7 +66,7 @@ class Prometheus:
         self._remarks = Remarks()
         self._collecting = threading.local()
         self._url = access.url.rstrip("/")
-        self._session = plain_session(access)
+        self._session = session_for(access)
         # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
         # them to wherever it points.
         self._session.hooks["response"] += [_refuse, self._listen]
@@ -194,11 +120,11 @@ class Prometheus:
         return finite
 
     def instant_with_all(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
-        """Return the same with NaN and infinite values, for a reader that shows them as unknown."""
+        """Return the same as `instant` with NaN and infinite values, for a reader that shows them as unknown."""
         params = {"timeout": f"{self._access.timeout_seconds:g}s"}
         if at is not None:
             params["time"] = f"{at:.3f}"
-        return self._ask(lambda: _samples(self._connect.custom_query(query, params=params)))
+        return self._ask(lambda: _samples_of(self._connect.custom_query(query, params=params)))
 
     def range(self, query: str, start: float, end: float, step_seconds: float) -> tuple[Series, ...]:
         """Return the values of an expression from `start` to `end` (Unix time, whole seconds), every step.
@@ -207,15 +133,14 @@ class Prometheus:
         """
         first, last = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
         step = f"{step_seconds:g}"
-        series = self._ask(lambda: _series(self._connect.custom_query_range(query, first, last, step)))
+        series = self._ask(lambda: _series_of(self._connect.custom_query_range(query, first, last, step)))
         if all(math.isfinite(value) for each in series for value in each.values):
             return series
         self._left_out(query)
         return tuple(filter(None, map(_finite, series)))
 
     def _listen(self, response: requests.Response, *_: Any, **__: Any) -> None:
-        if _REMARKED.search(response.content):
-            self._remark(_remarks(response))
+        self._remark(remarks_of(response))
 
     def _remark(self, remarks: Remarks) -> None:
         collected: Remarks | None = getattr(self._collecting, "remarks", None)
@@ -279,32 +204,6 @@ class _RefusedError(Exception):
         self.status, self.reason, self.timed_out = status, reason, timed_out
 
 
-class _Bearer(requests.auth.AuthBase):
-    """Set through `auth`, because a netrc file would win over a plain Authorization header."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
-
-
-def plain_session(access: Access) -> requests.Session:
-    """A session that authenticates to the peer and checks its certificate; it judges no answer. Close it."""
-    session = requests.Session()
-    session.headers.update(dict(access.headers))
-    if access.bearer:
-        session.auth = _Bearer(access.bearer)
-    elif access.user:
-        # As bytes: requests would encode text as Latin-1, and servers compare UTF-8.
-        session.auth = requests.auth.HTTPBasicAuth(access.user.encode(), access.password.encode())
-    session.verify = (access.ca_file or True) if access.verify else False
-    if access.cert_file:
-        session.cert = (access.cert_file, access.key_file) if access.key_file else access.cert_file
-    return session
-
-
 def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
     """Turn an answer that is not 200 into a _RefusedError, with Prometheus' own words where it has some."""
     if response.status_code == 200:
@@ -318,31 +217,13 @@ def _refuse(response: requests.Response, *_: Any, **__: Any) -> None:
     raise _RefusedError(response.status_code, " ".join(reason.split())[:300], timed_out)
 
 
-def _remarks(response: requests.Response) -> Remarks:
-    try:
-        body = response.json()
-    except requests.RequestException:
-        return Remarks()
-    warned, infos = _texts(body, "warnings"), _texts(body, "infos")
-    warnings = [text for text in warned if not text.startswith(_INFO)]
-    infos += [text for text in warned if text.startswith(_INFO)]
-    if isinstance(body, dict) and body.get("isPartial") is True:
-        warnings.insert(0, _PARTIAL)
-    return Remarks(warnings, [info for info in infos if _NOT_A_COUNTER not in info])
-
-
-def _texts(body: object, kind: str) -> list[str]:
-    texts = body.get(kind) if isinstance(body, dict) else None
-    return [" ".join(str(text).split())[:300] for text in texts] if isinstance(texts, list) else []
-
-
-def _samples(result: Sequence[Any]) -> tuple[Sample, ...]:
+def _samples_of(result: Sequence[Any]) -> tuple[Sample, ...]:
     if result and not isinstance(result[0], dict):  # a scalar is one pair
         return (Sample({}, float(result[1]), float(result[0])),)
     return tuple(Sample(row["metric"], float(row["value"][1]), float(row["value"][0])) for row in result)
 
 
-def _series(result: Sequence[Any]) -> tuple[Series, ...]:
+def _series_of(result: Sequence[Any]) -> tuple[Series, ...]:
     series = []
     for row in result:
         times, values = zip(*row["values"], strict=True) if row["values"] else ((), ())
@@ -373,19 +254,7 @@ def _transport_fault(access: Access, error: requests.RequestException) -> str:
         waited = f"{access.timeout_seconds:g} s"
         return f"Prometheus at {access.url} is too slow: no answer within {waited}; try --timeout"
     if isinstance(error, requests.exceptions.SSLError):
-        return f"Prometheus at {access.url} fails TLS: {innermost(error)}; see --ca-file and --cert-file"
-    return f"Prometheus at {access.url} is not reachable: {innermost(error)}"
-
-
-def innermost(error: BaseException) -> str:
-    """Return the reason at the bottom of a pile of wrapped exceptions, on one line."""
-    while True:
-        inner = next((arg for arg in error.args if isinstance(arg, BaseException)), None)
-        inner = inner or getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    text = " ".join(str(error).split())
-    # urllib3 ends with "[Errno 111] Connection refused", sometimes in brackets of its own.
-    match = re.search(r"\[(?:Errno -?\d+|SSL[^]]*)\] ([^()]+)", text)
-    return match[1].strip() if match else text or type(error).__name__
+        return (
+            f"Prometheus at {access.url} fails TLS: {innermost_reason(error)}; see --ca-file and --cert-file"
+        )
+    return f"Prometheus at {access.url} is not reachable: {innermost_reason(error)}"

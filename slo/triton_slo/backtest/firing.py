@@ -1,0 +1,67 @@
+"""Arrays with a row for each series and a column for each step: running sums, and when an alert fires."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from triton_slo.backtest.history import History, Matrix
+
+Flags = npt.NDArray[np.bool_]
+
+
+def after_pending(true: Flags, seconds: float, step: float) -> Flags:
+    """True where it has been true for so long (Prometheus' `for`)."""
+    steps = math.ceil(seconds / step - 1e-9)
+    if not steps or not true.any():
+        return true
+    fires: Flags = last(running(true), steps + 1) >= steps + 1
+    return fires
+
+
+def with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
+    """True until so long after it was last true (Prometheus' keep_firing_for)."""
+    steps = math.ceil(seconds / step - 1e-9)
+    if not steps or not firing.any():
+        return firing
+    fires: Flags = last(running(firing), steps + 1) > 0
+    return fires
+
+
+def running(values: Matrix | Flags) -> Matrix:
+    """Sums from the start, with a column of zeros before; unknown adds nothing."""
+    sums = np.zeros((values.shape[0], values.shape[1] + 1))
+    np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, axis=1, out=sums[:, 1:])
+    return sums
+
+
+def last(sums: Matrix, steps: int) -> Matrix:
+    """Sums over the last so many steps, fewer where the history begins."""
+    window = sums[:, 1:].copy()
+    if steps < window.shape[1]:
+        window[:, steps:] -= sums[:, 1:-steps]
+    return window
+
+
+def falls(values: Matrix) -> Flags:
+    """Return True at each step at which a 0 follows a 1, idle steps (NaN) between them or not."""
+    known = ~np.isnan(values)
+    # The column of the last known value up to each step; column 0 where there is none yet.
+    last = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)
+    filled = np.take_along_axis(values, last, axis=1)
+    falls: Flags = np.zeros(values.shape, dtype=bool)
+    falls[:, 1:] = (filled[:, :-1] == 1) & (filled[:, 1:] == 0)
+    return falls
+
+
+def spans(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
+    """Row, first moment, end (None: not yet) and first column of each run of true."""
+    for row in np.flatnonzero(firing.any(axis=1)):
+        edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
+        starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        for start, end in zip(starts, ends, strict=True):
+            ended = float(history.times[end]) if end < len(history.times) else None
+            yield int(row), float(history.times[start]), ended, int(start)

@@ -1,0 +1,267 @@
+"""Read the status of every objective from recorded series: samples in, `GroupStatus` out.
+
+Whatever is missing is unknown (None), never 100 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from triton_exporter.duration import DAY
+from triton_slo import names
+from triton_slo.burn.amounts import WHOLE_PERIOD
+from triton_slo.indicators import kind
+from triton_slo.prometheus.client import Sample
+from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
+
+_PACE = "1h"
+_FRESH_SECONDS = 300.0
+"""Prometheus' own lookback: what was last seen longer ago is not there any more."""
+_ERROR_PREFIX = names.sli_error("")
+_PLAIN = (
+    names.OBJECTIVE_RATIO,
+    names.THRESHOLD_SECONDS,
+    names.PERIOD_DAYS,
+    names.PERIOD_START,
+    names.PERIOD_END,
+    names.CURRENT_BURN_RATE,
+    names.PERIOD_BURN_RATE,
+    names.PERIOD_BUDGET_REMAINING,
+    names.INFO,
+    names.LAST_SEEN,
+    names.RETIRED,
+    names.UNKNOWN,
+    names.SLI_EXCLUDED,
+    names.SLI_SOURCE,
+    names.ESTIMATE_ERROR,
+    names.WITHIN_ERROR,
+    names.CAUSE_SHARE,
+    names.SLI_EVENTS_SINCE,
+)
+
+_OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
+"""Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
+_NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
+SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.RECORDED_HERE}, {_NO_ERRORS}}}'
+"""PromQL for all recorded series that `group_statuses` reads, in one question."""
+
+
+UNKNOWN_TIME = "unknown_in_period_seconds"
+"""Name under which `verdict.status` passes the seconds a group was unknown; nothing records it."""
+
+
+def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
+    """Read recorded series into one value per objective and group, the most urgent first."""
+    board = _Board(samples)
+    return tuple(sorted((board.group_status(key) for key in board.entries()), key=urgency))
+
+
+_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class _Board:
+    """Samples laid out by series name and by (objective, indicator, group)."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._values: dict[_Key, dict[str, float]] = defaultdict(dict)
+        self._labels: dict[_Key, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._causes: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, float]]] = defaultdict(
+            list
+        )
+        self._infos: dict[str, str] = {}
+        self._objectives: dict[_Key, dict[str, float]] = defaultdict(dict)
+        self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
+        self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
+        self._at = 0.0
+        for sample in samples:
+            self._put_sample(sample)
+        self._places: dict[tuple[str, str], list[_Key]] = defaultdict(list)
+        for key in self._objectives:
+            self._places[key[:2]].append(key)
+
+    def _put_sample(self, sample: Sample) -> None:
+        name, labels = sample.labels.get("__name__", ""), sample.labels
+        self._at = max(self._at, sample.at)
+        slo, indicator = labels.get(names.SLO, ""), labels.get(names.INDICATOR, "")
+        group = names.group_of(labels)
+        if name == names.INFO:
+            self._infos[slo] = indicator
+            return
+        if name == names.SLI_EXCLUDED:
+            # Of the whole objective: the other labels are those of all its series (a selector's).
+            self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
+            return
+        finite = math.isfinite(sample.value)
+        if name == names.CAUSE_SHARE:
+            if finite:
+                self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
+            return
+        key = (slo, indicator, group)
+        values = (self._objectives if name in _OF_OBJECTIVE else self._values)[key]
+        if not finite:
+            # No rule of ours records such a value. Of another it must not become a number here, nor seem idle.
+            self._not_finite[slo].append((set(group), name))
+            return
+        values[name] = sample.value
+        for label in (names.REASON, names.SOURCE, names.TIER):
+            if label in labels:
+                self._labels[key][label].append(labels[label])
+
+    def entries(self) -> list[_Key]:
+        """Return every objective and group there is; an objective without any group still has one entry.
+
+        A model that Triton lists and never loaded has no version; once it loads, its versions replace it. A
+        retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
+        """
+        versioned = {
+            (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
+            for slo, indicator, group in self._values
+            if "version" in dict(group)
+        }
+        grouped = [
+            key
+            for key in self._values
+            if key[2]
+            and not ((key in versioned or self._retired(key)) and self._nothing(key))
+            and not self._only_counted(key)
+        ]
+        covered = defaultdict[str, list[set[tuple[str, str]]]](list)
+        for slo, _, group in grouped:
+            covered[slo].append(set(group))
+        bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
+        placed = {slo for slo, _, _ in self._objectives}
+        of_objectives = [
+            *self._objectives,
+            *((slo, indicator, ()) for slo, indicator in bare.items() if slo not in placed),
+        ]
+        return grouped + [
+            key for key in of_objectives if not any(set(key[2]) <= group for group in covered[key[0]])
+        ]
+
+    def _nothing(self, key: _Key) -> bool:
+        """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
+        return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
+
+    def _only_counted(self, key: _Key) -> bool:
+        """Return whether a group has counters alone: Triton keeps those of failures after it unloads a model."""
+        return self._values[key].keys() == {names.SLI_EVENTS_SINCE}
+
+    def _retired(self, key: _Key) -> bool:
+        # A group that serves again is seen later than it was retired.
+        values = self._values[key]
+        seen = values.get(names.LAST_SEEN, math.inf)
+        return values.get(names.RETIRED, -math.inf) >= seen
+
+    def group_status(self, key: _Key) -> GroupStatus:
+        """Return all that is known about one."""
+        slo, indicator, group = key
+        values = self._values[key]
+        every = {**self._general(key), **values}
+        value = every.get
+        target, now = value(names.OBJECTIVE_RATIO), value(names.CURRENT_BURN_RATE)
+        spent, left = _spent_and_left(value(names.PERIOD_BURN_RATE), value(names.PERIOD_BUDGET_REMAINING))
+        burn = {} if target is None else _burn_rates(values, 1 - target)
+        seen, period_end = values.get(names.LAST_SEEN), value(names.PERIOD_END)
+        ends_in = None if period_end is None else max(0.0, period_end - self._at)
+        lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
+        reasons = self._labelled(key, names.REASON)
+        unknown = (*reasons, *self._not_a_number(key))
+        # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
+        idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
+        return GroupStatus(
+            slo=slo,
+            indicator=indicator,
+            group=dict(group),
+            target=target,
+            threshold_seconds=value(names.THRESHOLD_SECONDS),
+            sli=None if spent is None or target is None else _good_share(spent, target),
+            burn_now=now,
+            burn=burn,
+            budget_left=left,
+            exhausted_in_seconds=seconds,
+            lasts=lasts,
+            period_ends_in_seconds=ends_in,
+            unknown_reasons=unknown or (() if idle or left is not None else ("no data",)),
+            unknown_seconds=self._at - seen if reasons and seen is not None else None,
+            unknown_in_period_seconds=values.get(UNKNOWN_TIME),
+            idle=idle and not unknown,
+            excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
+            causes=self._cause_split(indicator, group),
+            sources=self._labelled(key, names.SOURCE),
+            estimate_error=values.get(names.ESTIMATE_ERROR),
+            within_error=self._labelled(key, names.TIER),
+            seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
+            history_seconds=self._short_history_seconds(values.get(names.SLI_EVENTS_SINCE), every),
+        )
+
+    def _labelled(self, key: _Key, label: str) -> tuple[str, ...]:
+        """Return the values that a label has on a group's series."""
+        return tuple(sorted(set(self._labels[key][label])))
+
+    def _not_a_number(self, key: _Key) -> list[str]:
+        """Return why nothing is known of a group with a value that no rule of ours records."""
+        wrong = {name for of, name in self._not_finite[key[0]] if of <= set(key[2])}
+        return [f"{name} is not a finite number" for name in sorted(wrong)[:1]]
+
+    def _general(self, key: _Key) -> dict[str, float]:
+        """Return what is recorded once for a group's objective, where the group is: a cluster, a tenant."""
+        slo, indicator, group = key
+        general = dict(self._values.get((slo, indicator, ()), {}))
+        for place in self._places.get((slo, indicator), ()):
+            if set(place[2]) <= set(group):
+                general |= self._objectives[place]
+        return general
+
+    def _short_history_seconds(self, since: float | None, values: Mapping[str, float]) -> float | None:
+        """Return the recorded seconds where they are less than the period so far."""
+        days = values.get(names.PERIOD_DAYS)
+        if since is None or days is None:
+            return None
+        start = values.get(names.PERIOD_START)
+        passed = days * DAY if start is None else max(1.0, self._at - start)
+        reached = max(0.0, self._at - since)
+        return reached if reached < WHOLE_PERIOD * passed else None
+
+    def _cause_split(
+        self, indicator: str, group: tuple[tuple[str, str], ...]
+    ) -> tuple[tuple[str, float], ...]:
+        split = kind(indicator).cause_split
+        return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
+
+
+def _spent_and_left(spent: float | None, left: float | None) -> tuple[float | None, float | None]:
+    """Return the shares of the budget that are spent and left; one that is not recorded follows from the other."""
+    if left is None and spent is not None:
+        return spent, 1 - spent
+    return (1 - left if spent is None and left is not None else spent), left
+
+
+def _good_share(spent: float, target: float) -> float:
+    """Return the share of good events at which the budget burned so fast, without floating-point dust."""
+    return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
+
+
+def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:
+    return {
+        name.removeprefix(_ERROR_PREFIX): ratio / budget
+        for name, ratio in values.items()
+        if name.startswith(_ERROR_PREFIX)
+    }
+
+
+def _budget_lasts(
+    left: float | None, burn: float | None, period_days: float | None, ends_in: float | None
+) -> tuple[Lasts, float | None]:
+    """Return seconds until the budget is spent at a burn rate: left * period / burn (SRE workbook, chapter 5)."""
+    if left is not None and left <= 0:
+        return "exhausted", 0.0
+    if left is None or burn is None or period_days is None:
+        return "unknown", None
+    if burn <= 0:
+        return "not_burning", math.inf
+    seconds = left * period_days * DAY / burn
+    if ends_in is not None and seconds >= ends_in:
+        return "past_period_end", math.inf
+    return "estimated", seconds
