@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from triton_slo import links
 from triton_slo.alert_settings.tunable import Tunable
 
 Component = Literal["lifecycle", "traffic", "llm", "gpu", "meta"]
 """The family of the alert; burn alerts add `slo`."""
-
-Dashboard = Literal["server", "model", "gpu", "on_call"]
-"""The page to open first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,8 @@ class Alert(Tunable):
     until: str = ""
     """An easier condition, with the same labels: an alert that fires goes on while this one is true, so that a
     value that wavers about the threshold is one alert."""
-    dashboard: Dashboard = "model"
+    dashboard: str = links.MODEL
+    """Uid of the dashboard to open first."""
     owner: str = "ml-platform"
     silence: str = ""
     """The labels to silence by during planned work, in words."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import requests
 
+from triton_exporter.moments import rfc3339
 from triton_slo.names import SEVERITY
-from triton_slo.prometheus import Access, innermost, plain_session
+from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Server:
     def request(self, method: str, path: str, body: Any = None) -> requests.Response:
         """Send one request; only status 200 is an answer."""
         try:
-            with plain_session(self.access) as session:
+            with session_for(self.access) as session:
                 response = session.request(
                     method,
                     self.url + path,
@@ -61,9 +62,9 @@ class Server:
                     allow_redirects=False,
                 )
         except requests.exceptions.SSLError as error:
-            raise ServerError(f"{self} fails TLS ({innermost(error)}); see --ca-file") from error
+            raise ServerError(f"{self} fails TLS ({innermost_reason(error)}); see --ca-file") from error
         except requests.RequestException as error:
-            raise ServerError(f"{self} is not reachable: {innermost(error)}") from error
+            raise ServerError(f"{self} is not reachable: {innermost_reason(error)}") from error
         if response.status_code == 200:
             return response
         reason = " ".join(response.text.split())[:500]
@@ -107,7 +108,7 @@ class Alertmanager(Server):
 
     def alerts(self) -> list[ListedAlert]:
         """Return the alerts that fire."""
-        return self.ask("GET", "/api/v2/alerts", lambda listed: [_alert(alert) for alert in listed])
+        return self.ask("GET", "/api/v2/alerts", lambda listed: [_listed_alert(alert) for alert in listed])
 
     def up_since(self) -> float:
         """Return when it was started: for a while after that it does not list all alerts that fire."""
@@ -125,8 +126,8 @@ class Alertmanager(Server):
         """Create a silence from matchers as the API has them, or change the end of a known one; return its id."""
         body = {
             "matchers": list(matchers),
-            "startsAt": _rfc3339(start),
-            "endsAt": _rfc3339(until),
+            "startsAt": rfc3339(start, "auto"),
+            "endsAt": rfc3339(until, "auto"),
             "createdBy": by,
             "comment": comment,
             **({"id": known} if known else {}),
@@ -152,7 +153,7 @@ class Alertmanager(Server):
             self.request("DELETE", f"/api/v2/silence/{number}")
 
 
-def _alert(listed: Mapping[str, Any]) -> ListedAlert:
+def _listed_alert(listed: Mapping[str, Any]) -> ListedAlert:
     return ListedAlert(
         fingerprint=str(listed["fingerprint"]),
         labels=dict(listed["labels"]),
@@ -164,7 +165,3 @@ def _alert(listed: Mapping[str, Any]) -> ListedAlert:
 
 def _unix(moment: object) -> float:
     return datetime.fromisoformat(str(moment)).timestamp()
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")

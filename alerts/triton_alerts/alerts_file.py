@@ -12,7 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from triton_alerts.catalogue import ALERTS
-from triton_slo import mistake
+from triton_exporter.nearest import nearest
+from triton_slo import problem_words
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.indicators import BURN_ALERTS
@@ -59,7 +60,9 @@ class AlertsFile:
                         "remove it",
                     )
                 elif models is not None and not any(override.models.includes(model) for model in models):
-                    fix = next(filter(None, (mistake.nearest(wanted, models) for wanted in names)), "")
+                    fix = next(
+                        filter(None, (problem_words.nearest_as_fix(wanted, models) for wanted in names)), ""
+                    )
                     yield Problem(
                         where, f"{name}: {override.models} matches no model that Prometheus knows", fix
                     )
@@ -118,7 +121,7 @@ def read(file: str, text: str) -> AlertsFile:
     for name, given in given_alerts.items():
         problem = partial(_problem, file, node, str(name))
         if name not in _TUNABLE:
-            problems.append(problem((), *_unknown(str(name))))
+            problems.append(problem((), *_unknown_name(str(name))))
             continue
         outcome = _setting(_TUNABLE[name], given)
         if isinstance(outcome, AlertSetting):
@@ -129,43 +132,43 @@ def read(file: str, text: str) -> AlertsFile:
     return AlertsFile(Tuning(alerts), tuple(problems), file, node)
 
 
-Finding = tuple[tuple[str | int, ...], str, str]
-"""Path within an alert, reason, fix."""
+_FieldMistake = tuple[tuple[str | int, ...], str, str]
+"""Path of a field within an alert, what is wrong with it, fix."""
 
 
 def _problem(
     file: str, node: yaml.Node, name: str, path: tuple[str | int, ...], reason: str, fix: str = ""
 ) -> Problem:
     line = line_of(node, ("alerts", name, *path))
-    reason, fix = mistake.with_fix(reason, fix)
+    reason, fix = problem_words.with_fix(reason, fix)
     return Problem(f"{file}:{line}", f"{'.'.join(map(str, (name, *path)))}: {reason}", fix)
 
 
-def _unknown(name: str) -> tuple[str, str]:
+def _unknown_name(name: str) -> tuple[str, str]:
     if name in BURN_ALERTS.values():
         return "each objective has tiers of its own", "tune it in the objectives file, under `alerting`"
-    near = get_close_matches(name, _TUNABLE, 2)
+    near = nearest(name, _TUNABLE)
     return (
         "no alert has this name",
         f"did you mean {' or '.join(near)}?" if near else "docs/alerts.md lists all",
     )
 
 
-def _setting(alert: Tunable, given: Any) -> AlertSetting | list[Finding]:
+def _setting(alert: Tunable, given: Any) -> AlertSetting | list[_FieldMistake]:
     """Return the settings of one alert, or all that is wrong with them."""
     data = dict(given) if isinstance(given, dict) else given
     mistakes = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
     try:
         setting = AlertSetting.model_validate(data)
     except ValidationError as error:
-        for detail in mistake.without_consequences(error.errors()):
+        for detail in problem_words.without_consequences(error.errors()):
             path = tuple(step for step in detail["loc"] if step != "[key]")
-            mistakes.append((path, mistake.reason(detail), _FIXES.get(detail["type"], "")))
+            mistakes.append((path, problem_words.reason(detail), _FIXES.get(detail["type"], "")))
         return mistakes
     return mistakes or setting
 
 
-def _unsuitable(alert: Tunable, data: Content) -> Iterator[Finding]:
+def _unsuitable(alert: Tunable, data: Content) -> Iterator[_FieldMistake]:
     """Yield what this alert cannot have; thresholds become numbers on the way."""
     if alert.name == WATCHDOG and set(data) - {"enabled"}:
         yield (), "always fires, and its route relies on that", "change nothing but `enabled`"
@@ -185,17 +188,19 @@ def _unsuitable(alert: Tunable, data: Content) -> Iterator[Finding]:
                         "changes nothing",
                         "add threshold, for, keep_firing_for, severity or enabled",
                     )
-                yield from _fields(alert, override, ("overrides", index))
-    yield from _fields(alert, data, ())
+                yield from _field_mistakes(alert, override, ("overrides", index))
+    yield from _field_mistakes(alert, data, ())
 
 
-def _fields(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def _field_mistakes(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[_FieldMistake]:
     if alert is UNKNOWN and "for" in data:
         yield (*path, "for"), "each objective has its own", "set `unknown.after` in the objectives file"
-    yield from _threshold(alert, data, path)
+    yield from _threshold_mistakes(alert, data, path)
 
 
-def _threshold(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[Finding]:
+def _threshold_mistakes(
+    alert: Tunable, data: Content, path: tuple[str | int, ...]
+) -> Iterator[_FieldMistake]:
     if "threshold" not in data:
         return
     value = data.pop("threshold")

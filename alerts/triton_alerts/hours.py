@@ -33,7 +33,7 @@ class Hours:
 
     @property
     def zone(self) -> ZoneInfo:
-        return zone.known(self.place or "UTC")
+        return zone.time_zone(self.place or "UTC")
 
     def contain(self, at: float) -> bool:
         """Return whether a Unix time is within these hours."""
@@ -83,7 +83,7 @@ def parse(text: str) -> Hours:
     ):
         raise ValueError(f"hours {text!r}: write two times from 00:00 to 24:00, the earlier one first")
     if match["place"]:
-        zone.known(match["place"])
+        zone.time_zone(match["place"])
     return Hours(days, match["start"], match["end"], match["place"] or "")
 
 

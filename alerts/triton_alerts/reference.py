@@ -16,6 +16,7 @@ from triton_slo.artifact import Options
 from triton_slo.burn.condition_words import explained
 from triton_slo.indicators import BURN_ALERTS, Errors
 from triton_slo.objective.model import Objective, Unknown
+from triton_slo.promql import Matchers
 from triton_slo.rules.plan import Plan
 
 _INTRO = """\
@@ -99,29 +100,30 @@ silence: {checks}.
 def page() -> str:
     """Return the whole page."""
     count = sum(len(alerts) for alerts in FAMILIES.values())
-    parts = [_INTRO.format(count=count, families=len(FAMILIES), table="\n".join(_table()))]
+    parts = [_INTRO.format(count=count, families=len(FAMILIES), table="\n".join(_alert_table()))]
     parts += ["\n".join(_thresholds())]
-    parts += ["\n".join(_family(name, alerts)) for name, alerts in FAMILIES.items()]
+    parts += ["\n".join(_family_section(name, alerts)) for name, alerts in FAMILIES.items()]
     parts += ["\n".join(_burn_alerts()), "\n".join(_inhibitions()), _ROUTES.format(checks=_checks())]
     return "\n".join(parts)
 
 
-def _table() -> Iterator[str]:
+def _alert_table() -> Iterator[str]:
     yield "| alert | severity | fires when | for |\n|---|---|---|---|"
     for alert in (alert for alerts in FAMILIES.values() for alert in alerts):
-        condition = _plain(alert.with_numbers(alert.summary)).replace("|", "\\|")
-        yield f"| {_link(alert.name)} | `{alert.severity}` | {condition} | {alert.for_ or 'at once'} |"
+        condition = _readable(alert.with_numbers(alert.summary)).replace("|", "\\|")
+        yield f"| {_runbook_link(alert.name)} | `{alert.severity}` | {condition} | {alert.for_ or 'at once'} |"
     for indicator, name in BURN_ALERTS.items():
         condition = f"The budget of a {indicator.replace('_', ' ')} objective burns too fast"
-        yield f"| {_link(name)} | `critical` (page tiers), `warning` (ticket tiers) | {condition} | two windows |"
-    unknown = f"| {_link(UNKNOWN.name)} | `{UNKNOWN.severity}`, or as the objective sets it"
+        severities = "`critical` (page tiers), `warning` (ticket tiers)"
+        yield f"| {_runbook_link(name)} | {severities} | {condition} | two windows |"
+    unknown = f"| {_runbook_link(UNKNOWN.name)} | `{UNKNOWN.severity}`, or as the objective sets it"
     yield f"{unknown} | An objective has no data that can be trusted | {Unknown().after} |"
     assert NEARLY_SPENT.threshold is not None
     least = NEARLY_SPENT.threshold.words
     nearly = f"A budget lasts less than {least} at the pace of the last day, and of the two days before"
     unnoticed = "A budget was spent in the last day, and no burn alert fired"
     for ticket, condition in ((NEARLY_SPENT, nearly), (SPENT, unnoticed)):
-        yield f"| {_link(ticket.name)} | `{ticket.severity}` | {condition} | {ticket.for_} |"
+        yield f"| {_runbook_link(ticket.name)} | `{ticket.severity}` | {condition} | {ticket.for_} |"
 
 
 def _thresholds() -> Iterator[str]:
@@ -134,23 +136,23 @@ def _thresholds() -> Iterator[str]:
     for alert in (*(alert for alerts in FAMILIES.values() for alert in alerts), *OF_OBJECTIVES):
         if alert.threshold:
             threshold = alert.threshold
-            yield f"| {_link(alert.name)} | {threshold.condition} | {threshold.of} | {threshold.why} |"
+            yield f"| {_runbook_link(alert.name)} | {threshold.condition} | {threshold.of} | {threshold.why} |"
     yield ""
 
 
-def _family(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
+def _family_section(name: str, alerts: Iterable[Alert]) -> Iterator[str]:
     yield f"## {name}\n"
     for alert in alerts:
-        yield f"### {_link(alert.name)}\n"
-        yield f"{_plain(alert.with_numbers(alert.description))}\n"
-        yield f"* **First:** {_plain(alert.action)}"
+        yield f"### {_runbook_link(alert.name)}\n"
+        yield f"{_readable(alert.with_numbers(alert.description))}\n"
+        yield f"* **First:** {_readable(alert.action)}"
         yield from (f"* **First, if `{cause}`:** {step}" for cause, step in alert.steps)
-        yield f"* {_facts(alert)}"
-        yield f"* Identified by the labels {_labels(alert.labels)}. Silence by {alert.silence}.\n"
+        yield f"* {_alert_properties(alert)}"
+        yield f"* Identified by the labels {_label_list(alert.labels)}. Silence by {alert.silence}.\n"
         yield f"```promql\n{rule(alert, Options()).expr}\n```\n"
 
 
-def _facts(alert: Alert) -> str:
+def _alert_properties(alert: Alert) -> str:
     facts = [f"`{alert.severity}`", f"owner `{alert.owner}`"]
     if alert.threshold:
         facts.append(f"threshold {alert.threshold.words}")
@@ -163,7 +165,7 @@ def _facts(alert: Alert) -> str:
     return ", ".join(facts)
 
 
-def _labels(labels: Iterable[str]) -> str:
+def _label_list(labels: Iterable[str]) -> str:
     return ", ".join(f"`{label}`" for label in labels) or "nothing: there is one"
 
 
@@ -209,15 +211,15 @@ def _inhibitions() -> Iterator[str]:
     yield "| while this fires | these are not sent | on the same | why |\n|---|---|---|---|"
     for inhibition in INHIBITIONS:
         sides = " | ".join(_matchers(side) for side in (inhibition.source, inhibition.target))
-        yield f"| {sides} | {_labels(inhibition.equal) if inhibition.equal else 'stack'} | {inhibition.why} |"
+        yield f"| {sides} | {_label_list(inhibition.equal) if inhibition.equal else 'stack'} | {inhibition.why} |"
     yield ""
 
 
-def _matchers(matchers: Iterable[str]) -> str:
-    texts = []
-    for matcher in matchers:
-        name, value = re.match(r'(\w+)[!=~]+"(.*)"', matcher).groups()  # type: ignore[union-attr]
-        texts.append(", ".join(value.split("|")) if name == "alertname" else matcher.replace("|", " or "))
+def _matchers(side: tuple[str, ...]) -> str:
+    texts = [
+        value.strip('"').replace("|", ", ") if label == "alertname" else matcher.replace("|", " or ")
+        for matcher, (label, _, value) in zip(side, Matchers(side).split, strict=True)
+    ]
     return " and ".join(texts)
 
 
@@ -227,7 +229,7 @@ def _checks() -> str:
     return ", ".join(check.__name__.replace("_", " ") for check in lint.CHECKS) + ", duplicates"
 
 
-def _plain(text: str) -> str:
+def _readable(text: str) -> str:
     """Return a template as a reader sees it: labels by name, values as `value`."""
     text = re.sub(r"\{\{ with \$labels\.(\w+) \}\}([^{}]*)\{\{ \. \}\}\{\{ end \}\}", r"\2`\1`", text)
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"`\1`", text)
@@ -235,7 +237,7 @@ def _plain(text: str) -> str:
     return re.sub(r"\[(\d+\w)\]", r"\1", text)
 
 
-def _link(name: str) -> str:
+def _runbook_link(name: str) -> str:
     return f"[{name}](../alerts/runbooks/{name}.md)"
 
 

@@ -10,6 +10,7 @@ from triton_alerts.alertmanager.receivers import receiver, ticket_hours, webhook
 from triton_alerts.rules import promql
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import Inhibition
+from triton_slo.burn.causes import WORDS
 
 FILE = "alertmanager.yml"
 TEMPLATES = "tritonwatch.tmpl"
@@ -43,14 +44,14 @@ _TEMPLATE_TEXT = """\
 
 {{ .Annotations.description }}
 
-{{ with .Annotations.cause }}- Cause: {{ . }}
+{{ with .Annotations.cause }}- Cause: {{ . | CAUSE_WORDS }}
 {{ end }}{{ with .Annotations.action }}- First: {{ . }}
 {{ end }}{{ with .Annotations.runbook_url }}- Runbook: {{ . }}
 {{ end }}{{ with .Annotations.dashboard_url }}{{ if match "^https?://" . }}- Dashboard: {{ . }}
 {{ end }}{{ end }}
 {{ end }}{{ end }}{{ if gt (len .Alerts) 10 }}and {{ len (slice .Alerts 10) }} more
 {{ end }}{{ end }}
-"""
+""".replace("CAUSE_WORDS", WORDS)
 
 
 def artifacts(options: Options) -> tuple[Artifact, ...]:

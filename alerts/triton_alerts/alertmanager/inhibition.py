@@ -8,7 +8,6 @@ inhibits must end with its cause or after it: Alertmanager sends nothing about a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -20,9 +19,10 @@ from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.burn import burn_alerts
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS, Errors, Queue
+from triton_slo.promql import Matchers
 
 
-def _named(*names: str) -> tuple[str, ...]:
+def _alertname_matcher(*names: str) -> tuple[str, ...]:
     """Return the matcher for these alerts."""
     return (f'alertname="{names[0]}"' if len(names) == 1 else f'alertname=~"{"|".join(names)}"',)
 
@@ -43,8 +43,8 @@ _BURN_ALERTS = ('component="slo"', f'{names.TIER}!=""')
 INHIBITIONS = (
     Inhibition(
         "While all servers are down, alerts about single servers and objectives add nothing.",
-        _named("TritonAllServersDown"),
-        _named(
+        _alertname_matcher("TritonAllServersDown"),
+        _alertname_matcher(
             "TritonSoleServerDown",
             "TritonServerDown",
             "TritonServerNotLive",
@@ -57,21 +57,21 @@ INHIBITIONS = (
     ),
     Inhibition(
         "While all servers are down, alerts about objectives add nothing, whatever they are called.",
-        _named("TritonAllServersDown"),
+        _alertname_matcher("TritonAllServersDown"),
         _BURN_ALERTS,
         (),
     ),
     Inhibition(
         "The page about a server replaces its ticket.",
-        _named("TritonSoleServerDown"),
-        _named("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
+        _alertname_matcher("TritonSoleServerDown"),
+        _alertname_matcher("TritonServerDown", "TritonServerNotLive", "TritonServerNotStarting"),
         ("instance",),
     ),
     Inhibition(
         "While a server is down, none of its models is served.",
-        _named("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
+        _alertname_matcher("TritonServerDown", "TritonServerNotStarting", "TritonServerNotLive"),
         (
-            *_named(
+            *_alertname_matcher(
                 *_OF_A_SERVER,
                 "TritonServerNotReady",
                 "TritonMetricsUnreachable",
@@ -84,15 +84,15 @@ INHIBITIONS = (
     ),
     Inhibition(
         "Each restart of a server makes its models not ready.",
-        _named("TritonServerRestarting"),
-        _named("TritonModelFlapping", "TritonServerNotReady"),
+        _alertname_matcher("TritonServerRestarting"),
+        _alertname_matcher("TritonModelFlapping", "TritonServerNotReady"),
         ("instance",),
     ),
     Inhibition(
         "Without the exporter nothing is known about its server: alerts that still fire are out of date.",
-        _named("TritonExporterDown"),
+        _alertname_matcher("TritonExporterDown"),
         (
-            *_named(
+            *_alertname_matcher(
                 *_OF_A_SERVER,
                 *_of_servers(lifecycle.SERVERS),
                 *_of_servers(gpu.ALERTS),
@@ -104,14 +104,14 @@ INHIBITIONS = (
     ),
     Inhibition(
         "Without any exporter no objective has data.",
-        _named("TritonExporterAbsent"),
-        _named("TritonExporterDown", names.UNKNOWN_ALERT, "TritonTrafficVanished"),
+        _alertname_matcher("TritonExporterAbsent"),
+        _alertname_matcher("TritonExporterDown", names.UNKNOWN_ALERT, "TritonTrafficVanished"),
         (),
     ),
     Inhibition(
         "A model that no server serves is not served by each of them.",
-        _named("TritonModelDownEverywhere"),
-        _named(
+        _alertname_matcher("TritonModelDownEverywhere"),
+        _alertname_matcher(
             "TritonModelNotReadyProlonged",
             "TritonExpectedModelMissing",
             "TritonModelUnloadedInUse",
@@ -122,26 +122,26 @@ INHIBITIONS = (
     ),
     Inhibition(
         "The alert on a version that is not ready names the state that it is in.",
-        _named("TritonModelNotReadyProlonged"),
-        _named("TritonExpectedModelMissing", "TritonModelStuckLoading"),
+        _alertname_matcher("TritonModelNotReadyProlonged"),
+        _alertname_matcher("TritonExpectedModelMissing", "TritonModelStuckLoading"),
         _OF_A_VERSION,
     ),
     Inhibition(
         "With strict readiness, the default, a server is not ready while one of its models is not.",
-        _named("TritonModelLoadFailed", "TritonModelNotReadyProlonged"),
-        _named("TritonServerNotReady"),
+        _alertname_matcher("TritonModelLoadFailed", "TritonModelNotReadyProlonged"),
+        _alertname_matcher("TritonServerNotReady"),
         ("instance",),
     ),
     Inhibition(
         "A hardware error stops what runs on the GPU.",
-        _named("GpuXidHardware", "GpuLost"),
-        _named("GpuIdleWhileQueueing"),
+        _alertname_matcher("GpuXidHardware", "GpuLost"),
+        _alertname_matcher("GpuIdleWhileQueueing"),
         ("instance",),
     ),
     Inhibition(
         "A broken GPU has many symptoms.",
-        _named("GpuXidHardware", "GpuLost", "GpuRowRemapFailed"),
-        _named(
+        _alertname_matcher("GpuXidHardware", "GpuLost", "GpuRowRemapFailed"),
+        _alertname_matcher(
             "GpuXidContained",
             "GpuXidApplication",
             "GpuRowRemapPending",
@@ -155,32 +155,32 @@ INHIBITIONS = (
     ),
     Inhibition(
         "A model that hangs lets its queue grow.",
-        _named("TritonModelStalled"),
-        _named("TritonQueueGrowing", "TritonQueueDominates", "TritonRequestsRejected"),
+        _alertname_matcher("TritonModelStalled"),
+        _alertname_matcher("TritonQueueGrowing", "TritonQueueDominates", "TritonRequestsRejected"),
         _OF_A_VERSION,
     ),
     Inhibition(
         "An engine that hangs admits no request.",
-        _named("TrtLlmEngineStuck"),
-        _named("TrtLlmKvCacheNearFull", "TrtLlmSlotsFull", "TrtLlmRequestsPaused"),
+        _alertname_matcher("TrtLlmEngineStuck"),
+        _alertname_matcher("TrtLlmKvCacheNearFull", "TrtLlmSlotsFull", "TrtLlmRequestsPaused"),
         _OF_A_VERSION,
     ),
     Inhibition(
         "A step that fails makes its ensemble fail: the step's own budget pages.",
-        _named("TritonEnsembleStepFailing"),
-        (*_named(Errors.burn_alert), _NO_PAGE),
+        _alertname_matcher("TritonEnsembleStepFailing"),
+        (*_alertname_matcher(Errors.burn_alert), _NO_PAGE),
         ("model",),
     ),
     Inhibition(
         "A burning queue budget already means that requests wait.",
-        _named(Queue.burn_alert),
-        _named("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
+        _alertname_matcher(Queue.burn_alert),
+        _alertname_matcher("TritonQueueGrowing", "TritonQueueDominates", "TritonInstancesSaturated"),
         names.GROUPING,
     ),
     Inhibition(
         "A bridge that is down delivers nothing, and Alertmanager notices.",
-        _named("AlertBridgeDown"),
-        (*_named("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
+        _alertname_matcher("AlertBridgeDown"),
+        (*_alertname_matcher("AlertmanagerNotificationsFailing"), 'integration="webhook"'),
         (),
     ),
     *burn_alerts.INHIBITIONS,
@@ -203,7 +203,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             yield row
             continue
         sources, targets = (
-            {severity for name in _names(side) for severity in severities.get(name, ())}
+            {severity for name in _alert_names(side) for severity in severities.get(name, ())}
             for side in (row.source, row.target)
         )
         if row.target == _BURN_ALERTS:
@@ -227,6 +227,6 @@ _RANK = {severity: rank for rank, severity in enumerate(names.SEVERITIES)}
 """Most urgent first."""
 
 
-def _names(matchers: Iterable[str]) -> list[str]:
-    matches = (re.fullmatch(r'alertname=~?"(.*)"', matcher) for matcher in matchers)
-    return [name for match in matches if match for name in match[1].split("|")]
+def _alert_names(matchers: tuple[str, ...]) -> list[str]:
+    quoted = [value for label, _, value in Matchers(matchers).split if label == "alertname"]
+    return [name for value in quoted for name in value.strip('"').split("|")]

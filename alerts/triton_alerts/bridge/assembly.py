@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import logging
 import sys
@@ -13,15 +12,15 @@ from functools import partial
 from pathlib import Path
 
 from triton_alerts.alertmanager_client import Alertmanager
-from triton_alerts.bridge import settings
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Attempts, Transport
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker, Escalation
-from triton_alerts.bridge.evidence import changes, enrich, facts, gpus, servers
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.evidence import changes, enrich, gpus, objective_budget, reasons, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
@@ -29,15 +28,17 @@ from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
-from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
+from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
 from triton_alerts.bridge.review import summary
 from triton_alerts.bridge.review.period_summary import period_incidents, periodic
 from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
 from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Worker
-from triton_alerts.bridge.settings import STACK_USER, Secret
-from triton_slo.prometheus import Access, Prometheus, PrometheusError, header
+from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
+from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus.server_access import Access, parse_header
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import PeriodKind, ReportedPeriod
@@ -51,15 +52,16 @@ SUMMARY_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-def slack_transport(args: argparse.Namespace) -> SlackApi | SlackWebhook:
+def slack_transport(settings: BridgeSettings) -> SlackApi | SlackWebhook:
     """Choose the transport: a bot token, which supports everything, else an incoming webhook."""
-    if args.slack_token_file is not None:
-        return SlackApi(Secret(args.slack_token_file), args.slack_url)
+    if settings.slack_token_file is not None:
+        return SlackApi(Secret(settings.slack_token_file), settings.slack_url)
     log.warning(
         "incoming webhook: no threads, no edits, no buttons, no charts; each change is a new message, and all "
         "of them go to the webhook's own channel"
     )
-    return SlackWebhook(Secret(args.slack_webhook_file))
+    assert settings.slack_webhook_file is not None  # `settings_problems` refuses settings without both
+    return SlackWebhook(Secret(settings.slack_webhook_file))
 
 
 @contextmanager
@@ -86,7 +88,7 @@ def claimed(data: Path) -> Iterator[None]:
 class _Parts:
     """Parts that chores and senders share."""
 
-    args: argparse.Namespace
+    settings: BridgeSettings
     clock: Callable[[], float]
     wake: Callable[[], None]
     channel_for: Callable[[str], str]
@@ -100,11 +102,24 @@ class _Parts:
 
     @property
     def buttons(self) -> bool:
-        return isinstance(self.transport, SlackApi) and self.args.slack_app_token_file is not None
+        return isinstance(self.transport, SlackApi) and self.settings.slack_app_token_file is not None
+
+    def webhook(self) -> Webhook:
+        """Return what receives notifications."""
+        token_file = self.settings.token_file
+        return Webhook(
+            self.store,
+            self.instruments,
+            self.clock,
+            self.wake,
+            token=Secret(token_file) if token_file is not None else None,
+            ready=lambda: _not_ready(self.store),
+            is_compared=self.alertmanagers.compares,
+        )
 
     def chores(self) -> Iterator[Chore]:
         """Yield the work that is due from time to time."""
-        yield HeartbeatWatch(self.store, self.args.heartbeat_timeout, self.wake)
+        yield HeartbeatWatch(self.store, self.settings.heartbeat_timeout, self.wake)
         if self.escalation.after_seconds > 0:
             yield Escalator(self.store, self.escalation, self.channel_for, self.wake, self.audit.escalated)
         failures = self.instruments.enrichment_failures
@@ -112,19 +127,19 @@ class _Parts:
             failed = failures.labels("alertmanager").inc
             yield Reconciler(self.store, self.alertmanagers, self.wake, failed)
         if self.sources:
-            addresses = dict.fromkeys(self.sources, self.args.prometheus)
-            addresses["exporter"] = ", ".join(self.args.exporter)
+            addresses = dict.fromkeys(self.sources, self.settings.prometheus)
+            addresses["exporter"] = ", ".join(self.settings.exporter)
             yield enrich.Enricher(
                 self.store, self.sources, lambda name: failures.labels(name).inc(), self.wake, addresses
             )
         if isinstance(self.transport, SlackApi):
-            if self.args.prometheus:
-                prometheus = _prometheus(self.args)
+            if self.settings.prometheus:
+                prometheus = _prometheus(self.settings)
                 yield Charts(self.store, prometheus, self.transport.upload, self.instruments.count)
-            if self.buttons:
-                yield self._socket(self.transport)
+            if self.settings.slack_app_token_file is not None:
+                yield self._socket(self.transport, Secret(self.settings.slack_app_token_file))
 
-    def _socket(self, slack: SlackApi) -> Socket:
+    def _socket(self, slack: SlackApi, token: Secret) -> Socket:
         actions = Actions(
             self.store,
             self.audit,
@@ -132,21 +147,22 @@ class _Parts:
             self.clock,
             self.wake,
             lambda action, outcome: self.instruments.actions.labels(action, outcome).inc(),
-            frozenset(self.args.button_user),
-            settings.button_channels(self.args),
+            frozenset(self.settings.button_user),
+            self.settings.button_channels(),
         )
-        token = Secret(self.args.slack_app_token_file)
-        socket = Socket(token, self.args.slack_url, actions.do, slack.respond)
+        socket = Socket(token, self.settings.slack_url, actions.do, slack.respond)
         self.instruments.show_socket(socket.connected)
         return socket
 
     def senders(self) -> Iterator[Worker]:
         """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
         evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
-        options = DeliveryOptions(Style(self.buttons, self.args.grafana), self.escalation, evidence_seconds)
-        for channel in sorted(settings.channels(self.args)):
+        options = DeliveryOptions(
+            Style(self.buttons, self.settings.grafana), self.escalation, evidence_seconds
+        )
+        for channel in sorted(self.settings.channels()):
             yield DeliveryWorker(channel, self.store, self.transport, options, self._attempts())
-        for pager in _pagers(self.args):
+        for pager in _pagers(self.settings):
             yield PagerWorker(pager, self.store, self._attempts(), evidence_seconds)
         for channel, occasion in self._occasions():
             # A webhook writes to its own channel only.
@@ -157,17 +173,17 @@ class _Parts:
         return Attempts(self.clock, count=self.instruments.count)
 
     def _occasions(self) -> Iterator[tuple[str, Occasion]]:
-        if self.args.weekly_summary:
-            week = summary.weekly(self.args.hours, self._data, partial(_budgets, self.args))
-            yield self.args.weekly_summary, week
-        if self.args.report:
+        if self.settings.weekly_summary:
+            week = summary.weekly(self.settings.hours, self._data, partial(_budgets, self.settings))
+            yield self.settings.weekly_summary, week
+        if self.settings.report:
             kinds: tuple[PeriodKind, ...] = ("month", "quarter")
             for kind in kinds:
-                yield self.args.report, periodic(kind, self.args.hours, self._report)
+                yield self.settings.report, periodic(kind, self.settings.hours, self._period_report)
 
-    def _report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
+    def _period_report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
         now = self.clock()
-        with Prometheus(_of_tenant(self.args, self.args.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(_of_tenant(self.settings, self.settings.prometheus, SUMMARY_SECONDS)) as prometheus:
             report = recorded_report(prometheus, reported, now, timezone)
         incidents = period_incidents(list_incidents(self._data), report)
         return replace(report, incidents=tuple(incidents), incidents_known_from=now - KEEP_SECONDS)
@@ -178,18 +194,19 @@ class _Parts:
 
 
 def assemble(
-    args: argparse.Namespace, address: tuple[str, int], data: Path, clock: Callable[[], float]
+    settings: BridgeSettings, address: tuple[str, int], data: Path, clock: Callable[[], float]
 ) -> Service:
     """Return the bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
-    channel_for = settings.channel_for(args)
+    channel_for = settings.channel_of
     transport: Transport = (
-        Terminal(sys.stdout, clock) if settings.without_slack(args) else slack_transport(args)
+        Terminal(sys.stdout, clock) if settings.without_slack else slack_transport(settings)
     )
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same, channel_for("critical"))
     audit = Audit(data / AUDIT_FILE)
     store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
+    reach = partial(_of_tenant, settings, timeout_seconds=ALERTMANAGER_SECONDS)
     services: list[Service] = []
 
     def wake() -> None:
@@ -197,7 +214,7 @@ def assemble(
             service.wake()
 
     parts = _Parts(
-        args=args,
+        settings=settings,
         clock=clock,
         wake=wake,
         channel_for=channel_for,
@@ -205,45 +222,32 @@ def assemble(
         audit=audit,
         store=store,
         instruments=Instruments(store, clock),
-        alertmanagers=Alertmanagers(
-            tuple(Alertmanager(_of_tenant(args, url, ALERTMANAGER_SECONDS)) for url in args.alertmanager),
-            store,
-        ),
-        escalation=Escalation(args.escalate_after, args.escalate_to, settings.mention(args.mention)),
-        sources=evidence_sources(args, clock),
+        alertmanagers=Alertmanagers(tuple(Alertmanager(reach(url)) for url in settings.alertmanager), store),
+        escalation=Escalation(settings.escalate_after, settings.escalate_to, settings.mention_markup()),
+        sources=evidence_sources(settings, clock),
     )
     chores, senders = list(parts.chores()), list(parts.senders())
-    token_file = Secret(args.token_file) if args.token_file is not None else None
-    webhook = Webhook(
-        store,
-        parts.instruments,
-        clock,
-        wake,
-        token=token_file,
-        ready=lambda: _not_ready(store),
-        is_compared=parts.alertmanagers.compares,
-    )
-    server = listen(address, webhook, settings.server_certificates(args))
+    server = listen(address, parts.webhook(), settings.certificates)
     services.append(Service(store, server, senders, clock, chores, parts.alertmanagers.listed))
     return services[0]
 
 
-def _pagers(args: argparse.Namespace) -> list[PagerDuty | IncidentWebhook]:
-    style, pagers = Style(grafana=args.grafana), list[PagerDuty | IncidentWebhook]()
-    if args.pagerduty_key_file is not None and not args.dry_run:
-        pagers.append(PagerDuty(Secret(args.pagerduty_key_file), style, args.pagerduty_url))
-    if args.incident_webhook_file is not None and not args.dry_run:
-        token = args.incident_webhook_token_file
+def _pagers(settings: BridgeSettings) -> list[PagerDuty | IncidentWebhook]:
+    style, pagers = Style(grafana=settings.grafana), list[PagerDuty | IncidentWebhook]()
+    if settings.pagerduty_key_file is not None and not settings.dry_run:
+        pagers.append(PagerDuty(Secret(settings.pagerduty_key_file), style, settings.pagerduty_url))
+    if settings.incident_webhook_file is not None and not settings.dry_run:
+        token = settings.incident_webhook_token_file
         secret = Secret(token) if token is not None else None
-        pagers.append(IncidentWebhook(Secret(args.incident_webhook_file), style, secret))
+        pagers.append(IncidentWebhook(Secret(settings.incident_webhook_file), style, secret))
     return pagers
 
 
-def _budgets(args: argparse.Namespace, at: float) -> list[str]:
-    if not args.prometheus:
+def _budgets(settings: BridgeSettings, at: float) -> list[str]:
+    if not settings.prometheus:
         return [summary.NO_PROMETHEUS]
     try:
-        with Prometheus(_of_tenant(args, args.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(_of_tenant(settings, settings.prometheus, SUMMARY_SECONDS)) as prometheus:
             return summary.budgets(prometheus, at)
     except PrometheusError as error:
         return [f"Not known: {error}"]
@@ -253,35 +257,37 @@ def _same(channel: str, _severity: str) -> str:
     return channel
 
 
-def _access(args: argparse.Namespace, url: str, timeout_seconds: float) -> Access:
-    if args.password_file is None:
+def _access(settings: BridgeSettings, url: str, timeout_seconds: float) -> Access:
+    if settings.password_file is None:
         return Access(url, timeout_seconds=timeout_seconds)
-    password = Secret(args.password_file)()
+    password = Secret(settings.password_file)()
     return Access(url, user=STACK_USER, password=password, timeout_seconds=timeout_seconds)
 
 
-def _of_tenant(args: argparse.Namespace, url: str, timeout_seconds: float) -> Access:
+def _of_tenant(settings: BridgeSettings, url: str, timeout_seconds: float) -> Access:
     """Return how to reach a server that may have tenants: with the headers of the arguments."""
-    return replace(_access(args, url, timeout_seconds), headers=tuple(map(header, args.header)))
+    return replace(_access(settings, url, timeout_seconds), headers=tuple(map(parse_header, settings.header)))
 
 
-def _prometheus(args: argparse.Namespace) -> Prometheus:
-    return Prometheus(_of_tenant(args, args.prometheus, enrich.BUDGET_SECONDS))
+def _prometheus(settings: BridgeSettings) -> Prometheus:
+    return Prometheus(_of_tenant(settings, settings.prometheus, enrich.BUDGET_SECONDS))
 
 
-def evidence_sources(args: argparse.Namespace, clock: Callable[[], float]) -> dict[str, enrich.Source]:
+def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> dict[str, enrich.Source]:
     """Return what the given servers are asked for, by name of the source."""
     sources: dict[str, enrich.Source] = {}
-    if args.exporter:
-        exporters = [_access(args, url, enrich.BUDGET_SECONDS) for url in args.exporter]
-        sources["exporter"] = enrich.exporter(exporters)
-    if args.prometheus:
-        prometheus = _prometheus(args)
-        sources["prometheus"] = facts.from_prometheus(prometheus)
+    if settings.exporter:
+        exporters = [_access(settings, url, enrich.BUDGET_SECONDS) for url in settings.exporter]
+        sources["exporter"] = reasons.source(exporters)
+    if settings.prometheus:
+        prometheus = _prometheus(settings)
         # Asked apart, so that a slow one takes no other fact with it.
-        sources["changes"] = changes.last_changes(prometheus, clock)
-        sources["gpu"] = gpus.gpu_state(prometheus)
-        sources["servers"] = servers.serving(prometheus)
+        sources |= {
+            "prometheus": objective_budget.source(prometheus),
+            "changes": changes.source(prometheus, clock),
+            "gpu": gpus.source(prometheus),
+            "servers": servers.source(prometheus),
+        }
     return sources
 
 

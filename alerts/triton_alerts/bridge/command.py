@@ -11,13 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
-from triton_alerts.bridge import mistakes, settings, slack_setup
+from triton_alerts.bridge import settings_problems, slack_setup
+from triton_alerts.bridge.arguments import add_arguments, add_slack_arguments
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
-from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi
 from triton_alerts.bridge.deliver.terminal import Terminal, render
 from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
@@ -29,6 +30,8 @@ from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.review.summary import Part, Summary, summarize
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
+from triton_alerts.bridge.settings import BridgeSettings, Secret, bridge_settings
+from triton_exporter.moments import utc_text
 from triton_exporter.options import adder
 from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
@@ -42,17 +45,21 @@ _WRONG_USAGE = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
-    settings.add_arguments(parser)
-    parts = parser.add_subparsers(dest="part", metavar="test | render FILE | log")
-    test = parts.add_parser("test", help="send a sample incident to Slack, firing and resolved")
-    settings.add_slack_arguments(test, again=True)
-    rendered = parts.add_parser("render", help="print the Slack message for a webhook body of Alertmanager")
+    add_arguments(parser)
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="test | render FILE | log")
+    test = subcommands.add_parser("test", help="send a sample incident to Slack, firing and resolved")
+    add_slack_arguments(test, again=True)
+    rendered = subcommands.add_parser(
+        "render", help="print the Slack message for a webhook body of Alertmanager"
+    )
     add_rendered = adder(rendered.add_argument)
     add_rendered(
         "file", "JSON file with the body, or with the body in the field `body`; - for standard input", Path
     )
     add_rendered("--json", "print the JSON sent to Slack instead of text")
-    trail = parts.add_parser("log", help="print the audit log: who acknowledged and silenced which incident")
+    trail = subcommands.add_parser(
+        "log", help="print the audit log: who acknowledged and silenced which incident"
+    )
     add_trail = adder(trail.add_argument)
     add_trail("--data DIR", "folder of the bridge", Path, required=True)
     add_trail("--json", "print one JSON object per line")
@@ -63,30 +70,31 @@ def run(args: argparse.Namespace) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redact("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    part = {"test": _test, "render": _render, "log": _log}.get(args.part or "", _serve)
-    return part(args)
+    function = {"test": _test, "render": _render, "log": _log}.get(args.subcommand or "", _serve)
+    return function(args)
 
 
 def _serve(args: argparse.Namespace) -> int:
-    problems = mistakes.of_running(args)
-    address = settings.listen_address(args.listen)
+    settings = bridge_settings(args)
+    problems = settings_problems.of_running(settings)
+    address = settings.address
     if isinstance(address, Problem):
         problems.append(address)
     if problems or isinstance(address, Problem):
         return _complain(problems, _WRONG_USAGE)
-    if args.data is not None:
-        return _run(args, address, args.data)
+    if settings.data is not None:
+        return _run(settings, address, settings.data)
     with tempfile.TemporaryDirectory(prefix="tritonwatch-bridge-") as folder:
-        return _run(args, address, Path(folder))
+        return _run(settings, address, Path(folder))
 
 
-def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
+def _run(settings: BridgeSettings, address: tuple[str, int], data: Path) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
         with claimed(data):
-            return _until_stopped(assemble(args, address, data, time.time), args, stop)
+            return _until_stopped(assemble(settings, address, data, time.time), settings, stop)
     except NewerSchemaError as error:
         fix = "start the newer tritonwatch, or give --data DIR a new folder: firing alerts are posted again"
         return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
@@ -96,16 +104,19 @@ def _run(args: argparse.Namespace, address: tuple[str, int], data: Path) -> int:
         )
         return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except OSError as error:
-        return _complain([_unusable(error, args.listen, data)])
+        return _complain([_unusable(error, settings.listen, data)])
 
 
-def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.Event) -> int:
+def _until_stopped(service: Service, settings: BridgeSettings, stop: threading.Event) -> int:
     service.start()
-    if args.slack_token_file is not None and not args.dry_run:
+    if settings.slack_token_file is not None and not settings.dry_run:
+        slack = SlackApi(Secret(settings.slack_token_file), settings.slack_url)
         # In a thread, because the bridge must accept notifications also while Slack does not answer.
-        threading.Thread(target=_report_setup, args=(args,), name="slack setup", daemon=True).start()
+        threading.Thread(
+            target=_report_setup, args=(slack, settings), name="slack setup", daemon=True
+        ).start()
     host, port = service.receiver.server_address[:2]
-    scheme = "http" if args.tls_cert is None else "https"
+    scheme = "http" if settings.tls_cert is None else "https"
     print(f"bridge: receiving notifications on {scheme}://{host!s}:{port}{PATH}", flush=True)
     stop.wait()
     print("bridge: stopping; undelivered messages are sent after the next start", flush=True)
@@ -113,10 +124,9 @@ def _until_stopped(service: Service, args: argparse.Namespace, stop: threading.E
     return 0
 
 
-def _report_setup(args: argparse.Namespace) -> None:
+def _report_setup(slack: SlackApi, settings: BridgeSettings) -> None:
     """Log what works in Slack and what is missing, before the first page shows it."""
-    slack = SlackApi(settings.Secret(args.slack_token_file), args.slack_url)
-    works, problems = slack_setup.check(slack, settings.channels(args), settings.scopes(args))
+    works, problems = slack_setup.check(slack, settings.channels(), settings.scopes())
     for line in works:
         log.info("%s", line)
     for problem in problems:
@@ -138,51 +148,56 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
 
 
 def _test(args: argparse.Namespace) -> int:
-    problems = mistakes.of_sending(args)
+    settings = bridge_settings(args)
+    problems = settings_problems.of_testing(settings)
     if problems:
         return _complain(problems, _WRONG_USAGE)
-    transport = Terminal(sys.stdout, time.time) if args.dry_run else slack_transport(args)
-    channels = sorted(settings.channels(args))
+    transport = Terminal(sys.stdout, time.time) if settings.dry_run else slack_transport(settings)
+    channels = sorted(settings.channels())
     if isinstance(transport, SlackApi):
-        works, problems = slack_setup.check(transport, channels, settings.scopes(args))
+        works, problems = slack_setup.check(transport, channels, settings.scopes())
         print(*works, sep="\n")
     elif not transport.threads:  # it has one channel
-        channels = [settings.channel_for(args)("critical")]
+        channels = [settings.channel_of("critical")]
     for channel in channels:
         try:
-            _try_channel(args, transport, channel, time.time())
+            _try_channel(settings, transport, channel, time.time())
         except DeliveryError as refusal:
             fix = "check the token, and invite the app" if refusal.kind == "setup" else "try again"
             problems.append(Problem(f"Slack channel {channel}", str(refusal), fix))
             continue
         note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
-        print(f"{'dry run, nothing was sent: this is for' if args.dry_run else 'sent to'} {channel}{note}")
+        print(
+            f"{'dry run, nothing was sent: this is for' if settings.dry_run else 'sent to'} {channel}{note}"
+        )
     return _complain(problems) if problems else 0
 
 
-def _try_channel(args: argparse.Namespace, transport: Transport, channel: str, now: float) -> None:
+def _try_channel(settings: BridgeSettings, transport: Transport, channel: str, now: float) -> None:
     """Send what the channel would get: the sample, firing and resolved, or its escalation, mentioning nobody."""
     opened, resolved, events = sample(now)
     name = f"test-{now}-{channel}"
-    if channel in {settings.channel_for(args)(severity) for severity in SEVERITIES}:
+    if channel in {settings.channel_of(severity) for severity in SEVERITIES}:
         sent = transport.post(channel, message.root(opened, Style(), now), name)
         if transport.threads:
             transport.post(sent.channel, message.reply(resolved, events), f"{name}-r", sent.ts)
             transport.edit(sent.channel, sent.ts, message.root(resolved, Style(), now))
-    if transport.threads and channel == (args.escalate_to or settings.channel_for(args)("critical")):
+    if transport.threads and channel == (settings.escalate_to or settings.channel_of("critical")):
         escalated = opened.model_copy(update={"escalated_at": now})
-        transport.post(channel, message.escalation(escalated, "", args.escalate_after, "", now), f"{name}-e")
-    if channel == args.weekly_summary:
-        end = datetime.fromtimestamp(now, args.hours.zone)
-        transport.post(channel, summarize([], end, args.hours, []).message(), f"{name}-w")
-    if channel == args.report:
+        transport.post(
+            channel, message.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
+        )
+    if channel == settings.weekly_summary:
+        end = datetime.fromtimestamp(now, settings.hours.zone)
+        transport.post(channel, summarize([], end, settings.hours, []).message(), f"{name}-w")
+    if channel == settings.report:
         part = Part("In short", ("This is a test: no report was read from Prometheus.",))
         transport.post(channel, Summary("Report of a month", (part,)).message(), f"{name}-m")
 
 
 def _render(args: argparse.Namespace) -> int:
     try:
-        notification = parse(_captured(_content(args.file)))
+        notification = parse(_captured(_bytes_of(args.file)))
     except OSError as error:
         unread = Problem(str(args.file), f"cannot be read: {error.strerror}", "name a file")
         return _complain([unread], _WRONG_USAGE)
@@ -199,7 +214,7 @@ def _render(args: argparse.Namespace) -> int:
     return 0
 
 
-def _content(file: Path) -> bytes:
+def _bytes_of(file: Path) -> bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
@@ -228,9 +243,7 @@ def _log(args: argparse.Namespace) -> int:
             print(json.dumps(entry, ensure_ascii=False))
             continue
         at = entry.get("at")
-        when = (
-            datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") if isinstance(at, int | float) else "?"
-        )
+        when = utc_text(at) if isinstance(at, int | float) else "?"
         print(when, *(entry.get(name, "?") for name in ("incident", "who", "action", "outcome")), sep="  ")
     return 0
 

@@ -1,24 +1,18 @@
-"""The bridge's arguments, and how they are read."""
+"""The settings of the bridge: the values of its arguments, and what follows from them."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from triton_alerts import hours
-from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
-from triton_alerts.bridge.deliver.slack import API_URL
-from triton_exporter.duration import parse_seconds
 from triton_exporter.http.certificates import ServerCertificates
-from triton_exporter.options import adder, host_and_port, with_scheme
+from triton_exporter.options import host_and_port
 from triton_slo.problem import Problem
-from triton_slo.prometheus import URL_VARIABLE
 
-DRY_RUN = "TRITONWATCH_DRY_RUN"
 STACK_USER = "tritonwatch"
 """The user of basic authentication in the compose stack; --password-file holds its password."""
 
@@ -33,185 +27,108 @@ class Secret:
         return self.path.read_text(encoding="utf-8").strip()
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare where messages come from, where they go, and what they are enriched with."""
-    add = adder(parser.add_argument_group("receiving from Alertmanager").add_argument)
-    add(
-        "--listen HOST:PORT",
-        "address to receive notifications on (default: 127.0.0.1:9096)",
-        default="127.0.0.1:9096",
-    )
-    add("--token-file FILE", "file with the bearer token that Alertmanager must send", Path)
-    add("--tls-cert FILE", "certificate to serve HTTPS with", Path)
-    add("--tls-key FILE", "private key of --tls-cert", Path)
-    add("--tls-client-ca FILE", "accept only client certificates of this CA", Path)
-    add("--data DIR", "folder of the database and the audit log (default: a temporary one)", Path)
-    add(
-        "--heartbeat-timeout DURATION",
-        "page when no watchdog notification arrives for this long (default: 10m)",
-        seconds,
-        default="10m",
-    )
-    add_slack_arguments(parser)
-    add = adder(parser.add_argument_group("sending to others than Slack").add_argument)
-    add(
-        "--pagerduty-key-file FILE",
-        "file with an integration key (Events API v2): each page goes there too",
-        Path,
-    )
-    add(
-        "--pagerduty-url URL",
-        f"address of PagerDuty's Events API, such as that of the EU (default: {PAGERDUTY_URL})",
-        default=PAGERDUTY_URL,
-    )
-    add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
-    add("--incident-webhook-token-file FILE", "file with the bearer token for that address", Path)
-    add = adder(parser.add_argument_group("enriching messages").add_argument)
-    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)", with_scheme)
-    add(
-        "--prometheus URL",
-        "address of Prometheus, for burn rates, error budgets, GPU state and charts "
-        f"(or the variable {URL_VARIABLE})",
-        with_scheme,
-        default=os.environ.get(URL_VARIABLE, ""),
-    )
-    add(
-        "--alertmanager URL...",
-        "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
-        with_scheme,
-    )
-    add(
-        "--grafana URL",
-        "address of Grafana, put before dashboard links that are only a path",
-        with_scheme,
-        default="",
-    )
-    add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
-    add(
-        "--header 'NAME: VALUE'...",
-        "header to send to Prometheus and Alertmanager, such as a tenant's; 'NAME: @FILE' reads the value from "
-        "a file (repeatable)",
-    )
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """What the bridge was started with: a field for each option, with the option's name and as it was written.
+
+    `settings_problems` finds what no type of an argument has refused. Paths are of secrets and certificates; times
+    are in seconds.
+    """
+
+    listen: str
+    token_file: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    data: Path | None
+    heartbeat_timeout: float
+    dry_run: bool
+    slack_token_file: Path | None
+    slack_app_token_file: Path | None
+    slack_webhook_file: Path | None
+    slack_url: str
+    channel: str
+    channel_for: tuple[str, ...]
+    escalate_after: float
+    button_user: tuple[str, ...]
+    escalate_to: str
+    mention: str
+    weekly_summary: str
+    report: str
+    hours: hours.Hours
+    pagerduty_key_file: Path | None
+    pagerduty_url: str
+    incident_webhook_file: Path | None
+    incident_webhook_token_file: Path | None
+    exporter: tuple[str, ...]
+    prometheus: str
+    alertmanager: tuple[str, ...]
+    grafana: str
+    password_file: Path | None
+    header: tuple[str, ...]
+
+    @property
+    def without_slack(self) -> bool:
+        """Whether messages are printed instead: as asked, or because incidents go elsewhere alone."""
+        return self.dry_run or (self.slack_token_file is None and self.slack_webhook_file is None)
+
+    @property
+    def address(self) -> tuple[str, int] | Problem:
+        """Host and port to listen on."""
+        try:
+            return host_and_port(self.listen)
+        except ValueError:
+            return Problem(f"--listen {self.listen}", "not an address", "HOST:PORT, such as 127.0.0.1:9096")
+
+    @property
+    def certificates(self) -> ServerCertificates | None:
+        """The files to serve HTTPS with; None for plain HTTP."""
+        if self.tls_cert is None:
+            return None
+        return ServerCertificates(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    def channel_of(self, severity: str) -> str:
+        """Return the channel of incidents of a severity."""
+        return dict(pair.split("=", 1) for pair in self.channel_for).get(severity, self.channel)
+
+    def channels(self) -> frozenset[str]:
+        """Return every channel that is written to."""
+        return (self.incident_channels() | {self.weekly_summary, self.report}) - {""}
+
+    def incident_channels(self) -> frozenset[str]:
+        """Return every channel that incidents go to."""
+        named = {self.channel_of(severity) for severity in ("critical", "warning", "info")}
+        return frozenset(named | {self.escalate_to} - {""})
+
+    def button_channels(self) -> frozenset[str]:
+        """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
+        known = self.incident_channels()
+        return known if all(map(is_channel_id, known)) else frozenset()
+
+    def scopes(self) -> dict[str, str]:
+        """Return which scopes the bot token needs, and what each is for."""
+        needed = {
+            "chat:write": "no message can be posted",
+            "channels:history": "a message whose response is lost may appear twice",
+        }
+        return needed | ({"files:write": "charts cannot be uploaded"} if self.prometheus else {})
+
+    def mention_markup(self) -> str:
+        """Return Slack's markup for the person or group to call, or nothing when the text is not understood."""
+        if self.mention in ("here", "channel"):
+            return f"<!{self.mention}>"
+        if is_user(self.mention):
+            return f"<@{self.mention}>"
+        return f"<!subteam^{self.mention}>" if re.fullmatch(r"S[A-Z0-9]{5,}", self.mention) else ""
 
 
-def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """Declare where messages go; `again`, for a word such as `test`, undoes nothing that stands before the word."""
-    always = {"default": argparse.SUPPRESS} if again else {}
-    add = adder(parser.add_argument_group("sending to Slack").add_argument, **always)
-    add(
-        "--dry-run",
-        f"print messages to the terminal instead of sending them (or the variable {DRY_RUN}=1)",
-        **({"default": True} if os.environ.get(DRY_RUN, "") not in ("", "0") and not again else {}),
-    )
-    add("--slack-token-file FILE", "file with the bot token (xoxb-...)", Path)
-    add("--slack-app-token-file FILE", "file with the app token (xapp-...), for buttons", Path)
-    add(
-        "--slack-webhook-file FILE",
-        "file with the URL of an incoming webhook: without threads, edits, buttons and charts",
-        Path,
-    )
-    add("--slack-url URL", f"address of Slack's API or of a proxy (default: {API_URL})", default=API_URL)
-    add(
-        "--channel CHANNEL",
-        "channel, best as its id C... (default: #triton-alerts)",
-        default="#triton-alerts",
-    )
-    add(
-        "--channel-for SEVERITY=CHANNEL...",
-        "channel for one severity, such as warning=C0TICKETS (repeatable)",
-    )
-    add(
-        "--escalate-after DURATION",
-        "escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
-        seconds,
-        default="15m",
-    )
-    add(
-        "--button-user ID...",
-        "Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
-    )
-    add("--escalate-to CHANNEL", "channel of escalations (default: the channel of the incident)", default="")
-    add(
-        "--mention MENTION",
-        "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
-        default="here",
-    )
-    add(
-        "--weekly-summary CHANNEL",
-        "channel that gets a summary of each week, when the first of the working days begins (default: none)",
-        default="",
-    )
-    add(
-        "--report CHANNEL",
-        "channel that gets the report of each month and quarter on the first working day after it (default: none)",
-        default="",
-    )
-    add(
-        "--hours WHEN",
-        f"working hours, for the summary and the reports (default: {hours.WORKING})",
-        _hours,
-        default=hours.WORKING,
-    )
-
-
-def _hours(text: str) -> hours.Hours:
-    try:
-        return hours.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def without_slack(args: argparse.Namespace) -> bool:
-    """Return whether messages are printed instead: as asked, or because incidents go elsewhere alone."""
-    return bool(args.dry_run) or (args.slack_token_file is None and args.slack_webhook_file is None)
-
-
-def listen_address(text: str) -> tuple[str, int] | Problem:
-    """Split HOST:PORT."""
-    try:
-        return host_and_port(text)
-    except ValueError:
-        return Problem(f"--listen {text}", "not an address", "HOST:PORT, such as 127.0.0.1:9096")
-
-
-def server_certificates(args: argparse.Namespace) -> ServerCertificates | None:
-    """Return the files to serve HTTPS with; None for plain HTTP."""
-    if args.tls_cert is None:
-        return None
-    return ServerCertificates(args.tls_cert, args.tls_key, args.tls_client_ca)
-
-
-def channel_for(args: argparse.Namespace) -> Callable[[str], str]:
-    """Return which channel incidents of a severity go to."""
-    special = dict(pair.split("=", 1) for pair in args.channel_for)
-    default: str = args.channel
-    return lambda severity: special.get(severity, default)
-
-
-def channels(args: argparse.Namespace) -> frozenset[str]:
-    """Return every channel that is written to."""
-    return (incident_channels(args) | {args.weekly_summary, args.report}) - {""}
-
-
-def incident_channels(args: argparse.Namespace) -> frozenset[str]:
-    """Return every channel that incidents go to."""
-    named = {channel_for(args)(severity) for severity in ("critical", "warning", "info")}
-    return frozenset(named | {args.escalate_to} - {""})
-
-
-def button_channels(args: argparse.Namespace) -> frozenset[str]:
-    """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
-    known = incident_channels(args)
-    return known if all(map(is_channel_id, known)) else frozenset()
-
-
-def scopes(args: argparse.Namespace) -> dict[str, str]:
-    """Return which scopes the bot token needs, and what each is for."""
-    needed = {
-        "chat:write": "no message can be posted",
-        "channels:history": "a message whose response is lost may appear twice",
-    }
-    return needed | ({"files:write": "charts cannot be uploaded"} if args.prometheus else {})
+def bridge_settings(args: argparse.Namespace) -> BridgeSettings:
+    """Return the values of the arguments that `add_arguments` declares."""
+    given: dict[str, Any] = {}
+    for field in fields(BridgeSettings):
+        value = getattr(args, field.name)
+        given[field.name] = tuple(value) if isinstance(value, list) else value
+    return BridgeSettings(**given)
 
 
 def is_channel_id(text: str) -> bool:
@@ -225,22 +142,3 @@ def is_channel(text: str) -> bool:
 
 def is_user(text: str) -> bool:
     return re.fullmatch(r"[UW][A-Z0-9]{5,}", text) is not None
-
-
-def mention(text: str) -> str:
-    """Return Slack's markup for the person or group to call, or nothing when the text is not understood."""
-    if text in ("here", "channel"):
-        return f"<!{text}>"
-    if is_user(text):
-        return f"<@{text}>"
-    return f"<!subteam^{text}>" if re.fullmatch(r"S[A-Z0-9]{5,}", text) else ""
-
-
-def seconds(text: str) -> float:
-    """Return a length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
-    if text in ("0", "0s"):
-        return 0.0
-    try:
-        return parse_seconds(f"{text}s" if text[-1:].isdecimal() else text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time; use 90s, 15m or 2h") from None

@@ -11,6 +11,8 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from triton_exporter.moments import utc_text
+
 HEADER = 150
 SECTION = 3000
 URL = 3000
@@ -38,7 +40,7 @@ def plain(text: str, limit: int) -> str:
 
 def prose(text: str, limit: int) -> str:
     """Text inside mrkdwn that stays text, at most `limit` characters after escaping."""
-    safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text).translate(_SIMILAR_CHARACTERS))
+    safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text)[: limit + 1].translate(_SIMILAR_CHARACTERS))
     return _escape(safe, limit)
 
 
@@ -92,7 +94,7 @@ def with_query(url: str, **values: str) -> str:
 
 def clock(at: float) -> str:
     """Return a time in UTC, for places where Slack cannot show the reader's own."""
-    return datetime.fromtimestamp(_drawable(at), UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return utc_text(_drawable(at))
 
 
 def slack_time(at: float) -> str:

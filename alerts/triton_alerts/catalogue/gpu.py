@@ -1,6 +1,8 @@
 """Does the hardware under the models work? Built on the canonical series, so for every source of GPU data.
 
 Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes are the exporter's table).
+
+Long because it is a table: each entry is an alert with its words.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, gpu, triton
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
 
@@ -46,7 +49,7 @@ def _faults(metric: Metric, types: str) -> str:
     return f"sum without (type) (increase({metric}{{{types}}}[15m]))"
 
 
-_gpu_alert = partial(Alert, component="gpu", dashboard="gpu", owner="gpu-platform", labels=_GPU)
+_gpu_alert = partial(Alert, component="gpu", dashboard=links.GPU, owner="gpu-platform", labels=_GPU)
 
 ERRORS = (
     _gpu_alert(

@@ -1,4 +1,7 @@
-"""Is each model and each server there, and fit to serve?"""
+"""Is each model and each server there, and fit to serve?
+
+Long because it is a table: each entry is an alert with its words.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import state, triton
+from triton_slo import links
 from triton_slo.alert_settings.signals import AlertThreshold
 
 _LOAD_REASON = Lookup(
@@ -217,7 +221,7 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
     ),
 )
 
-_server_alert = partial(Alert, component="lifecycle", dashboard="server", labels=("instance",))
+_server_alert = partial(Alert, component="lifecycle", dashboard=links.SERVER, labels=("instance",))
 
 SERVERS = (
     _server_alert(

@@ -7,11 +7,12 @@ from functools import partial
 from triton_alerts import stack_series
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
 
 _meta_alert = partial(
-    Alert, component="meta", dashboard="on_call", owner="observability", labels=("instance",)
+    Alert, component="meta", dashboard=links.ON_CALL, owner="observability", labels=("instance",)
 )
 
 

@@ -1,4 +1,7 @@
-"""Do requests flow, and where do they get stuck?"""
+"""Do requests flow, and where do they get stuck?
+
+Long because it is a table: each entry is an alert with its words.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,24 @@ from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
 
 _MODEL = ("instance", "model", "version")
 
 
-def _rate(metric: Metric, window: str, matchers: str = "") -> str:
+def _per_second(metric: Metric, window: str, matchers: str = "") -> str:
     """Per second, one series for each model version of a server; gpu_uuid splits some of Triton's series."""
     return f"sum without (gpu_uuid) (rate({metric}{matchers}[{window}]))"
 
 
 def _rate_5m(metric: Metric) -> str:
-    return _rate(metric, "5m")
+    return _per_second(metric, "5m")
 
 
 def _rate_1h(metric: Metric) -> str:
-    return _rate(metric, "1h")
+    return _per_second(metric, "1h")
 
 
 def _busy(metric: Metric) -> str:
@@ -48,15 +52,15 @@ def _failures(window: str, matchers: str) -> str:
 
 def _more_than(counted: str, share: float, window: str) -> str:
     """Requests that are counted apart from those that succeed, if they are more than a share of them."""
-    return f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_rate(triton.REQUEST_SUCCESS, window)}"
+    return f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_per_second(triton.REQUEST_SUCCESS, window)}"
 
 
 def _rejected(share: float, window: str = "5m") -> str:
     return _more_than(_failures(window, '{reason="REJECTED"}'), share, window)
 
 
-def _refused(share: float, window: str = "5m") -> str:
-    return _more_than(_rate(state.QUEUE_FULL_ESTIMATE, window), share, window)
+def _refused_more_than(share: float, window: str = "5m") -> str:
+    return _more_than(_per_second(state.QUEUE_FULL_ESTIMATE, window), share, window)
 
 
 def _longest_1h(metric: Metric) -> str:
@@ -106,7 +110,7 @@ QUEUES = (
         # Latency counters see only what completes; a hung instance shows in the queue alone.
         expr=f"""\
 sum without (gpu_uuid) (min_over_time({triton.PENDING_REQUESTS}[5m])) > 0
-and on (instance, model, version) {_rate(triton.EXEC_COUNT, "5m")} == 0""",
+and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0""",
         severity="critical",
         for_="2m",
         keep_firing_for="2m",
@@ -151,7 +155,7 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         # A batcher that waits for a full batch, as configured, does not lack capacity.
         expr=f"""\
 {signals.QUEUE_SHARE.expr(_rate_5m)} > $threshold
-and {_ON} {_rate(triton.REQUEST_SUCCESS, "5m")} > 1
+and {_ON} {_per_second(triton.REQUEST_SUCCESS, "5m")} > 1
 and {_ON} {_MEAN_QUEUE} > 5000
 unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""",
         # Jobs of every hour are one alert.
@@ -209,8 +213,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonQueueFull",
-        expr=_refused(0.01),
-        until=_refused(0.005, "1h"),
+        expr=_refused_more_than(0.01),
+        until=_refused_more_than(0.005, "1h"),
         severity="warning",
         for_="2m",
         keep_firing_for="15m",
@@ -241,7 +245,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         name="TritonClientCancellations",
         expr=f"""\
 {_failures("10m", '{reason="CANCELED"}')}
-> $threshold * ({_rate(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
+> $threshold * ({_per_second(triton.REQUEST_SUCCESS, "10m")} + {_failures("10m", '{reason="CANCELED"}')})""",
         threshold=AlertThreshold(
             0.2,
             "share",
@@ -405,7 +409,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         labels=("instance",),
         for_="30m",
         keep_firing_for="30m",
-        dashboard="server",
+        dashboard=links.SERVER,
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
         description="The response cache of {{ $labels.instance }} is full, evicts entries all the time "
@@ -418,7 +422,7 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         name="TritonCountersOff",
         expr=f"""\
 sum without (gpu_uuid) (rate({triton.REQUEST_SUMMARY_US.count}[10m])) > 0
-and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0""",
+and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} == 0""",
         severity="info",
         for_="10m",
         keep_firing_for="10m",
@@ -438,7 +442,7 @@ and on (instance, model, version) {_rate(triton.REQUEST_SUCCESS, "10m")} == 0"""
         labels=("instance",),
         for_="15m",
         keep_firing_for="15m",
-        dashboard="server",
+        dashboard=links.SERVER,
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
         description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "
         "used up. Triton then copies through ordinary memory, which is slower.",

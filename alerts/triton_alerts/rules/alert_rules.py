@@ -6,14 +6,22 @@ import re
 from collections.abc import Iterable
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.rules import links, promql
-from triton_slo import names
+from triton_alerts.rules import promql
+from triton_slo import links, names
 from triton_slo.artifact import Options
 from triton_slo.rules.rulefile import Group, Rule
 
 _FIRST_SCRAPE_SECONDS = 15.0
 """A Prometheus that has just started has no target for 5 s, 10 s if a tick is missed: it hands targets over that
 rarely whatever the scrape interval, so no time scale may shorten the wait for them."""
+
+_VARIABLES = {
+    links.SERVER: ("instance",),
+    links.MODEL: ("instance", "model", "version"),
+    links.GPU: ("instance", "gpu_uuid"),
+    links.ON_CALL: ("model",),
+}
+"""Dashboard -> its template variables that the labels of an alert choose."""
 
 
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
@@ -65,13 +73,13 @@ def labels(alert: Alert) -> dict[str, str]:
 
 def texts(alert: Alert, options: Options) -> dict[str, str]:
     """Return what a person reads, in Prometheus' template language."""
+    shown = [label for label in _VARIABLES[alert.dashboard] if label in alert.labels]
     made = {
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
         "action": _first_step(alert, options),
         "cause": with_windows(alert.cause, options) + (_lookup_text(alert.cause_from, options)),
-        "runbook_url": links.runbook_url(alert.name, options),
-        "dashboard_url": links.dashboard_url(alert, options),
+        **links.alert_links(options, alert.name, alert.dashboard, shown),
     }
     return {name: text for name, text in made.items() if text}
 
@@ -85,7 +93,7 @@ def _lookup_text(lookup: Lookup | None, options: Options) -> str:
     if lookup is None:
         return ""
     return (
-        f"{{{{ range $i, $s := {_query(lookup, options)} | sortByLabel `{lookup.label}` }}}}"
+        f"{{{{ range $i, $s := {_template_query(lookup, options)} | sortByLabel `{lookup.label}` }}}}"
         f"{{{{ if $i }}}}, {{{{ end }}}}{{{{ $s.Labels.{lookup.label} }}}}{{{{ end }}}}"
     )
 
@@ -98,12 +106,12 @@ def _first_step(alert: Alert, options: Options) -> str:
         return usual
     cases = "{{ else ".join(f"if eq $cause `{cause}` }}}}{text}" for cause, text in alert.steps)
     return (
-        f"{{{{ $found := {_query(lookup, options)} }}}}{{{{ if eq (len $found) 1 }}}}"
+        f"{{{{ $found := {_template_query(lookup, options)} }}}}{{{{ if eq (len $found) 1 }}}}"
         f"{{{{ $cause := $found | first | label `{lookup.label}` }}}}"
         f"{{{{ {cases}{{{{ else }}}}{usual}{{{{ end }}}}{{{{ else }}}}{usual}{{{{ end }}}}"
     )
 
 
-def _query(lookup: Lookup, options: Options) -> str:
+def _template_query(lookup: Lookup, options: Options) -> str:
     given = " ".join(f"$labels.{label}" for label in lookup.given)
     return f"query (printf `{promql.lower(lookup.expr, options)}` {given})"

@@ -14,16 +14,13 @@ from functools import cached_property
 from typing import Any
 
 import promql_parser
-import yaml
 from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector
 
 from triton_alerts.rules import shape
-from triton_exporter.yaml_faults import YAML_FAULTS
+from triton_alerts.rules.lined_rules import beginning
 from triton_slo import names
 from triton_slo.problem import Problem
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it is there."""
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 _NAME = re.compile(
@@ -67,7 +64,7 @@ Check = Callable[[AlertingRule, float], Iterable[str]]
 def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:
     """Everything found in the alerting rules of these groups (as read from a rule file)."""
     rules = [
-        AlertingRule(f"{_beginning(group, rule)}: {rule['alert']}", rule)
+        AlertingRule(f"{beginning(group, rule)}: {rule['alert']}", rule)
         for group in groups
         for rule in group.get("rules", ())
         if "alert" in rule
@@ -81,44 +78,6 @@ def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float
     return mistakes + list(_duplicates(rules))
 
 
-class _Lined(dict[Any, Any]):
-    """A mapping of a YAML file, with the line on which it begins."""
-
-    line = 0
-
-
-class _LinedLoader(_Loader):  # type: ignore[misc]
-    """Reads mappings with their lines."""
-
-
-def _lined(loader: yaml.SafeLoader, node: yaml.MappingNode) -> Iterator[_Lined]:
-    mapping = _Lined()
-    mapping.line = node.start_mark.line + 1
-    yield mapping
-    mapping.update(loader.construct_mapping(node))
-
-
-_LinedLoader.add_constructor("tag:yaml.org,2002:map", _lined)
-
-
-def _beginning(group: Mapping[str, Any], rule: object) -> str:
-    """`file:line: group` as far as they are known."""
-    line = f":{rule.line}" if isinstance(rule, _Lined) else ""
-    return f"{group['file']}{line}: {group['name']}" if "file" in group else str(group["name"])
-
-
-def rule_groups(text: str) -> list[Mapping[str, Any]] | None:
-    """Return the groups of a rule file or a PrometheusRule resource; None if the text is neither."""
-    try:
-        read = yaml.load(text, Loader=_LinedLoader)  # noqa: S506 - a SafeLoader that remembers lines
-    except YAML_FAULTS:
-        return None
-    if isinstance(read, dict) and read.get("kind") == "PrometheusRule":
-        read = read.get("spec")
-    groups = read.get("groups") if isinstance(read, dict) else None
-    return [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else None
-
-
 def check_file(
     name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
 ) -> list[Problem]:
@@ -129,7 +88,7 @@ def check_file(
         for rule in group.get("rules") or ():
             mistake = _unreadable(rule)
             if mistake:
-                place = _beginning({"file": name, "name": group.get("name")}, rule)
+                place = beginning({"file": name, "name": group.get("name")}, rule)
                 mistakes.append(Problem(place, mistake, "run promtool check rules to see where"))
             else:
                 rules.append(rule)

@@ -64,12 +64,6 @@ def lower(expr: str, options: Options, models: Matchers = _ALL) -> str:
     return "".join(written)
 
 
-def metric_names(expr: str) -> tuple[str, ...]:
-    """Return the names of the series an expression selects, in order, as written."""
-    tokens = list(_tokens(expr))
-    return tuple(tokens[position][1] for position in _metric_positions(tokens))
-
-
 def _tokens(expr: str) -> Iterator[tuple[str, str]]:
     for match in _TOKEN.finditer(expr):
         assert match.lastgroup is not None

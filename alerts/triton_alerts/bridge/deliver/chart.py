@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from triton_alerts.bridge.deliver.transport import DeliveryError
-from triton_alerts.bridge.evidence.facts import burn_query
+from triton_alerts.bridge.evidence.alert_queries import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject
 from triton_alerts.bridge.incidents.store import Store
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus.client import Prometheus, PrometheusError
 
 BEFORE_SECONDS = 3600.0
 POINTS = 240
@@ -47,7 +47,7 @@ class Charts:
             # Recorded before it is sent: two charts are worse than none.
             self.store.outbox.set_charted(number)
             if chart is not None:
-                self._share(incident, chart, delivery.root_channel, delivery.root_ts)
+                self._upload_chart(incident, chart, delivery.root_channel, delivery.root_ts)
 
     def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
         """Title and picture of the incident's series; None where Prometheus has or gives none."""
@@ -62,11 +62,12 @@ class Charts:
         member = next(iter(incident.firing or incident.members.values()))
         title = f"{subject(member.labels)}: {query.partition('{')[0]}"
         lines = [
-            (_name(record.labels), list(zip(record.times, record.values, strict=True))) for record in series
+            (_curve_name(record.labels), list(zip(record.times, record.values, strict=True)))
+            for record in series
         ]
         return title, draw(title, lines, incident.since)
 
-    def _share(self, incident: Incident, chart: tuple[str, bytes], channel: str, thread: str) -> None:
+    def _upload_chart(self, incident: Incident, chart: tuple[str, bytes], channel: str, thread: str) -> None:
         title, png = chart
         try:
             self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
@@ -106,5 +107,5 @@ def _moment(at: float) -> float:
     return at / 86_400.0
 
 
-def _name(labels: Mapping[str, str]) -> str:
+def _curve_name(labels: Mapping[str, str]) -> str:
     return subject(labels)[:60].replace("$", "\\$").lstrip("_")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver.incident_links import Style, links
+from triton_alerts.bridge.deliver.messages.incident_links import Style, links
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
+from triton_exporter.moments import rfc3339
 
 SCHEMA = "tritonwatch/incident/1"
 MOST_ALERTS = 100
@@ -25,33 +25,33 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "status": "firing" if incident.open else "resolved",
         "severity": incident.severity,
         "title": lead.annotations.get("summary") or lead.labels.get("alertname", "Alert"),
-        "since": time(incident.since),
-        "resolved_at": None if incident.open else time(incident.ended_at),
-        "lead": _alert(lead),
+        "since": moment(incident.since),
+        "resolved_at": None if incident.open else moment(incident.ended_at),
+        "lead": _alert_json(lead),
         "cause": causes.largest(incident, lead),
         "first_step": causes.first_step(incident, lead) if incident.open else "",
-        "errors": dict(incident.findings.reasons),
+        "errors": dict(incident.source_facts.reasons),
         "evidence": incident.facts,
-        "alerts": [_alert(member) for member in list(incident.members.values())[:MOST_ALERTS]],
+        "alerts": [_alert_json(member) for member in list(incident.members.values())[:MOST_ALERTS]],
         "alerts_total": len(incident.members),
         "acknowledged": (
-            {"by": acknowledged.by, "at": time(acknowledged.at)} if acknowledged is not None else None
+            {"by": acknowledged.by, "at": moment(acknowledged.at)} if acknowledged is not None else None
         ),
-        "silenced_until": time(incident.silence.until) if incident.silence is not None else None,
+        "silenced_until": moment(incident.silence.until) if incident.silence is not None else None,
         "links": {label.lower(): url for label, url in links(incident, lead, style) if text.safe_url(url)},
     }
 
 
-def _alert(member: Member) -> dict[str, Any]:
+def _alert_json(member: Member) -> dict[str, Any]:
     return {
         "status": "firing" if member.firing else "resolved",
         "labels": member.labels,
         "description": member.annotations.get("description", ""),
-        "since": time(member.starts_at),
-        "resolved_at": time(member.ends_at),
+        "since": moment(member.starts_at),
+        "resolved_at": moment(member.ends_at),
     }
 
 
-def time(at: float | None) -> str | None:
+def moment(at: float | None) -> str | None:
     """Return a moment in RFC 3339."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") if at is not None else None
+    return rfc3339(at) if at is not None else None

@@ -16,16 +16,18 @@ from typing import Any
 import requests
 
 from triton_alerts.bridge.deliver.incident_json import document
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
     Attempts,
     DeliveryError,
     read_secret,
+    wait_asked,
 )
 from triton_alerts.bridge.incidents.incident import Incident
-from triton_alerts.bridge.incidents.outbox import Delivery, UnconfirmedMessage
+from triton_alerts.bridge.incidents.outbox.deliveries import Delivery
+from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo.names import SEVERITIES
 
@@ -35,7 +37,6 @@ LONGEST_DETAIL = 4000
 """Characters; PagerDuty takes 512 KB of an event."""
 
 log = logging.getLogger(__name__)
-Secret = Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class PagerDuty:
     https://developer.pagerduty.com/docs/events-api-v2
     """
 
-    key: Secret
+    key: Callable[[], str]
     style: Style
     url: str = PAGERDUTY_URL
     name: str = "pagerduty"
@@ -62,7 +63,7 @@ class PagerDuty:
         }
         if event["event_action"] == "trigger":
             event |= self._described(incident)
-        _post(self.url, event, {})
+        _post_json(self.url, event, {})
 
     def _described(self, incident: Incident) -> dict[str, Any]:
         shown = document(incident, self.style)
@@ -94,15 +95,15 @@ class PagerDuty:
 class IncidentWebhook:
     """Gets every page and ticket as the JSON of `document`."""
 
-    url: Secret
+    url: Callable[[], str]
     style: Style
-    token: Secret | None = None
+    token: Callable[[], str] | None = None
     name: str = "webhook"
     least: str = "warning"
 
     def send(self, incident: Incident) -> None:
         headers = {"Authorization": f"Bearer {read_secret(self.token)}"} if self.token is not None else {}
-        _post(read_secret(self.url), document(incident, self.style), headers)
+        _post_json(read_secret(self.url), document(incident, self.style), headers)
 
 
 @dataclass
@@ -130,11 +131,11 @@ class PagerWorker:
             return wait
         waits = [LONGEST_WAIT_SECONDS]
         self._store_unconfirmed()
-        unconfirmed = self.store.outbox.first_unconfirmed(self.channel)
+        unconfirmed = self.store.unconfirmed.first(self.channel)
         if unconfirmed is not None and 0 < unconfirmed.due - now <= UNCONFIRMED_SECONDS:
             waits.append(unconfirmed.due - now)
         elif unconfirmed is not None:
-            self.store.outbox.settle_unconfirmed(unconfirmed)
+            self.store.unconfirmed.settle(unconfirmed)
         for delivery in self.store.outbox.pending_for_pager(self.channel):
             incident = self.store.incidents.get(delivery.incident)
             later = delivery.next_try - now
@@ -149,28 +150,32 @@ class PagerWorker:
             ):
                 waits.append(patience)
                 continue
-            earlier = self._begin(delivery, now)
-            try:
-                self.pager.send(incident)
-            except DeliveryError as refusal:
-                if refusal.kind not in ("timeout", "connection"):
-                    self._answered(delivery, earlier)
-                self._refused(delivery, refusal, now)
-            else:
-                self.attempts.failures = 0
-                self.attempts.count("delivered", "event")
-                self._answered(delivery, earlier)
-                self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
+            self._send(delivery, incident, now)
             return 0.0
         return min(waits)
+
+    def _send(self, delivery: Delivery, incident: Incident, now: float) -> None:
+        """Send an incident's newest state, and record what the pager answered."""
+        earlier = self._begin(delivery, now)
+        try:
+            self.pager.send(incident)
+        except DeliveryError as refusal:
+            if refusal.kind not in ("timeout", "connection"):
+                self._answered(delivery, earlier)
+            self._refused(delivery, refusal, now)
+        else:
+            self.attempts.failures = 0
+            self.attempts.count("delivered", "event")
+            self._answered(delivery, earlier)
+            self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
 
     def _begin(self, delivery: Delivery, now: float) -> UnconfirmedMessage | None:
         """Record a request before it is sent, so that a restart knows of it; returns an unanswered earlier one."""
         begun = UnconfirmedMessage(self.channel, "", delivery.id, "", "", "", now, now + UNCONFIRMED_SECONDS)
         earlier = self._unstored.get(delivery.id)
         try:
-            earlier = earlier or self.store.outbox.unconfirmed_of(self.channel, delivery.id)
-            self.store.outbox.add_unconfirmed(begun)
+            earlier = earlier or self.store.unconfirmed.of(self.channel, delivery.id)
+            self.store.unconfirmed.add(begun)
         except sqlite3.Error:  # a full disk does not keep a page back
             self._unstored[delivery.id] = begun
         return earlier
@@ -178,14 +183,14 @@ class PagerWorker:
     def _answered(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
         """Forget a request that was answered; one before it without an answer is still to be repeated."""
         if self._unstored.pop(delivery.id, None) is None:
-            self.store.outbox.forget_unconfirmed(self.channel, "", delivery.id, earlier)
+            self.store.unconfirmed.forget(self.channel, "", delivery.id, earlier)
         elif earlier is not None:
             self._unstored[delivery.id] = earlier
 
     def _store_unconfirmed(self) -> None:
         with suppress(sqlite3.Error):
             for delivery, unconfirmed in tuple(self._unstored.items()):
-                self.store.outbox.add_unconfirmed(unconfirmed)
+                self.store.unconfirmed.add(unconfirmed)
                 del self._unstored[delivery]
 
     def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
@@ -198,7 +203,7 @@ class PagerWorker:
         self._wait_until = now + (refusal.retry_after or wait)
 
 
-def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+def _post_json(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
     """Raise DeliveryError unless the answer is 2xx; no message names the address, which may be a secret."""
     try:
         answer = requests.post(
@@ -207,11 +212,11 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
     except requests.Timeout:
         raise DeliveryError("timeout", "no answer in time") from None
     except requests.RequestException as error:
-        kind = "setup" if isinstance(error, ValueError) else "connection"
-        raise DeliveryError(kind, type(error).__name__) from None
+        raise DeliveryError(
+            "setup" if isinstance(error, ValueError) else "connection", type(error).__name__
+        ) from None
     if answer.status_code == 429:
-        after = answer.headers.get("Retry-After", "")
-        raise DeliveryError("rate_limited", "429", float(after) if after.isdigit() else 30.0)
+        raise DeliveryError("rate_limited", "429", wait_asked(answer.headers.get("Retry-After", "")))
     if answer.status_code >= 500:
         raise DeliveryError("server_error", str(answer.status_code))
     if not 200 <= answer.status_code < 300:

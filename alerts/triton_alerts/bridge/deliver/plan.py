@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from triton_alerts.bridge.deliver.message import DIGEST_LINES
-from triton_alerts.bridge.incidents.outbox import Delivery, Digest
+from triton_alerts.bridge.deliver.messages.message import DIGEST_LINES
+from triton_alerts.bridge.incidents.outbox.deliveries import Delivery, SendKind
+from triton_alerts.bridge.incidents.outbox.digests import Digest
 
 POST_SPACING_SECONDS = 1.05
 """Slack: about one message per second and channel. https://docs.slack.dev/apis/web-api/rate-limits"""
@@ -34,10 +35,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
-    """One message to send. `resumed` means that an earlier attempt may have arrived."""
+class SendTask:
+    """One message to post or to edit.
 
-    kind: str
+    `name` identifies a post across attempts, and `resumed` means that an earlier one may have arrived. `thread` is
+    the message that it goes below, or that of a digest to edit.
+    """
+
+    kind: SendKind
     name: str
     deliveries: tuple[Delivery, ...]
     thread: str = ""
@@ -50,6 +55,10 @@ class Op:
     def first(self) -> Delivery:
         return self.deliveries[0]
 
+    def last_event(self, delivery: Delivery) -> int:
+        """Return the last event of the message: one that is sent again reports what it reported the first time."""
+        return delivery.inflight_seq if self.resumed else delivery.last_seq
+
 
 def plan(
     pending: Sequence[Delivery],
@@ -61,7 +70,7 @@ def plan(
     digests: Sequence[Digest] = (),
     evidence_seconds: float = 0.0,
     has_evidence: Callable[[Delivery], bool] = lambda _: True,
-) -> Op | Wait:
+) -> SendTask | Wait:
     """Choose the next message.
 
     Unconfirmed messages first, since they hold up their incidents; then what nobody has seen: a digest of many
@@ -79,24 +88,14 @@ def plan(
     }
     ready = [delivery for delivery in pending if delivery.id not in later]
     waits += later.values()
-    may_post_own = digest is None or digest.own < MOST_OWN
     if now >= post_at:
-        chosen = _resume(ready) or _digest(ready, digest, now)
-        if chosen is not None:
-            return chosen
-        free = []
-        for delivery in filter(_wants_post, ready):
-            fires_unchanged = delivery.closed_at is None and delivery.raised_at is None
-            if fires_unchanged and _only_digested(delivery) and not may_post_own:
-                continue
-            if _awaits_evidence(delivery, now, evidence_seconds, has_evidence):
-                waits.append(_decided_at(delivery) + evidence_seconds - now)
-            else:
-                free.append(delivery)
-        if free:
-            return _post(min(free, key=_turn), free)
+        post, post_waits = _next_post(ready, digest, now, evidence_seconds, has_evidence)
+        if post is not None:
+            return post
+        waits += post_waits
     elif any(
-        delivery.inflight or (_wants_post(delivery) and (may_post_own or not _only_digested(delivery)))
+        delivery.inflight
+        or (_wants_post(delivery) and (_may_post_own(digest) or not _only_digested(delivery)))
         for delivery in ready
     ):
         waits.append(post_at - now)
@@ -111,9 +110,36 @@ def plan(
     return Wait(max(0.0, min(waits)))
 
 
+def _may_post_own(digest: Digest | None) -> bool:
+    return digest is None or digest.own < MOST_OWN
+
+
+def _next_post(
+    ready: Sequence[Delivery],
+    digest: Digest | None,
+    now: float,
+    evidence_seconds: float,
+    has_evidence: Callable[[Delivery], bool],
+) -> tuple[SendTask | None, list[float]]:
+    """Return the next new message, or else the seconds until the evidence of one has been awaited."""
+    chosen = _resume(ready) or _digest(ready, digest, now)
+    if chosen is not None:
+        return chosen, []
+    free, waits = [], []
+    for delivery in filter(_wants_post, ready):
+        fires_unchanged = delivery.closed_at is None and delivery.raised_at is None
+        if fires_unchanged and _only_digested(delivery) and not _may_post_own(digest):
+            continue
+        if _awaits_evidence(delivery, now, evidence_seconds, has_evidence):
+            waits.append(_decided_at(delivery) + evidence_seconds - now)
+        else:
+            free.append(delivery)
+    return (_post_task(min(free, key=_turn), free) if free else None), waits
+
+
 def _digest_edit(
     digests: Sequence[Digest], ready: Sequence[Delivery], now: float, edit_at: float
-) -> tuple[Op | None, list[float]]:
+) -> tuple[SendTask | None, list[float]]:
     """Return the edit of a digest whose counts have changed, or else the seconds until one is due."""
     unnamed = [delivery for delivery in ready if _unseen(delivery)]
     waits = []
@@ -125,32 +151,35 @@ def _digest_edit(
             continue
         due_at = max(edit_at, digest.edited_at + DIGEST_EDIT_SECONDS)
         if now >= due_at:
-            return Op("digest_edit", "", (), digest.ts, waiting=total, firing=firing), []
+            return SendTask("digest_edit", "", (), digest.ts, waiting=total, firing=firing), []
         waits.append(due_at - now)
     return None, waits
 
 
-def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[Op | None, list[float]]:
+def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[SendTask | None, list[float]]:
     """Return the most urgent edit that is due, or else the seconds until edits are."""
     wanted = [delivery for delivery in ready if _wants_edit(delivery)]
     due = [delivery for delivery in wanted if _edit_due(delivery, now) <= now]
     if due and now >= edit_at:
-        return Op("edit", "", (min(due, key=_urgency),)), []
+        return SendTask("edit", "", (min(due, key=_edit_rank),)), []
     waits = [_edit_due(delivery, now) - now for delivery in wanted if _edit_due(delivery, now) > now]
     return None, [*waits, edit_at - now] if due else waits
 
 
-def _resume(ready: Sequence[Delivery]) -> Op | None:
+def _resume(ready: Sequence[Delivery]) -> SendTask | None:
     unconfirmed = [delivery for delivery in ready if delivery.inflight]
     if not unconfirmed:
         return None
     first = unconfirmed[0]
+    assert first.inflight_kind, "the kind of a message is stored with its name"
     together = tuple(delivery for delivery in unconfirmed if delivery.inflight == first.inflight)
     thread = {"reply": first.root_ts, "digest": first.digest}.get(first.inflight_kind, "")
-    return Op(first.inflight_kind, first.inflight, together, thread, resumed=True, waiting=len(together))
+    return SendTask(
+        first.inflight_kind, first.inflight, together, thread, resumed=True, waiting=len(together)
+    )
 
 
-def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> Op | None:
+def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> SendTask | None:
     # The end of what a digest's thread named is reported there, whenever there is time.
     unposted = [delivery for delivery in ready if _unposted(delivery) and not _only_digested(delivery)]
     if len(unposted) < DIGEST_FROM:
@@ -162,20 +191,22 @@ def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> Op 
     goes_on = digest is not None and 0 <= now - digest.at < DIGEST_SECONDS
     firing = sum(delivery.closed_at is None for delivery in unposted)
     thread = digest.ts if digest is not None and goes_on else ""
-    return Op("digest", _name(), chosen[:DIGEST_LINES], thread, waiting=len(unposted), firing=firing)
+    return SendTask(
+        "digest", _new_name(), chosen[:DIGEST_LINES], thread, waiting=len(unposted), firing=firing
+    )
 
 
-def _post(delivery: Delivery, waiting: Sequence[Delivery]) -> Op:
+def _post_task(delivery: Delivery, waiting: Sequence[Delivery]) -> SendTask:
     if _only_digested(delivery) and delivery.closed_at is not None:
         ended = [each for each in waiting if each.digest == delivery.digest and each.closed_at is not None]
         chosen = tuple(each for each in ended if _only_digested(each))[:DIGEST_LINES]
-        return Op("digest", _name(), chosen, delivery.digest, waiting=len(chosen))
+        return SendTask("digest", _new_name(), chosen, delivery.digest, waiting=len(chosen))
     if delivery.is_escalation:
-        return Op("escalation", _name(), (delivery,))
+        return SendTask("escalation", _new_name(), (delivery,))
     return (
-        Op("reply", _name(), (delivery,), delivery.root_ts)
+        SendTask("reply", _new_name(), (delivery,), delivery.root_ts)
         if delivery.root_ts
-        else Op("root", _name(), (delivery,))
+        else SendTask("root", _new_name(), (delivery,))
     )
 
 
@@ -236,18 +267,14 @@ def _turn(delivery: Delivery) -> tuple[int, int, bool, float]:
         turn = 1
     elif delivery.is_escalation:
         turn = 2
+    elif _only_digested(delivery) and delivery.closed_at is not None:
+        turn = 5
     else:
-        turn = (
-            5
-            if _only_digested(delivery) and delivery.closed_at is not None
-            else 3
-            if _is_decisive(delivery)
-            else 4
-        )
+        turn = 3 if _is_decisive(delivery) else 4
     return (turn, delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 
-def _urgency(delivery: Delivery) -> tuple[bool, int, bool, float]:
+def _edit_rank(delivery: Delivery) -> tuple[bool, int, bool, float]:
     """Sort key of edits: messages about the start or end come before other changes; then severity, then age."""
     return (not _is_decisive(delivery), delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
@@ -256,5 +283,5 @@ def _is_decisive(delivery: Delivery) -> bool:
     return not delivery.root_ts or delivery.closed_at is not None
 
 
-def _name() -> str:
+def _new_name() -> str:
     return uuid.uuid4().hex

@@ -18,8 +18,8 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from triton_alerts.bridge.deliver.blocks import Message
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret
+from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret, wait_asked
 from triton_exporter.printable import without_secrets
 
 API_URL = "https://slack.com/api/"
@@ -54,7 +54,7 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
     """
     if status == 429 or code in _RATE:
         after = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-        return DeliveryError("rate_limited", code or "429", float(after) if after.isdigit() else 30.0)
+        return DeliveryError("rate_limited", code or "429", wait_asked(after))
     if status >= 500 or code in _SERVER:
         return DeliveryError("server_error", code or str(status), unconfirmed=True)
     if code in _MESSAGE:
@@ -85,6 +85,8 @@ class SlackApi:
     """Slack's API by a bot token with chat:write, files:write and, to find unconfirmed messages, channels:history.
 
     `token` is read before every request, so that a rotated secret is taken up.
+
+    Long because each method of Slack that the bridge calls has one here.
     """
 
     token: Callable[[], str]
@@ -101,7 +103,7 @@ class SlackApi:
             metadata={"event_type": EVENT_TYPE, "event_payload": {"id": name}},
             unfurl_links=False,
             unfurl_media=False,
-            **_content(message),
+            **_message_arguments(message),
             **({"thread_ts": thread, "reply_broadcast": loud} if thread else {}),
         )
         posted = answer.get("message") or {}
@@ -111,7 +113,7 @@ class SlackApi:
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
         # An update that leaves blocks out keeps the old ones.
-        content = _content(message)
+        content = _message_arguments(message)
         self._call("chat.update", channel=channel, ts=ts, **{"blocks": [], **content})
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
@@ -125,7 +127,7 @@ class SlackApi:
 
     def permalink(self, channel: str, ts: str) -> str:
         try:
-            return str(self._ask("chat.getPermalink", channel=channel, message_ts=ts).get("permalink", ""))
+            return str(self._read("chat.getPermalink", channel=channel, message_ts=ts).get("permalink", ""))
         except DeliveryError:
             return ""
 
@@ -158,7 +160,7 @@ class SlackApi:
 
     def read(self, channel: str) -> None:
         """Check that the app is in a channel and may read it; raises DeliveryError."""
-        self._ask("conversations.history", channel=channel, limit=1)
+        self._read("conversations.history", channel=channel, limit=1)
 
     def _copies(self, channel: str, name: str, since: float, thread: str) -> Iterator[Sent]:
         cursor = ""
@@ -178,7 +180,7 @@ class SlackApi:
             more["cursor"] = cursor
         oldest = f"{max(0.0, since - SEARCH_BACK_SECONDS):.6f}"
         try:
-            return self._ask(
+            return self._read(
                 method, channel=channel, oldest=oldest, limit=200, include_all_metadata=True, **more
             )
         except DeliveryError as error:
@@ -189,7 +191,7 @@ class SlackApi:
     def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
         return self._request(method, json=arguments)
 
-    def _ask(self, method: str, **arguments: Any) -> dict[str, Any]:
+    def _read(self, method: str, **arguments: Any) -> dict[str, Any]:
         # Methods that only read do not take JSON.
         return self._request(method, params=arguments)
 
@@ -223,13 +225,13 @@ class SlackWebhook:
     ) -> Sent:
         client = WebhookClient(read_secret(self.url), timeout=self.timeout_seconds, retry_handlers=[])
         try:
-            answer = client.send(unfurl_links=False, unfurl_media=False, **_content(message))
+            answer = client.send(unfurl_links=False, unfurl_media=False, **_message_arguments(message))
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
         except ValueError:  # its words hold the address
             raise DeliveryError("setup", "the webhook is not an address") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
-            raise refusal(answer.status_code, answer.headers, _code(answer.body))
+            raise refusal(answer.status_code, answer.headers, _error_code(answer.body))
         return Sent(channel, "")
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
@@ -252,7 +254,7 @@ class Redact(logging.Formatter):
         return without_secrets(super().format(record))
 
 
-def _content(message: Message) -> dict[str, Any]:
+def _message_arguments(message: Message) -> dict[str, Any]:
     blocks = {"blocks": list(message.blocks)} if message.blocks else {}
     return {"text": message.text, **blocks}
 
@@ -271,7 +273,7 @@ def _classified(error: Exception) -> DeliveryError:
     return DeliveryError("setup", type(error).__name__)
 
 
-def _code(body: str) -> str:
+def _error_code(body: str) -> str:
     try:
         data = json.loads(body)
     except ValueError:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from triton_alerts.bridge.deliver.blocks import Message
+from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_exporter.catalogue.bridge import ErrorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,12 @@ class Sent:
 class DeliveryError(Exception):
     """The message was not accepted, or it is unknown whether it was.
 
-    `kind` is one of triton_exporter.catalogue.bridge.ERROR_KINDS, `detail` the peer's own code, `retry_after` the
-    seconds it asked to wait, `unconfirmed` whether it may have been posted all the same.
+    `detail` is the peer's own code, `retry_after` the seconds it asked to wait, `unconfirmed` whether it may have
+    been posted all the same.
     """
 
     def __init__(
-        self, kind: str, detail: str, retry_after: float | None = None, *, unconfirmed: bool = False
+        self, kind: ErrorKind, detail: str, retry_after: float | None = None, *, unconfirmed: bool = False
     ) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
@@ -45,6 +47,11 @@ def backoff(failures: int, rng: random.Random) -> float:
     """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
     longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
     return rng.uniform(longest / 2, longest)
+
+
+def wait_asked(retry_after: str) -> float:
+    """Return the seconds that a Retry-After names, or 30 where it is not one to four digits."""
+    return float(retry_after) if re.fullmatch(r"[0-9]{1,4}", retry_after) else 30.0
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Evidence about an incident from Prometheus."""
+"""Evidence about an incident: from Prometheus, from the exporters' `/state`, and from its alerts."""

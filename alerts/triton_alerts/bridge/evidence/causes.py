@@ -11,7 +11,8 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_exporter.lifecycle.reasons import NOT_LISTED, classify
-from triton_slo.burn.causes import cause_words, named_in
+from triton_slo.burn.alert_texts import action
+from triton_slo.burn.causes import cause_words, causes_listed
 from triton_slo.indicators import KINDS, Readiness
 from triton_slo.names import INDICATOR
 
@@ -26,14 +27,12 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 def cause(incident: Incident, lead: Member) -> str:
     """The alert's own cause; for a model that is not ready else the class of Triton's reason; else nothing."""
     known = lead.annotations.get("cause", "")
-    if known not in ("", UNKNOWN):
-        return known
-    return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
+    return known if known not in ("", UNKNOWN) else _class_of_not_ready(incident, lead)
 
 
 def brief(incident: Incident, lead: Member) -> str:
     """Return the cause in a few words, for a title: the missing file by its name, else the class of the cause."""
-    name = cause(incident, lead)
+    name = _single(incident, lead)
     files = {match[1] for text in _reasons(incident, lead) if (match := _MISSING.search(text))}
     if name == "missing_file" and len(files) == 1:
         return f"{files.pop().rpartition('/')[2]} is missing"
@@ -41,27 +40,37 @@ def brief(incident: Incident, lead: Member) -> str:
 
 
 def largest(incident: Incident, lead: Member) -> str:
-    """Return the cause in words, for a list: else the largest part of the split in the message; or nothing."""
-    return cause_words(cause(incident, lead)) or incident.findings.largest_cause or _named(incident, lead)
-
-
-def _named(incident: Incident, lead: Member) -> str:
-    """Return what the alert's text names, else what the exporter sees."""
-    named = named_in(lead.annotations.get("description", ""))
-    return named or ("missing" if NOT_LISTED in _reasons(incident, lead) else "")
+    """Return the cause in words, for a list: else the largest part of the split; or nothing."""
+    largest_listed = next(iter(_causes(incident, lead)), "")
+    return cause_words(_single(incident, lead) or incident.source_facts.largest_cause or largest_listed)
 
 
 def first_step(incident: Incident, lead: Member) -> str:
-    """The alert's own first step, or that for the cause which Prometheus or Triton's reason shows."""
-    own = lead.annotations.get("action", "")
+    """The alert's own first step, or that for the cause which Prometheus, the alert or Triton's reason shows."""
+    own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
-    if kind is not None and own.endswith(kind.all_steps()):
-        step = incident.findings.first_step or kind.step_for_words(_named(incident, lead))
-        own = own.removesuffix(kind.all_steps()) + step
-    steps = _STEPS.get(lead.labels.get("alertname", ""), {})
+    if kind is not None and own == action(alert, kind.all_steps()):
+        own = action(alert, incident.source_facts.first_step or kind.step_for(*_causes(incident, lead)))
+    steps = _STEPS.get(alert, {})
     if lead.annotations.get("cause", "") in steps:
         return own
     return steps.get(_class_of_reason(incident, lead), own)
+
+
+def _single(incident: Incident, lead: Member) -> str:
+    """Return the cause where there is one, and not a list of shares."""
+    known = cause(incident, lead)
+    return _class_of_not_ready(incident, lead) if causes_listed(known) else known
+
+
+def _causes(incident: Incident, lead: Member) -> tuple[str, ...]:
+    """Return the causes that a burn alert lists, the largest first; else what the exporter sees."""
+    listed = causes_listed(lead.annotations.get("cause", ""))
+    return listed or (("state:missing",) if NOT_LISTED in _reasons(incident, lead) else ())
+
+
+def _class_of_not_ready(incident: Incident, lead: Member) -> str:
+    return _class_of_reason(incident, lead) if lead.labels.get("alertname") in _STEPS else ""
 
 
 def _class_of_reason(incident: Incident, lead: Member) -> str:
@@ -72,5 +81,5 @@ def _class_of_reason(incident: Incident, lead: Member) -> str:
 def _reasons(incident: Incident, lead: Member) -> list[str]:
     """Return Triton's own words about the model of an alert."""
     model = lead.labels.get("model", "")
-    reasons = incident.findings.reasons if model else {}
+    reasons = incident.source_facts.reasons if model else {}
     return [text for name, text in reasons.items() if name == model or name.startswith(f"{model} v")]

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from triton_alerts.bridge.evidence.alert_queries import matchers_of
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Findings, Incident
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_exporter.duration import in_words
-from triton_slo.prometheus import Prometheus, Series
+from triton_slo.prometheus.client import Prometheus, Series
 
 RANGES = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
 """Search before the incident: its length and step (seconds); the second pair when the first finds nothing."""
@@ -34,7 +34,7 @@ Timeline = dict[float, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ModelChange:
     """A change of a version (empty: any) on a server, at a Unix time."""
 
     at: float
@@ -43,32 +43,32 @@ class Change:
     instance: str
 
 
-def last_changes(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
-    """Return the newest changes of the incident's model, and how long before or after the alert they were."""
+def source(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
+    """Return the source of the newest changes of the incident's model, before or after the alert."""
 
-    def ask(incident: Incident) -> Findings:
+    def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
         if not member.labels.get("model"):
-            return Findings()
+            return SourceFacts()
         for reach, step in RANGES:
-            series = prometheus.range(query(member), incident.since - reach, clock(), step)
+            series = prometheus.range(_states_query(member), incident.since - reach, clock(), step)
             if recent := changes(series):
-                return Findings(facts=((LAST_CHANGE, worded(recent, incident.since)),))
-        return Findings()
+                return SourceFacts(facts=((LAST_CHANGE, _worded(recent, incident.since)),))
+        return SourceFacts()
 
     return ask
 
 
-def query(member: Member) -> str:
+def _states_query(member: Member) -> str:
     """Return the states the model's versions are in, and its failed reloads."""
     where = matchers_of(member, "instance", "model")
     return f"{state.MODEL_STATE}{where} == 1 or {state.MODEL_RELOAD_FAILURES}{where}"
 
 
-def changes(series: Iterable[Series]) -> list[Change]:
+def changes(series: Iterable[Series]) -> list[ModelChange]:
     """Return every change that the series show, the newest first."""
     states: dict[str, dict[str, Timeline]] = {}
-    ordered: list[Change] = []
+    ordered: list[ModelChange] = []
     for record in series:
         labels = record.labels
         instance = labels.get("instance", "")
@@ -84,15 +84,15 @@ def changes(series: Iterable[Series]) -> list[Change]:
     return sorted(ordered, key=lambda change: (-change.at, change.version, change.instance))
 
 
-def worded(recent: list[Change], since: float) -> str:
+def _worded(recent: list[ModelChange], since: float) -> str:
     """Return the newest changes, a line each; what happened to several servers alike is one line."""
-    lines: dict[tuple[str, str], list[Change]] = {}
+    lines: dict[tuple[str, str], list[ModelChange]] = {}
     for change in recent:
         lines.setdefault((change.version, change.what), []).append(change)
-    return "\n".join(_line(alike, since) for alike in list(lines.values())[:SHOWN])
+    return "\n".join(_change_text(alike, since) for alike in list(lines.values())[:SHOWN])
 
 
-def _line(alike: list[Change], since: float) -> str:
+def _change_text(alike: list[ModelChange], since: float) -> str:
     last = alike[0]
     name = f"version {last.version} {last.what}" if last.version else last.what
     servers = len({change.instance for change in alike})
@@ -102,24 +102,24 @@ def _line(alike: list[Change], since: float) -> str:
     return f"{name}{where} {in_words(abs(since - last.at))} {order} this began"
 
 
-def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[Change]:
+def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:
     return [
-        Change(at, "", f"a reload failed ({reason})", instance)
+        ModelChange(at, "", f"a reload failed ({reason})", instance)
         for (_, before), (at, after) in pairwise(zip(reloads.times, reloads.values, strict=True))
         if after > before
     ]
 
 
-def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[Change]:
+def _of_version(instance: str, version: str, timeline: Timeline, seen: list[float]) -> list[ModelChange]:
     changed = []
     times = sorted(timeline)
     if seen[0] < times[0]:
-        changed.append(Change(times[0], version, f"first seen, {timeline[times[0]]}", instance))
+        changed.append(ModelChange(times[0], version, f"first seen, {timeline[times[0]]}", instance))
     for before, at in pairwise(times):
         settled = timeline[at] not in _PASSING or at == times[-1]
         if timeline[at] != timeline[before] and settled:
-            changed.append(Change(at, version, _WORDS[timeline[at]], instance))
+            changed.append(ModelChange(at, version, _WORDS[timeline[at]], instance))
     # Gone from the list while the model's other versions are still on it; alone, it may be the exporter.
     if later := [at for at in seen if at > times[-1]]:
-        changed.append(Change(later[0], version, "gone from the list", instance))
+        changed.append(ModelChange(later[0], version, "gone from the list", instance))
     return changed

@@ -1,22 +1,19 @@
 """Find out what the alert itself does not contain, within a time limit that the page waits for at most.
 
-Each source is a function from an incident to Findings; sources are asked at the same time, and one that does
+Each source is a function from an incident to its facts; sources are asked at the same time, and one that does
 not answer in time is left out.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from triton_alerts.bridge.incidents.incident import Event, Evidence, Findings, Incident
-from triton_alerts.bridge.incidents.store import Store
-from triton_slo.prometheus import Access, plain_session
+from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
+from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 
 BUDGET_SECONDS = 1.5
 """Seconds for which a first message waits for evidence, and for which sources are asked."""
@@ -25,10 +22,8 @@ CLOSED_SECONDS = 10.0
 """Incidents that closed so recently are asked about once more: whether the model serves again."""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
-LONGEST_REASON = 8_000
-LARGEST_STATE = 8 * 1024 * 1024
 
-Source = Callable[[Incident], Findings]
+Source = Callable[[Incident], SourceFacts]
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +61,11 @@ class Enricher:
 
     def gather(self, incident: Incident, now: float) -> Evidence:
         """Ask every source at once and take what came back in time."""
-        asked: dict[str, Future[Findings]] = {
+        asked: dict[str, Future[SourceFacts]] = {
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
         wait(asked.values(), BUDGET_SECONDS)
-        findings = Findings()
+        known = SourceFacts()
         for name, future in asked.items():
             silent = future.cancel() or not future.done()
             if fault := f"no answer within {BUDGET_SECONDS:g} s" if silent else future.exception():
@@ -78,59 +73,15 @@ class Enricher:
                 log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
                 continue
-            findings = findings.and_newer(future.result())
-        return Evidence.of(findings, now)
+            known = known.and_newer(future.result())
+        return Evidence.of(known, now)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _attach(evidence: Evidence, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
     """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
     if before.evidence is not None:
         evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at)
     return before.model_copy(update={"evidence": evidence}), ()
-
-
-def exporter(exporters: Sequence[Access]) -> Source:
-    """Triton's own words for each model of the incident, from the exporters' `/state`."""
-
-    def ask(incident: Incident) -> Findings:
-        wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
-        reasons: dict[str, str] = {}
-        for access in exporters if wanted else ():
-            reasons.update(reasons_in(_state(access), wanted))
-        return Findings(reasons=reasons)
-
-    return ask
-
-
-def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
-    """Return the reasons in an exporter's state document, by model and version; tolerates what it does not know."""
-    reasons: dict[str, str] = {}
-    for entry in state.get("models", []) if isinstance(state, dict) else []:
-        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
-            continue
-        failure = entry.get("last_load_failure")
-        failure = failure if isinstance(failure, dict) else {}
-        # While Triton tries again the model is LOADING and has no reason; the last failure's is the cause.
-        reason = str(entry.get("reason") or failure.get("text") or "")
-        version = str(entry.get("version") or failure.get("version") or "")
-        if reason:
-            reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
-                :LONGEST_REASON
-            ]
-    return reasons
-
-
-def _state(access: Access) -> Any:
-    url = f"{access.url.rstrip('/')}/state"
-    with (
-        plain_session(access) as session,
-        session.get(url, timeout=access.timeout_seconds, stream=True) as response,
-    ):
-        response.raise_for_status()
-        body = response.raw.read(LARGEST_STATE + 1, decode_content=True)
-    if len(body) > LARGEST_STATE:
-        raise ValueError(f"{url} answered more than {LARGEST_STATE} bytes")
-    return json.loads(body)

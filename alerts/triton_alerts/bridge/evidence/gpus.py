@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from triton_alerts.bridge.evidence.alert_queries import matchers_of
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import GPU, Findings, Incident
+from triton_alerts.bridge.incidents.incident import GPU, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import gpu
 from triton_slo import names
-from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.prometheus.client import Prometheus, Sample
 
 SHOWN = 3
 XID_WINDOW = "1h"
@@ -33,28 +33,28 @@ class _Gpu:
     xids: set[str] = field(default_factory=set)
 
 
-def gpu_state(prometheus: Prometheus) -> Source:
-    """Return how busy, full and hot each GPU is, whether it is throttled, and its XID errors of the last hour."""
+def source(prometheus: Prometheus) -> Source:
+    """Return the source of how busy, full and hot each GPU is, whether it is throttled, and its last XID errors."""
 
-    def ask(incident: Incident) -> Findings:
+    def ask(incident: Incident) -> SourceFacts:
         members = incident.firing or tuple(incident.members.values())
-        member = next((each for each in members if concerns(each)), None)
+        member = next((each for each in members if _concerns(each)), None)
         if member is None:
-            return Findings()
-        gpus = _collect(prometheus.instant(query(member)))
-        return Findings(facts=((GPU, worded(gpus)),) if gpus else ())
+            return SourceFacts()
+        gpus = _collect(prometheus.instant(_gpu_query(member)))
+        return SourceFacts(facts=((GPU, _worded(gpus)),) if gpus else ())
 
     return ask
 
 
-def concerns(member: Member) -> bool:
+def _concerns(member: Member) -> bool:
     """Return whether the alert names a model or a GPU."""
     return any(member.labels.get(name) for name in ("model", "gpu_uuid")) or (
         member.labels.get(names.COMPONENT) == "gpu"
     )
 
 
-def query(member: Member) -> str:
+def _gpu_query(member: Member) -> str:
     """Return every fact about the GPUs, in one request; each part carries its name in a label."""
     where = matchers_of(member, "instance", "gpu_uuid", "gpu_instance_id")
     runs = f"{gpu.MODEL_GPU_INFO}{matchers_of(member, 'instance', 'model', 'version', 'gpu_uuid')}"
@@ -85,10 +85,10 @@ def query(member: Member) -> str:
     )
 
 
-def worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
+def _worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
     """Return a line for each GPU, those in trouble first."""
     ranked = sorted(gpus.items(), key=lambda entry: (not entry[1].xids, not entry[1].throttled, entry[0]))
-    lines = [_line(uuid, card) for (_, uuid, _), card in ranked[:SHOWN]]
+    lines = [_gpu_text(uuid, card) for (_, uuid, _), card in ranked[:SHOWN]]
     if len(ranked) > SHOWN:
         lines.append(f"and {len(ranked) - SHOWN} more GPUs")
     return "\n".join(lines)
@@ -96,21 +96,21 @@ def worded(gpus: dict[tuple[str, str, str], _Gpu]) -> str:
 
 def _collect(samples: Sequence[Sample]) -> dict[tuple[str, str, str], _Gpu]:
     """Return GPUs by instance, GPU and part of it. Facts about the whole board are shown for each of its parts."""
-    keys = {_key(sample.labels) for sample in samples if sample.labels[_FACT] in ("busy", "used", "runs")}
+    keys = {_gpu_key(sample.labels) for sample in samples if sample.labels[_FACT] in ("busy", "used", "runs")}
     keys |= {
-        _key(sample.labels)
+        _gpu_key(sample.labels)
         for sample in samples
-        if not any(_key(sample.labels)[:2] == key[:2] for key in keys)
+        if not any(_gpu_key(sample.labels)[:2] == key[:2] for key in keys)
     }
     gpus = {key: _Gpu(part=key[2]) for key in sorted(keys)}
     for sample in samples:
-        key = _key(sample.labels)
+        key = _gpu_key(sample.labels)
         for card in [gpus[key]] if key in gpus else [g for k, g in gpus.items() if k[:2] == key[:2]]:
             _note(card, sample.labels, sample.value)
     return gpus
 
 
-def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
+def _gpu_key(labels: Mapping[str, str]) -> tuple[str, str, str]:
     return labels.get("instance", ""), labels.get("gpu_uuid", ""), labels.get("gpu_instance_id", "")
 
 
@@ -130,7 +130,7 @@ def _note(card: _Gpu, labels: Mapping[str, str], value: float) -> None:
         card.xids.add(f"{labels.get('xid', '?')} ({labels.get('class', 'unknown')})")
 
 
-def _line(uuid: str, card: _Gpu) -> str:
+def _gpu_text(uuid: str, card: _Gpu) -> str:
     name = " ".join(word for word in (card.name, uuid[:12]) if word)
     if card.part:
         name += f" part {card.part}"

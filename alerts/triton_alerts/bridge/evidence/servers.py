@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
+from triton_alerts.bridge.evidence.alert_queries import matchers_of
 from triton_alerts.bridge.evidence.enrich import Source
-from triton_alerts.bridge.evidence.facts import matchers_of
-from triton_alerts.bridge.incidents.incident import SERVERS, Findings, Incident
+from triton_alerts.bridge.incidents.incident import SERVERS, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
 from triton_exporter.printable import listed
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 
 NAMED = 3
 
 
-def serving(prometheus: Prometheus) -> Source:
+def source(prometheus: Prometheus) -> Source:
     """Return the source of how many servers have the incident's model ready, and of which do not."""
 
-    def ask(incident: Incident) -> Findings:
+    def ask(incident: Incident) -> SourceFacts:
         member = incident.lead
         if not member.labels.get("model"):
-            return Findings()
+            return SourceFacts()
         ready = {
             sample.labels.get("instance", "?"): sample.value > 0
-            for sample in prometheus.instant(query(member))
+            for sample in prometheus.instant(_readiness_query(member))
         }
         if not ready:
-            return Findings()
+            return SourceFacts()
         not_ready = sum(not good for good in ready.values())
-        return Findings(facts=((SERVERS, worded(ready)),), servers_not_ready=not_ready)
+        return SourceFacts(facts=((SERVERS, ready_text(ready)),), servers_not_ready=not_ready)
 
     return ask
 
 
-def query(member: Member) -> str:
+def _readiness_query(member: Member) -> str:
     """Return whether each server has the model ready, in the version that the alert names or any."""
     return f"max by (instance) ({state.MODEL_READY}{matchers_of(member, 'model', 'version')})"
 
 
-def worded(ready: dict[str, bool]) -> str:
+def ready_text(ready: dict[str, bool]) -> str:
     """List the servers that are not ready, or all servers where all are ready."""
     bad = sorted(name for name, good in ready.items() if not good)
     if not bad:
-        return f"ready on {_all(len(ready))}: {listed(sorted(ready), NAMED)}"
+        return f"ready on {_all_servers(len(ready))}: {listed(sorted(ready), NAMED)}"
     return f"ready on {len(ready) - len(bad)} of {len(ready)}\nnot on {listed(bad, NAMED)}"
 
 
-def _all(count: int) -> str:
+def _all_servers(count: int) -> str:
     return f"all {count}" if count > 1 else "its only server"

@@ -200,11 +200,11 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         with self._lock:
             if self._opened is None:
-                self._opened = _open(self.path)
+                self._opened = _connected(self.path)
             return self._opened
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _connected(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
     try:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")

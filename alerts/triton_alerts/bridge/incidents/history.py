@@ -47,8 +47,10 @@ class RecordedIncident:
         """Time at which the incident became a page (Unix seconds); None for a ticket."""
         if self.severity != SEVERITIES[0]:
             return None
-        raised = [event.at for event in self.events if event.kind == "raised" and event.text == SEVERITIES[0]]
-        opened = next((event.text for event in self.events if event.kind == "fired"), "")
+        raised = [
+            event.at for event in self.events if event.kind == "raised" and event.severity == SEVERITIES[0]
+        ]
+        opened = next((event.severity for event in self.events if event.kind == "fired"), "")
         was_ticket = bool(raised) and opened in SEVERITIES[1:]
         return raised[0] if was_ticket else self.incident.opened_at
 
@@ -94,7 +96,7 @@ def last_written(data: Path) -> float | None:
     """Return the Unix time at which a bridge last wrote to its database; None before it has made its file."""
     files = (data / DATABASE_FILE, data / f"{DATABASE_FILE}-wal")
     statuses = [file.stat() for file in files if file.exists()]
-    # Who only reads leaves an empty log.
+    # A process that only reads leaves an empty write-ahead log.
     return max((status.st_mtime for status in statuses if status.st_size), default=None)
 
 

@@ -6,19 +6,17 @@ The subject is the same for today's and tomorrow's incident, so an incident is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from triton_alerts.bridge.incidents.matchers import Matcher, sets_of_alerts, subject_names
 from triton_alerts.bridge.incidents.notification import Member
 from triton_slo.indicators import Readiness
 from triton_slo.names import COMPONENT, SEVERITIES, SLO
 
-LAST_CHANGE, GPU = "Last change", "GPU"
-"""Names of facts that are shown over the whole width of a message."""
 OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
-SPLIT, SERVERS = "Where it goes", "Servers"
+SPLIT, SERVERS, LAST_CHANGE, GPU = "Where it goes", "Servers", "Last change", "GPU"
 FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
 
@@ -30,19 +28,8 @@ NOT_READY = (
 """Alerts that a failed load explains."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
-EventKind = Literal[
-    "fired",
-    "resolved",
-    "passed",
-    "closed",
-    "acknowledged",
-    "silenced",
-    "unsilenced",
-    "escalated",
-    "released",
-    "raised",
-    "note",
-]
+AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
+EventKind = Literal[AlertEventKind, "acknowledged", "silenced", "unsilenced", "escalated", "released", "note"]
 
 
 class Mark(BaseModel, frozen=True):
@@ -83,7 +70,7 @@ class Silence(BaseModel, frozen=True):
         return any(all(matcher.matches(member.labels) for matcher in matchers) for matchers in sets)
 
 
-class Findings(BaseModel, frozen=True):
+class SourceFacts(BaseModel, frozen=True):
     """Facts that a source has about an incident.
 
     `reasons` are Triton's own words by model and version, `facts` pairs of a label and a value. `largest_cause` is
@@ -97,10 +84,10 @@ class Findings(BaseModel, frozen=True):
     first_step: str = ""
     servers_not_ready: int | None = None
 
-    def and_newer(self, newer: Findings) -> Findings:
+    def and_newer(self, newer: SourceFacts) -> SourceFacts:
         """Return all that is known; of what both know, the newer."""
         known = self.servers_not_ready if newer.servers_not_ready is None else newer.servers_not_ready
-        return Findings(
+        return SourceFacts(
             reasons=self.reasons | newer.reasons,
             facts=tuple((dict(self.facts) | dict(newer.facts)).items()),
             largest_cause=newer.largest_cause or self.largest_cause,
@@ -109,15 +96,15 @@ class Findings(BaseModel, frozen=True):
         )
 
 
-class Evidence(Findings, frozen=True):
+class Evidence(SourceFacts, frozen=True):
     """Facts about the incident from all sources, as known at a time (Unix seconds)."""
 
     at: float
 
     @classmethod
-    def of(cls, findings: Findings, at: float) -> Evidence:
-        """Return the findings as those of a time."""
-        return cls(**(dict(findings) | {"at": at}))
+    def of(cls, known: SourceFacts, at: float) -> Evidence:
+        """Return facts as known at a time."""
+        return cls(**(dict(known) | {"at": at}))
 
 
 class Incident(BaseModel, frozen=True):
@@ -159,12 +146,12 @@ class Incident(BaseModel, frozen=True):
     @property
     def facts(self) -> dict[str, str]:
         """Facts about the incident, by name."""
-        return dict(self.findings.facts)
+        return dict(self.source_facts.facts)
 
     @property
-    def findings(self) -> Findings:
-        """What was found out, of whatever time; nothing before any source was asked."""
-        return self.evidence or Findings()
+    def source_facts(self) -> SourceFacts:
+        """What the sources know, of whatever time; nothing before any source was asked."""
+        return self.evidence or SourceFacts()
 
     @property
     def firing(self) -> tuple[Member, ...]:
@@ -221,7 +208,7 @@ class Incident(BaseModel, frozen=True):
 class Event(BaseModel, frozen=True):
     """One change to report: `count` members, some of them named, with the names and summaries of their alerts.
 
-    `text` is the severity of alerts that fired, were raised or ended while others fire.
+    `severity` is that of alerts that fired, were raised or ended; `words` complete the line of the other kinds.
     """
 
     at: float
@@ -231,7 +218,23 @@ class Event(BaseModel, frozen=True):
     alerts: tuple[str, ...] = ()
     summaries: tuple[str, ...] = ()
     by: str = ""
-    text: str = ""
+    severity: str = ""
+    words: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _divide_text(cls, fields: Any) -> Any:
+        """Read `text`, which is either field where the event is stored or sent: older bridges know no other."""
+        if not isinstance(fields, dict) or "text" not in fields:
+            return fields
+        true_name = "severity" if fields.get("kind") in get_args(AlertEventKind) else "words"
+        return {true_name: fields["text"]} | fields
+
+    @model_serializer(mode="wrap")
+    def _join_text(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        severity, words = fields.pop("severity"), fields.pop("words")
+        return fields | {"text": severity or words}
 
 
 def subject(labels: Mapping[str, str]) -> str:

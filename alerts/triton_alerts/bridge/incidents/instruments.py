@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterable
-from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -14,6 +13,7 @@ from prometheus_client.registry import Collector
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue import bridge
 from triton_exporter.catalogue.metric import Metric
+from triton_exporter.installed_version import installed_version
 from triton_slo.names import SEVERITIES
 
 HEARTBEAT_VALUE = "heartbeat"
@@ -31,11 +31,8 @@ class Instruments:
         self.failed = self._counter(bridge.SEND_FAILURES, bridge.ERROR_KINDS)
         self.unconfirmed = self._counter(bridge.IN_DOUBT, ("found", "resent"))
         self.actions = self._counter(bridge.ACTIONS)
-        self.enrichment_failures = self._counter(
-            bridge.ENRICHMENT_FAILURES,
-            ("exporter", "prometheus", "changes", "gpu", "servers", "alertmanager", "chart"),
-        )
-        self._gauge(bridge.BUILD_INFO).labels(_version()).set(1)
+        self.enrichment_failures = self._counter(bridge.ENRICHMENT_FAILURES, bridge.EVIDENCE_SOURCES)
+        self._gauge(bridge.BUILD_INFO).labels(installed_version("unknown")).set(1)
         self.registry.register(_StoreState(store, clock))
 
     def count(self, what: str, kind: str) -> None:
@@ -74,8 +71,8 @@ class _StoreState(Collector):
     def _collected(self) -> Iterable[GaugeMetricFamily]:
         undelivered, oldest = self._store.outbox.backlog()
         age = 0.0 if oldest is None else max(0.0, self._clock() - oldest)
-        yield _family(bridge.OLDEST_UNDELIVERED_AGE, age)
-        yield _family(bridge.UNDELIVERED, undelivered)
+        yield _gauge_family(bridge.OLDEST_UNDELIVERED_AGE, age)
+        yield _gauge_family(bridge.UNDELIVERED, undelivered)
         count = self._store.incidents.count_open()
         family = GaugeMetricFamily(
             str(bridge.OPEN_INCIDENTS), bridge.OPEN_INCIDENTS.help, labels=["severity"]
@@ -84,8 +81,8 @@ class _StoreState(Collector):
             family.add_metric([severity], count.get(severity, 0))
         yield family
         if heartbeat := self._store.values.get(HEARTBEAT_VALUE):
-            yield _family(bridge.HEARTBEAT, float(heartbeat))
-        yield _family(bridge.DATABASE_SIZE, self._size())
+            yield _gauge_family(bridge.HEARTBEAT, float(heartbeat))
+        yield _gauge_family(bridge.DATABASE_SIZE, self._size())
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()
@@ -98,12 +95,5 @@ class _StoreState(Collector):
         return float(size)
 
 
-def _family(row: Metric, value: float) -> GaugeMetricFamily:
+def _gauge_family(row: Metric, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(row.name, row.help, value=value)
-
-
-def _version() -> str:
-    try:
-        return version("tritonwatch")
-    except PackageNotFoundError:
-        return "unknown"

@@ -102,7 +102,7 @@ def _next(
         reasons = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
         return MergeResult(after, (), "repeated" if current is not None else "stale", reasons)
     base = Incident(
-        name=_name(key, now, current),
+        name=_incident_name(key, now, current),
         key=key,
         receiver=notification.receiver,
         group_labels=notification.group_labels,
@@ -129,7 +129,7 @@ def _is_news(member: Member | None, alert: Member) -> bool:
     return alert.firing and not member.firing
 
 
-def _name(key: str, now: float, previous: Incident | None) -> str:
+def _incident_name(key: str, now: float, previous: Incident | None) -> str:
     salt = f"{key}|{now!r}|{previous.name if previous is not None else ''}"
     return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
 
@@ -174,7 +174,7 @@ def _merge(
     if current.members and after_all.since > current.since:
         after_all = after_all.model_copy(update={"earliest": current.since})
     after_all, raised_by = record_severity(current, after_all, now)
-    events = _events(after_all, fired, resolved, now, raised_by)
+    events = _thread_events(after_all, fired, resolved, now, raised_by)
     changed = bool(events) or after_all != current
     return MergeResult(after_all, events, "changed" if changed else "repeated", tuple(unreported))
 
@@ -188,12 +188,12 @@ def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool)
     return TIER in member.labels and any(
         other is not member
         and all(other.labels.get(name) == member.labels.get(name) for name in ("alertname", SLO, *GROUPING))
-        and (not more_urgent or _urgency(other) < _urgency(member))
+        and (not more_urgent or _urgency_rank(other) < _urgency_rank(member))
         for other in firing
     )
 
 
-def _urgency(member: Member) -> tuple[int, str]:
+def _urgency_rank(member: Member) -> tuple[int, str]:
     return SEVERITIES.index(member.severity), member.labels.get(URGENCY, "")
 
 
@@ -250,14 +250,14 @@ def _again(before: Member | None, passed: float | None, alert: Member) -> Member
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
 
-def _events(
+def _thread_events(
     after: Incident, fired: list[Member], resolved: list[Member], now: float, raised_by: str | None
 ) -> tuple[Event, ...]:
     """Return the lines of the thread: the last one names all that has ended with the incident."""
     events = []
     if raised_by is not None:
         raised = _event("raised", [member for member in fired if member.severity == after.peak], now)
-        events.append(raised.model_copy(update={"by": raised_by, "text": after.peak}))
+        events.append(raised.model_copy(update={"by": raised_by, "severity": after.peak}))
         fired = [member for member in fired if member.severity != after.peak]
     events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:
@@ -287,5 +287,5 @@ def _event(kind: EventKind, members: list[Member], now: float) -> Event:
         subjects=names[:NAMED_PER_EVENT],
         alerts=alerts[:SUMMARIES_PER_EVENT],
         summaries=summaries[:SUMMARIES_PER_EVENT],
-        text=members[0].severity if members else "",
+        severity=members[0].severity if members else "",
     )

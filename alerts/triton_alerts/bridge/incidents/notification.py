@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
-from triton_slo import mistake
+from triton_slo import problem_words
 from triton_slo.names import SEVERITIES, SEVERITY
 
 LONGEST_VALUE = 16_384
@@ -108,14 +108,14 @@ def parse(body: bytes, source: str = "") -> Notification:
     try:
         wire = _Body.model_validate_json(body)
     except ValidationError as error:
-        raise MalformedError(_first(error)) from error
+        raise MalformedError(_first_problem(error)) from error
     sender = f"{source} {wire.external_url}"[:2048]
     return Notification(
         key=f"{wire.receiver}|{wire.group_key}",
         receiver=wire.receiver,
         all_resolved=wire.status == "resolved",
         alerts=dict(_member(alert, sender) for alert in wire.alerts),
-        group_labels=_cut(wire.group_labels),
+        group_labels=_cut_values(wire.group_labels),
         external_url=wire.external_url[:2048],
         truncated=wire.truncated,
         source=sender,
@@ -144,11 +144,11 @@ class _Body(BaseModel):
 
 
 def _member(wire: _WireAlert, sender: str) -> tuple[str, Member]:
-    labels = _cut(wire.labels)
+    labels = _cut_values(wire.labels)
     start, end = _seconds(wire.starts_at), _seconds(wire.ends_at or wire.starts_at)
     member = Member(
         labels=labels,
-        annotations=_cut(wire.annotations),
+        annotations=_cut_values(wire.annotations),
         starts_at=start,
         # Alertmanager sends the year 1 for "not ended"; a resolved alert without an end ended at its start.
         ends_at=None if wire.status == "firing" else max(end, start),
@@ -162,7 +162,7 @@ def _seconds(moment: datetime) -> float:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
 
 
-def _cut(pairs: Mapping[str, str]) -> dict[str, str]:
+def _cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
     return {
         name[:256]: value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + " [cut]"
         for name, value in pairs.items()
@@ -174,7 +174,7 @@ def fingerprint(labels: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(sorted(labels.items())).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _first(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in problem["loc"]) or "body"
-    return f"{place}: {mistake.reason(problem)}"
+    return f"{place}: {problem_words.reason(problem)}"

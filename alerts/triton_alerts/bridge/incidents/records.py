@@ -13,7 +13,10 @@ from triton_slo.names import SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """The incidents, by the number of their row."""
+    """The incidents, by the number of their row.
+
+    Long because each query of the table is a method, so that no SQL is anywhere else.
+    """
 
     database: Database
 

@@ -12,7 +12,9 @@ from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event, Incident, Outcome
 from triton_alerts.bridge.incidents.merging import MergeResult, merge_notification
 from triton_alerts.bridge.incidents.notification import Member, Notification, incident_key
-from triton_alerts.bridge.incidents.outbox import Outbox
+from triton_alerts.bridge.incidents.outbox.deliveries import Outbox
+from triton_alerts.bridge.incidents.outbox.digests import Digests
+from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
 from triton_alerts.bridge.incidents.records import Incidents
 
 GRACE_SECONDS = 60.0
@@ -28,7 +30,9 @@ EARLIER = 3
 _OUTCOMES: tuple[Outcome, ...] = ("opened", "changed", "held", "repeated", "stale")
 """The outcome of a notification about several incidents is the first of these that one of them had."""
 
-Change = Callable[[Incident], tuple[Incident, Sequence[Event]]]
+ChangedIncident = tuple[Incident, Sequence[Event]]
+"""An incident after a change, and what happened to it."""
+Change = Callable[[Incident], ChangedIncident]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,8 @@ class Store:
         self.database = Database(path)
         self.incidents = Incidents(self.database)
         self.outbox = Outbox(self.database, channel_for)
+        self.digests = Digests(self.database)
+        self.unconfirmed = UnconfirmedMessages(self.database)
         self.values = StoredValues(self.database)
 
     def close(self) -> None:
@@ -100,7 +106,7 @@ class Store:
             outcomes, unreported = [], []
             held: dict[str, Notification] = {}
             for target in self._targets(notification):
-                result = self._merge(target, now, may_fire=lambda _name, member: is_compared(member))
+                result = self._merge_target(target, now, may_fire=lambda _name, member: is_compared(member))
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
                 unreported += [(name, *refused) for refused in result.unreported]
@@ -130,7 +136,7 @@ class Store:
                 if known is not None:
                     part = part.about({name: alert for name, alert in part.alerts.items() if name in known})
                 for target in self._targets(part):
-                    self._merge(
+                    self._merge_target(
                         target, now, trust=True, may_fire=lambda name, _member: known is None or name in known
                     )
                 self.database.run("DELETE FROM held WHERE key = ?", key)
@@ -223,7 +229,7 @@ class Store:
             targets.setdefault((number, key), {})[name] = alert
         return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in targets.items()]
 
-    def _merge(
+    def _merge_target(
         self, target: _Target, now: float, *, may_fire: Callable[[str, Member], bool], trust: bool = False
     ) -> MergeResult:
         key, part = target.key, target.part

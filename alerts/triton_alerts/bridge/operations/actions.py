@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from triton_alerts.alertmanager_client import ServerError
-from triton_alerts.bridge.deliver.incident_text import person
-from triton_alerts.bridge.deliver.message import UNTIL_RESOLVED
+from triton_alerts.bridge.deliver.messages.incident_text import person
+from triton_alerts.bridge.deliver.messages.message import UNTIL_RESOLVED
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart
 from triton_alerts.bridge.incidents.matchers import worded
-from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.bridge.text import clock, code
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Actions:
         )
         when = "until it is resolved" if until_resolved else f"until {clock(until)}"
         what, ids = worded(matchers), ", ".join(silence.ids)
-        event = Event(at=now, kind="silenced", by=press.user, text=f"{when}: {what} (silence {ids})")
+        event = Event(at=now, kind="silenced", by=press.user, words=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
 
     def _unmake(self, silence: Silence | None) -> None:
@@ -216,7 +216,7 @@ class Actions:
             return Result("There is no silence to undo.")
         for number in incident.silence.ids:
             self.alertmanagers.at(incident.silence.alertmanager).unsilence(number)
-        event = Event(at=now, kind="unsilenced", by=press.user, text="silence ended")
+        event = Event(at=now, kind="unsilenced", by=press.user, words="silence ended")
         return Result("Silence ended.", event, {"silence": None})
 
     def _recheck(self, incident: Incident, press: Press, now: float) -> Result:
@@ -224,9 +224,9 @@ class Actions:
         still = sum(1 for name, member in incident.members.items() if member.firing and name in listed)
         line = f"{still} of {len(incident.firing)} alerts are still firing in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
-        event = Event(at=now, kind="note", by=press.user, text=line)
+        event = Event(at=now, kind="note", by=press.user, words=line)
         return Result(f"{line}; the facts in the message are being updated.", event, {"evidence": evidence})
 
 
-def _apply(result: Result, event: Event, before: Incident) -> tuple[Incident, tuple[Event, ...]]:
+def _apply(result: Result, event: Event, before: Incident) -> ChangedIncident:
     return before.model_copy(update=result.changes), (event,)

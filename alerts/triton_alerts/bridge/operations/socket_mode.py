@@ -58,7 +58,7 @@ class Socket:
         try:
             client.connect()
         except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
-            log.warning("Socket Mode is not connected, buttons do not work yet: %s", _why(error))
+            log.warning("Socket Mode is not connected, buttons do not work yet: %s", _failure_kind(error))
             client.close()
             return
         self._client = client
@@ -97,7 +97,7 @@ def _is_slack(url: str, base_url: str) -> bool:
         return False
 
 
-def _why(error: Exception) -> str:
+def _failure_kind(error: Exception) -> str:
     """Slack's own word, such as invalid_auth, else the kind of failure."""
     if isinstance(error, SlackApiError):
         return str(error.response.get("error") or error.response.status_code)

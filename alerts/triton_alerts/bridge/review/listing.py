@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from triton_alerts.bridge.deliver import incident_json
-from triton_alerts.bridge.deliver.incident_links import Style
-from triton_alerts.bridge.deliver.incident_text import WORD, headline, person, what_happened
+from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.messages.incident_text import WORD, headline, person, what_happened
 from triton_alerts.bridge.deliver.terminal import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, LAST_CHANGE, OBJECTIVE, Event
 from triton_alerts.bridge.text import clean, plain
 from triton_exporter.duration import in_words
+from triton_exporter.moments import utc_text
 
 WIDTH = 80
 _LABEL = 16
@@ -24,11 +25,11 @@ _FACTS = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
 
 
 def listed(record: RecordedIncident, now: float) -> str:
-    """Return two lines: name, start, urgency, how long it took and who acknowledged it; then what was wrong."""
+    """Return lines: name, start, urgency, how long it took and who acknowledged it; then what was wrong."""
     incident = record.incident
-    parts = [incident.name, _when(incident.since), f"{WORD[record.severity]:<6}", _lasted(record, now)]
-    head = "  ".join(parts)
-    return f"{head}, {acknowledged(record)}\n" + _wrapped(" " * 10, title(record))
+    head = f"{incident.name}  {utc_text(incident.since)}  {WORD[record.severity]:<6}  "
+    lasted = f"{_lasted(record, now)}, {acknowledged(record)}"
+    return _wrapped(head, lasted) + "\n" + _wrapped(" " * 10, title(record))
 
 
 def shown(record: RecordedIncident, now: float) -> str:
@@ -40,28 +41,27 @@ def shown(record: RecordedIncident, now: float) -> str:
         "",
         *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(record, now)),
     ]
-    zone = "times in UTC"
-    return "\n".join([*lines, "", f"What happened ({zone})", *_timeline(record)]) + "\n"
+    return "\n".join([*lines, "", "What happened (times in UTC)", *_timeline(record)]) + "\n"
 
 
 def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
-    """Yield what is known of an incident as pairs of a name and a text; times are in UTC."""
+    """Yield what is known of an incident as pairs of a name and a text."""
     incident = record.incident
-    yield "began", _when(incident.since, "seconds")
-    yield "recovered", "not yet" if incident.open else _when(incident.ended_at, "seconds")
+    yield "began", utc_text(incident.since)
+    yield "recovered", "not yet" if incident.open else utc_text(incident.ended_at)
     yield (
         "firing for" if incident.open else "lasted",
         in_words((now if incident.open else incident.ended_at) - incident.since),
     )
     if record.paged_at is not None and record.paged_at != incident.opened_at:
-        yield "a page since", _when(record.paged_at, "seconds")
+        yield "a page since", utc_text(record.paged_at)
     yield "acknowledged", _who(record)
     yield "cause", clean(causes.largest(incident, incident.lead) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())
     yield "alerts", clean(", ".join(names))
     known = incident.facts
     yield from ((name.lower(), clean(known[name])) for name in _FACTS if name in known)
-    errors = incident.findings.reasons
+    errors = incident.source_facts.reasons
     yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in errors.items())
 
 
@@ -71,9 +71,9 @@ def as_json(record: RecordedIncident) -> dict[str, Any]:
     return {
         **incident_json.document(record.incident, Style()),
         "severity": record.severity,
-        "opened_at": incident_json.time(record.incident.opened_at),
-        "paged_at": incident_json.time(record.paged_at),
-        "acknowledged": {"by": mark.by, "at": incident_json.time(mark.at)} if mark is not None else None,
+        "opened_at": incident_json.moment(record.incident.opened_at),
+        "paged_at": incident_json.moment(record.paged_at),
+        "acknowledged": {"by": mark.by, "at": incident_json.moment(mark.at)} if mark is not None else None,
         "seconds_to_acknowledge": _rounded(record.seconds_to_acknowledge),
         "seconds_to_recover": _rounded(record.seconds_to_recover),
         "timeline": [_event(event) for event in record.events],
@@ -104,12 +104,12 @@ def _timeline(record: RecordedIncident) -> Iterator[str]:
 
 def _event(event: Event) -> dict[str, Any]:
     return {
-        "at": incident_json.time(event.at),
+        "at": incident_json.moment(event.at),
         "kind": event.kind,
         "by": event.by,
         "alerts": list(event.alerts),
         "summaries": list(event.summaries),
-        "text": event.text,
+        "text": event.severity or event.words,
     }
 
 
@@ -141,10 +141,6 @@ def _wrapped(head: str, body: str) -> str:
         for part in textwrap.wrap(line, WIDTH - len(head), break_on_hyphens=False)
     ]
     return head + f"\n{indent}".join(lines)
-
-
-def _when(at: float, unit: str = "minutes") -> str:
-    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(" ", unit)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from triton_alerts.bridge.deliver.blocks import Message
+from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.review.summary import Part, Summary, cut
 from triton_alerts.hours import Hours
+from triton_exporter.moments import local_text
 from triton_slo import names
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count
 from triton_slo.report import report_text
-from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, moment_text, tally
+from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, tally
 from triton_slo.report.report_text import NO_OWNER
 from triton_slo.report.reported_period import PeriodKind, ReportedPeriod, parse_period
 
@@ -53,14 +54,14 @@ def summarize_period(report: PeriodReport) -> Summary:
     if report.incidents is not None:
         pages = sum(incident.severity == "critical" for incident in report.incidents)
         begun = max(report.incidents_known_from, report.reported.in_zone(report.timezone).start)
-        since = f"since {moment_text(begun, report.timezone)}"
+        since = f"since {local_text(begun, report.timezone)}"
         in_short.append(
             f"{count(len(report.incidents), 'incident')} {since}, {count(pages, 'page')} among them"
         )
     parts = (
         Part("In short", tuple(in_short)),
-        Part("Missed", cut([_line(outcome) for outcome in _with(report, "missed")])),
-        Part("Not known", cut([_line(outcome) for outcome in _with(report, "unknown")])),
+        Part("Missed", cut([_outcome_line(outcome) for outcome in _with(report, "missed")])),
+        Part("Not known", cut([_outcome_line(outcome) for outcome in _with(report, "unknown")])),
         Part("By owner", cut([_owner_line(owner, of) for owner, of in report.owners.items()])),
     )
     return Summary(report_text.title(report), tuple(part for part in parts if part.lines))
@@ -94,7 +95,7 @@ def _with(report: PeriodReport, result: str) -> Iterator[ObjectiveOutcome]:
     return (outcome for outcome in report.objectives if outcome.result == result)
 
 
-def _line(outcome: ObjectiveOutcome) -> str:
+def _outcome_line(outcome: ObjectiveOutcome) -> str:
     share = "" if outcome.sli is None else f"SLI {ratio(outcome.sli)}, "
     met = sum(group.result == "met" for group in outcome.groups)
     notes = "".join(f"; {note}" for note in outcome.notes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.deliver.blocks import Message, bare, section
+from triton_alerts.bridge.deliver.messages.blocks import Message, bare, section
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
@@ -18,11 +18,11 @@ from triton_alerts.bridge.deliver.transport import (
     Sent,
     Transport,
 )
-from triton_alerts.bridge.incidents.outbox import UnconfirmedMessage
+from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.text import code
-from triton_slo.prometheus import PrometheusError
-from triton_slo.report.period_outcome import moment_text
+from triton_exporter.moments import local_text
+from triton_slo.prometheus.client import PrometheusError
 
 LATE_SECONDS = 600.0
 """A message that is posted so long after its time says so."""
@@ -118,7 +118,7 @@ class ScheduledMessage:
         notes = []
         if now - due >= LATE_SECONDS:
             notes.append(
-                f"Late: due on {moment_text(due, self.occasion.timezone)} {self.occasion.timezone}. The bridge was "
+                f"Late: due on {local_text(due, self.occasion.timezone)} {self.occasion.timezone}. The bridge was "
                 "not running then, or Prometheus or Slack did not answer."
             )
         if missed := [code(self.occasion.command(at)) for at in self._missed(known.until, due)]:
@@ -138,7 +138,7 @@ class ScheduledMessage:
             self._store(Posted(until=due))
             if unconfirmed_at is not None and sent.ts:
                 check_at = unconfirmed_at + UNCONFIRMED_SECONDS
-                self.store.outbox.add_unconfirmed(
+                self.store.unconfirmed.add(
                     UnconfirmedMessage(
                         self.where, known.name, 0, sent.channel, "", sent.ts, known.since, check_at
                     )

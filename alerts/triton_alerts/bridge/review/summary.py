@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 
-from triton_alerts.bridge.deliver.blocks import Message, header, section
+from triton_alerts.bridge.deliver.messages.blocks import Message, header, section
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident, list_incidents
 from triton_alerts.bridge.incidents.notification import Member
@@ -19,11 +19,12 @@ from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.text import clean, prose
 from triton_alerts.hours import Hours
 from triton_exporter.duration import in_words
+from triton_exporter.moments import local_text, rfc3339
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
 from triton_slo.problem import count
-from triton_slo.prometheus import Prometheus
-from triton_slo.report.markup import literal
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.report.markup import escape_markdown
 
 MOST_LINES = 10
 WEEK_SECONDS = 7 * 86_400.0
@@ -48,9 +49,9 @@ class Summary:
 
     def markdown(self) -> str:
         """Return it as Markdown."""
-        lines = [f"# {_literal(self.title)}"]
+        lines = [f"# {_safe(self.title)}"]
         for part in self.parts:
-            lines += ["", f"## {_literal(part.heading)}", "", *(f"- {_literal(line)}" for line in part.lines)]
+            lines += ["", f"## {_safe(part.heading)}", "", *(f"- {_safe(line)}" for line in part.lines)]
         return "\n".join(lines) + "\n"
 
     def message(self) -> Message:
@@ -72,16 +73,16 @@ def summarize(
     pages = [record for record in week if record.paged_at is not None]
     outside = [page for page in pages if not hours.contain(page.paged_at or 0.0)]
     unacknowledged = [page for page in pages if page.acknowledged is None]
-    begin = datetime.fromtimestamp(start, end.tzinfo)
+    begin, zone = datetime.fromtimestamp(start, end.tzinfo), str(hours.zone)
     parts = [
         Part("In short", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
-        Part("By cause", _table(week, _cause)),
-        Part("By model", _table(week, _model)),
+        Part("By cause", _ranking(week, _cause)),
+        Part("By model", _ranking(week, _model)),
         Part("Pages outside hours", cut([_page_line(page, end) for page in outside])),
         Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
         Part("Error budgets", cut(budgets)),
     ]
-    span = f"{begin:%a %Y-%m-%d %H:%M} to {end:%a %Y-%m-%d %H:%M}, {hours.place or 'UTC'}"
+    span = f"{begin:%a} {local_text(start, zone)} to {end:%a} {local_text(until, zone)}, {zone}"
     return Summary(f"Incidents of the week, {span}", tuple(part for part in parts if part.lines))
 
 
@@ -96,8 +97,7 @@ def weekly(hours: Hours, data: Path, budgets: Callable[[float], Sequence[str]]) 
         return summarize(list_incidents(data), end, hours, budgets(at)).message()
 
     def command(at: float) -> str:
-        until = datetime.fromtimestamp(at, UTC)
-        return f"tritonwatch incidents summary --data DIR --until {until:%Y-%m-%dT%H:%MZ}"
+        return f"tritonwatch incidents summary --data DIR --until {rfc3339(at, 'minutes')}"
 
     return Occasion(
         "weekly summary",
@@ -126,8 +126,8 @@ def budgets(prometheus: Prometheus, end: float) -> list[str]:
         return ["Not known: Prometheus has no error budgets."]
     most = sorted(now.items(), key=lambda entry: -entry[1])
     lines = [
-        f"{_objective(dict(labels))}: {_share(spent)} spent"
-        + (f" ({_share(before[labels])} a week before)" if labels in before else "")
+        f"{_objective_key(dict(labels))}: {_share_text(spent)} spent"
+        + (f" ({_share_text(before[labels])} a week before)" if labels in before else "")
         for labels, spent in most
         if spent >= _SMALL_SHARE
     ]
@@ -163,7 +163,7 @@ def _in_short(
         yield f"Median time to recover: {in_words(median(lasted))}"
 
 
-def _table(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], str]) -> tuple[str, ...]:
+def _ranking(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident], str]) -> tuple[str, ...]:
     """Return how many incidents, pages and how much time each key has, the most pages first."""
     groups: dict[str, list[RecordedIncident]] = {}
     for record in week:
@@ -203,13 +203,13 @@ def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
     )
 
 
-def _objective(labels: dict[str, str]) -> str:
+def _objective_key(labels: dict[str, str]) -> str:
     slo = labels.pop(names.SLO, "?")
     of = " ".join(labels[name] for name in names.GROUPING if labels.get(name))
     return f"{slo}, {of}" if of else slo
 
 
-def _share(share: float) -> str:
+def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 1 else burn_rate(share)
 
 
@@ -219,6 +219,6 @@ def cut(lines: Sequence[str]) -> tuple[str, ...]:
     return (*lines[:MOST_LINES], f"and {more} more") if more > 0 else tuple(lines)
 
 
-def _literal(text: str) -> str:
+def _safe(text: str) -> str:
     """Return text of others on one line, which no Markdown reader takes for markup."""
-    return literal(" ".join(clean(text).split()))
+    return escape_markdown(" ".join(clean(text).split()))

@@ -2,6 +2,8 @@
 
 What is broken, since when and how badly, why, what to do first, who has it. Pure: same incident and time,
 same message. https://docs.slack.dev/reference/block-kit/blocks
+
+Long because the parts of a message have a function each, and every message is made of them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver.blocks import (
+from triton_alerts.bridge.deliver.messages.blocks import (
     Block,
     Message,
     button,
@@ -20,8 +22,14 @@ from triton_alerts.bridge.deliver.blocks import (
     plain_text,
     section,
 )
-from triton_alerts.bridge.deliver.incident_links import Style, links
-from triton_alerts.bridge.deliver.incident_text import WORD, headline, person, summary_of, what_happened
+from triton_alerts.bridge.deliver.messages.incident_links import Style, links
+from triton_alerts.bridge.deliver.messages.incident_text import (
+    WORD,
+    headline,
+    person,
+    summary_of,
+    what_happened,
+)
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
     GPU,
@@ -64,15 +72,15 @@ _WIDE = (LAST_CHANGE, GPU)
 
 def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
     """Return the incident's message in a channel; `ticket` is the address of its thread in the tickets' channel."""
-    title, state = headline(incident), _state(incident, now)
+    title, state = headline(incident), _state_line(incident, now)
     if ticket:
         state += f" · {link(ticket, 'the ticket')}"
-    facts = [field(name, value) for name, value in _facts(incident)]
+    facts = [field(name, value) for name, value in _fact_pairs(incident)]
     blocks: list[Block] = [
         header(title),
         section(state),
         *([{"type": "section", "fields": facts}] if facts else []),
-        *_why(incident),
+        *_why_blocks(incident),
         *_first_step(incident),
         *_actions(incident, style),
         {"type": "context", "elements": [mrkdwn(_footer(incident))]},
@@ -155,7 +163,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     return Message(body, (section(body),))
 
 
-def _state(incident: Incident, now: float) -> str:
+def _state_line(incident: Incident, now: float) -> str:
     """Since when, how urgent, and who has it, in one line."""
     parts = [_since(incident, now), WORD[incident.severity], *_acknowledged(incident)]
     ended = len(incident.members) - len(incident.firing)
@@ -164,7 +172,7 @@ def _state(incident: Incident, now: float) -> str:
     return " · ".join(parts)
 
 
-def _facts(incident: Incident) -> list[tuple[str, str]]:
+def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     places = dict.fromkeys(_where(member) for member in incident.firing or incident.members.values())
     # The alert about a model on all servers adds nothing to the one about the model on a server.
     exact = [place for place in places if not any(other.startswith(f"{place} ") for other in places)]
@@ -191,8 +199,8 @@ def _ended(incident: Incident) -> list[str]:
     """Return what has ended while others fire, the last first; not the tiers of an objective that still fires."""
     if not incident.open:
         return []
-    firing = {_identity(member) for member in incident.firing}
-    ended = [member for member in incident.members.values() if _identity(member) not in firing]
+    firing = {_alert_identity(member) for member in incident.firing}
+    ended = [member for member in incident.members.values() if _alert_identity(member) not in firing]
     lines = [
         f"{prose(summary_of(member), 200)}, {slack_hour(member.ends_at or 0.0)}"
         for member in sorted(ended, key=lambda member: member.ends_at or 0.0, reverse=True)
@@ -200,7 +208,7 @@ def _ended(incident: Incident) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _identity(member: Member) -> tuple[str, ...]:
+def _alert_identity(member: Member) -> tuple[str, ...]:
     return tuple(member.labels.get(name, "") for name in ("alertname", SLO, *GROUPING, "instance"))
 
 
@@ -241,7 +249,7 @@ def _acknowledged(incident: Incident) -> Iterator[str]:
         yield f"{what}silenced by {person(silence.by)} until {until}"
 
 
-def _why(incident: Incident) -> list[Block]:
+def _why_blocks(incident: Incident) -> list[Block]:
     lead = incident.lead
     # The thread reports how it ended; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
@@ -250,7 +258,7 @@ def _why(incident: Incident) -> list[Block]:
     if cause and SPLIT not in incident.facts:  # the split shows the same, and is newer
         lines.append(f"Cause: {prose(cause_words(cause), 600)}")
     blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
-    reasons = incident.findings.reasons
+    reasons = incident.source_facts.reasons
     limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
         blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, limit)}"))

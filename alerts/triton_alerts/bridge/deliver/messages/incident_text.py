@@ -48,27 +48,27 @@ def person(by: str) -> str:
 
 def what_happened(incident: Incident, event: Event, mention: str = "", others: int | None = None) -> str:
     """Return what an event changed, without its time."""
-    names = _named(event)
+    names = _alert_names(event)
     by = person(event.by) if event.by else ""
-    tier = f" ({WORD[event.text]})" if event.text in ("critical", "warning") else ""
+    tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
     return {
         "fired": f"also firing{tier}: {names}",
         "resolved": f"{RESOLVED} ended{tier}: {names}",
         "passed": f"{RESOLVED} ended{tier}: {names}",
         "closed": _closed_line(incident, event, others),
         "acknowledged": f"👀 {by} acknowledged it",
-        "silenced": f"🔕 {by} silenced it {prose(event.text, 500)}",
-        "unsilenced": f"🔔 {prose(event.text, 500)}" + (f" by {by}" if by else ""),
-        "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.text, 80)}",
+        "silenced": f"🔕 {by} silenced it {prose(event.words, 500)}",
+        "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
+        "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
         "raised": _raised_line(incident, event, by, mention),
-        "note": f"{prose(event.text, 600)}" + (f" (requested by {by})" if by else ""),
+        "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
     }[event.kind]
 
 
 def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
-    word = {"critical": "a page", "warning": "a ticket"}.get(event.text, prose(event.text, 80))
-    lines = [f"{mention} {DOT.get(event.text, '')} *Now {word}*: {_named(event)}".strip()]
+    word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
+    lines = [f"{mention} {DOT.get(event.severity, '')} *Now {word}*: {_alert_names(event)}".strip()]
     cause = causes.brief(incident, incident.lead)
     if cause and incident.lead.name not in event.alerts:
         lines.append(f"Same cause: {prose(cause, 300)}")
@@ -105,7 +105,7 @@ def _serves_again(incident: Incident) -> bool:
     return bool(was_not_ready) and evidence.servers_not_ready == 0
 
 
-def _named(event: Event) -> str:
+def _alert_names(event: Event) -> str:
     """Name alerts by their summaries, else by name and subject; events of older bridges have only subjects."""
     if len(event.summaries) == 1:
         return f"{prose(event.summaries[0], 250)} ({', '.join(prose(name, 80) for name in event.alerts)})"

@@ -32,7 +32,7 @@ def links(incident: Incident, lead: Member, style: Style) -> list[tuple[str, str
         wanted["to"] = str(int((end + 900) * 1000)) if end is not None else "now"
         dashboard = text.with_query(dashboard, **{name: value for name, value in wanted.items() if value})
     labelled = [("Runbook", lead.annotations.get("runbook_url", "")), ("Dashboard", dashboard)]
-    labelled.append(("Query", _query(lead)))
+    labelled.append(("Query", _expression_url(lead)))
     if incident.open and incident.external_url:
         about = subject_labels(lead.labels) or incident.group_labels
         group = (Matcher(name=name, values=frozenset({value})) for name, value in sorted(about.items()))
@@ -54,10 +54,15 @@ def _silences(incident: Incident) -> list[tuple[str, str]]:
     ]
 
 
-def _query(lead: Member) -> str:
+def _expression_url(lead: Member) -> str:
     """Return Prometheus's page for the expression, or for ALERTS where Slack takes no address so long."""
-    parts = urlsplit(lead.generator_url)
-    if len(lead.generator_url) <= text.URL or not parts.path.endswith("/graph"):
+    if len(lead.generator_url) <= text.URL:
+        return lead.generator_url
+    try:
+        parts = urlsplit(lead.generator_url)
+    except ValueError:
+        return ""
+    if not parts.path.endswith("/graph"):
         return lead.generator_url
     chosen = {
         name: value for name, value in lead.labels.items() if name in ("alertname", "model", "instance")

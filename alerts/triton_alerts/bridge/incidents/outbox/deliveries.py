@@ -1,13 +1,15 @@
-"""Outbox: the messages that each channel has been sent about each incident, and those still to be sent."""
+"""Deliveries: the messages that each channel has been sent about each incident, and those still to be sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event
 
+SendKind = Literal["root", "reply", "digest", "escalation", "edit", "digest_edit"]
 PAGER_BACK_SECONDS = 3600.0
 """An incident that ended so long before the bridge started is not sent elsewhere any more."""
 
@@ -41,7 +43,7 @@ class Delivery:
     next_try: float
     edited_at: float
     inflight: str
-    inflight_kind: str
+    inflight_kind: SendKind | Literal[""]
     inflight_seq: int
     inflight_at: float
     raised_at: float | None
@@ -64,41 +66,11 @@ FROM deliveries d JOIN incidents i ON i.id = d.incident
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
-    """The first message of a digest: what it shows, and what is so now."""
-
-    channel: str
-    ts: str
-    at: float
-    edited_at: float
-    shown: tuple[int, int]
-    """Incidents it counted, and how many of them were firing."""
-    named: int
-    firing: int
-    own: int
-    """Number of the firing incidents that have a message of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnconfirmedMessage:
-    """A message whose sending got no answer: it may be acted on later. Without a name: an edit, or for a pager.
-
-    `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
-    """
-
-    channel: str
-    name: str
-    delivery: int
-    root_channel: str
-    thread: str
-    ts: str
-    since: float
-    due: float
-
-
-@dataclass(frozen=True, slots=True)
 class Outbox:
-    """Deliveries: one for each incident and channel, and one for each escalation."""
+    """Deliveries: one for each incident and channel, and one for each escalation.
+
+    Long because each query of the table is a method, so that no SQL is anywhere else.
+    """
 
     database: Database
     channel_for: Callable[[str], str]
@@ -121,7 +93,7 @@ class Outbox:
         """Queue what happened to an incident, for a second channel too where it became more urgent."""
         for event in events:
             if event.kind == "raised":
-                self.add(number, self.channel_for(event.text))
+                self.add(number, self.channel_for(event.severity))
         if events:
             self.database.run(
                 "UPDATE deliveries SET pending_since = ? WHERE incident = ? AND pending_since IS NULL "
@@ -189,7 +161,14 @@ class Outbox:
         )
         return Delivery(*row) if row else None
 
-    def begin(self, deliveries: Sequence[Delivery], name: str, kind: str, now: float, **values: str) -> None:
+    def begin(
+        self,
+        deliveries: Sequence[Delivery],
+        name: str,
+        kind: SendKind | Literal[""],
+        now: float,
+        **values: str,
+    ) -> None:
         """Record, before it is sent, that a message is about to be sent; `values` are other columns to set."""
         with self.database.transaction():
             for delivery in deliveries:
@@ -220,97 +199,6 @@ class Outbox:
             f"UPDATE deliveries SET {columns} WHERE id = ?",  # noqa: S608
             *(*values.values(), delivery.id),
         )
-
-    def digests(self, channel: str) -> list[Digest]:
-        """Return the channel's latest digest, and the earlier ones that do not show yet that all has ended."""
-        rows = self.database.rows(
-            "SELECT g.root_channel, g.ts, g.at, g.edited_at, g.total, g.firing, count(d.id), "
-            "coalesce(sum(i.closed_at IS NULL), 0), coalesce(sum(i.closed_at IS NULL AND d.root_ts != ''), 0) "
-            "FROM digests g LEFT JOIN deliveries d ON d.digest = g.ts AND d.channel = g.channel "
-            "LEFT JOIN incidents i ON i.id = d.incident WHERE g.channel = ?1 "
-            "AND (g.firing > 0 OR g.total = 0 OR g.at = (SELECT max(at) FROM digests WHERE channel = ?1)) "
-            "GROUP BY g.ts ORDER BY g.at DESC, g.ts DESC",
-            channel,
-        )
-        return [
-            Digest(root_channel, ts, at, edited_at, (total, firing), named, still, own)
-            for root_channel, ts, at, edited_at, total, firing, named, still, own in rows
-        ]
-
-    def set_digest(self, channel: str, root_channel: str, ts: str, now: float) -> None:
-        """Record the first message of a digest; nothing is known of what it counted until it is edited."""
-        self.database.run("DELETE FROM digests WHERE channel = ? AND total > 0 AND firing = 0", channel)
-        self.database.run(
-            "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, 0, 0, ?)", channel, root_channel, ts, now, now
-        )
-
-    def edited_digest(self, channel: str, ts: str, total: int, firing: int, now: float) -> None:
-        """Record what the digest shows since its last edit."""
-        self.database.run(
-            "UPDATE digests SET total = ?, firing = ?, edited_at = ? WHERE channel = ? AND ts = ?",
-            *(total, firing, now, channel, ts),
-        )
-
-    def forget_digest(self, channel: str, ts: str) -> None:
-        """Post what follows elsewhere: the digest's message is gone."""
-        with self.database.transaction():
-            self.database.run("DELETE FROM digests WHERE channel = ? AND ts = ?", channel, ts)
-            self.database.run(
-                "UPDATE deliveries SET digest = '' WHERE channel = ? AND digest = ?", channel, ts
-            )
-
-    def only_in_digest(self, channel: str, ts: str, limit: int) -> list[int]:
-        """Return the firing incidents that a digest alone shows: pages first, then the newest."""
-        rows = self.database.rows(
-            "SELECT i.id FROM deliveries d JOIN incidents i ON i.id = d.incident WHERE d.channel = ? "
-            "AND d.digest = ? AND d.root_ts = '' AND i.closed_at IS NULL ORDER BY i.severity, i.id DESC LIMIT ?",
-            *(channel, ts, limit),
-        )
-        return [int(row[0]) for row in rows]
-
-    def add_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
-        """Check this message when it is due."""
-        self.database.run(
-            "INSERT OR REPLACE INTO doubts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery, unconfirmed.root_channel),
-            *(unconfirmed.thread, unconfirmed.ts, unconfirmed.since, unconfirmed.due),
-        )
-
-    def first_unconfirmed(self, channel: str) -> UnconfirmedMessage | None:
-        """Return the message of a channel that is to be checked next."""
-        row = self.database.row("SELECT * FROM doubts WHERE channel = ? ORDER BY due LIMIT 1", channel)
-        return UnconfirmedMessage(*row) if row else None
-
-    def unconfirmed_of(self, channel: str, delivery: int) -> UnconfirmedMessage | None:
-        """Return the request about a delivery that has no answer yet, other than one with a name."""
-        row = self.database.row(
-            "SELECT * FROM doubts WHERE channel = ? AND name = '' AND delivery = ?", channel, delivery
-        )
-        return UnconfirmedMessage(*row) if row else None
-
-    def forget_unconfirmed(
-        self, channel: str, name: str, delivery: int, earlier: UnconfirmedMessage | None = None
-    ) -> None:
-        """Forget a request that was answered, and check an earlier one instead."""
-        with self.database.transaction():
-            self.database.run(
-                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?", channel, name, delivery
-            )
-            if earlier is not None:
-                self.add_unconfirmed(earlier)
-
-    def settle_unconfirmed(self, unconfirmed: UnconfirmedMessage) -> None:
-        """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
-        with self.database.transaction():
-            self.forget_unconfirmed(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery)
-            if not unconfirmed.name:
-                self.database.run(
-                    "UPDATE deliveries SET shown_version = 0, "
-                    "posted_seq = CASE role WHEN 'pager' THEN 0 ELSE posted_seq END WHERE id = ?",
-                    unconfirmed.delivery,
-                )
-            if not unconfirmed.name and not unconfirmed.delivery:
-                self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", unconfirmed.channel)
 
     def edit_soon(self, number: int) -> None:
         """Edit the incident's root message without the usual pause: somebody waits for it to change."""

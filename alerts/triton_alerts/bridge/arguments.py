@@ -1,0 +1,177 @@
+"""The arguments of the bridge, declared for a parser: their values are `BridgeSettings`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from triton_alerts import hours
+from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
+from triton_alerts.bridge.deliver.slack import API_URL
+from triton_alerts.bridge.settings import STACK_USER
+from triton_exporter.duration import parse_seconds
+from triton_exporter.options import adder, with_scheme
+from triton_slo.prometheus.client import URL_VARIABLE
+
+DRY_RUN = "TRITONWATCH_DRY_RUN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where messages come from, where they go, and what they are enriched with."""
+    _add_receiving(adder(parser.add_argument_group("receiving from Alertmanager").add_argument))
+    add_slack_arguments(parser)
+    _add_pagers(adder(parser.add_argument_group("sending to others than Slack").add_argument))
+    _add_enriching(adder(parser.add_argument_group("enriching messages").add_argument))
+
+
+def _add_receiving(add: Callable[..., None]) -> None:
+    add(
+        "--listen HOST:PORT",
+        "address to receive notifications on (default: 127.0.0.1:9096)",
+        default="127.0.0.1:9096",
+    )
+    add("--token-file FILE", "file with the bearer token that Alertmanager must send", Path)
+    add("--tls-cert FILE", "certificate to serve HTTPS with", Path)
+    add("--tls-key FILE", "private key of --tls-cert", Path)
+    add("--tls-client-ca FILE", "accept only client certificates of this CA", Path)
+    add("--data DIR", "folder of the database and the audit log (default: a temporary one)", Path)
+    add(
+        "--heartbeat-timeout DURATION",
+        "page when no watchdog notification arrives for this long (default: 10m)",
+        _seconds,
+        default="10m",
+    )
+
+
+def _add_pagers(add: Callable[..., None]) -> None:
+    add(
+        "--pagerduty-key-file FILE",
+        "file with an integration key (Events API v2): each page goes there too",
+        Path,
+    )
+    add(
+        "--pagerduty-url URL",
+        f"address of PagerDuty's Events API, such as that of the EU (default: {PAGERDUTY_URL})",
+        default=PAGERDUTY_URL,
+    )
+    add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
+    add("--incident-webhook-token-file FILE", "file with the bearer token for that address", Path)
+
+
+def _add_enriching(add: Callable[..., None]) -> None:
+    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)", with_scheme)
+    add(
+        "--prometheus URL",
+        "address of Prometheus, for burn rates, error budgets, GPU state and charts "
+        f"(or the variable {URL_VARIABLE})",
+        with_scheme,
+        default=os.environ.get(URL_VARIABLE, ""),
+    )
+    add(
+        "--alertmanager URL...",
+        "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
+        with_scheme,
+    )
+    add(
+        "--grafana URL",
+        "address of Grafana, put before dashboard links that are only a path",
+        with_scheme,
+        default="",
+    )
+    add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
+    add(
+        "--header 'NAME: VALUE'...",
+        "header to send to Prometheus and Alertmanager, such as a tenant's; 'NAME: @FILE' reads the value from "
+        "a file (repeatable)",
+    )
+
+
+def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
+    """Declare where messages go; `again`, for a word such as `test`, undoes nothing that stands before the word."""
+    always = {"default": argparse.SUPPRESS} if again else {}
+    add = adder(parser.add_argument_group("sending to Slack").add_argument, **always)
+    add(
+        "--dry-run",
+        f"print messages to the terminal instead of sending them (or the variable {DRY_RUN}=1)",
+        **({"default": True} if os.environ.get(DRY_RUN, "") not in ("", "0") and not again else {}),
+    )
+    _add_slack_access(add)
+    _add_channels_and_escalation(add)
+    _add_summaries(add)
+
+
+def _add_slack_access(add: Callable[..., None]) -> None:
+    add("--slack-token-file FILE", "file with the bot token (xoxb-...)", Path)
+    add("--slack-app-token-file FILE", "file with the app token (xapp-...), for buttons", Path)
+    add(
+        "--slack-webhook-file FILE",
+        "file with the URL of an incoming webhook: without threads, edits, buttons and charts",
+        Path,
+    )
+    add("--slack-url URL", f"address of Slack's API or of a proxy (default: {API_URL})", default=API_URL)
+
+
+def _add_channels_and_escalation(add: Callable[..., None]) -> None:
+    add(
+        "--channel CHANNEL",
+        "channel, best as its id C... (default: #triton-alerts)",
+        default="#triton-alerts",
+    )
+    add(
+        "--channel-for SEVERITY=CHANNEL...",
+        "channel for one severity, such as warning=C0TICKETS (repeatable)",
+    )
+    add(
+        "--escalate-after DURATION",
+        "escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
+        _seconds,
+        default="15m",
+    )
+    add(
+        "--button-user ID...",
+        "Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
+    )
+    add("--escalate-to CHANNEL", "channel of escalations (default: the channel of the incident)", default="")
+    add(
+        "--mention MENTION",
+        "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
+        default="here",
+    )
+
+
+def _add_summaries(add: Callable[..., None]) -> None:
+    add(
+        "--weekly-summary CHANNEL",
+        "channel that gets a summary of each week, when the first of the working days begins (default: none)",
+        default="",
+    )
+    add(
+        "--report CHANNEL",
+        "channel that gets the report of each month and quarter on the first working day after it (default: none)",
+        default="",
+    )
+    add(
+        "--hours WHEN",
+        f"working hours, for the summary and the reports (default: {hours.WORKING})",
+        _hours,
+        default=hours.WORKING,
+    )
+
+
+def _hours(text: str) -> hours.Hours:
+    try:
+        return hours.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> float:
+    """Return a length of time such as 90s, 15m, 2h or 0; raises argparse.ArgumentTypeError."""
+    if text in ("0", "0s"):
+        return 0.0
+    try:
+        return parse_seconds(f"{text}s" if text[-1:].isdecimal() else text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time; use 90s, 15m or 2h") from None

@@ -1,0 +1,141 @@
+"""Compose the message of a task from what the store knows now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message, bare
+from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.plan import SendTask
+from triton_alerts.bridge.deliver.transport import Transport
+from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.outbox.deliveries import Delivery
+from triton_alerts.bridge.incidents.store import Store
+
+EVENTS_PER_REPLY = 12
+
+log = logging.getLogger(__name__)
+Composed = TypeVar("Composed")
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Un-acknowledged pages are sent once more, to `channel` (the page's own if empty), with `mention`."""
+
+    after_seconds: float = 0.0
+    channel: str = ""
+    mention: str = "<!here>"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """Options of delivery workers: the style of messages, and what evidence is worth waiting for."""
+
+    style: Style = field(default_factory=Style)
+    escalation: Escalation = field(default_factory=Escalation)
+    evidence_seconds: float = 0.0
+
+
+@dataclass
+class Composer:
+    """Composes messages, which have links to earlier ones; the transport knows the addresses of those."""
+
+    store: Store
+    transport: Transport
+    options: DeliveryOptions
+    _addresses: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The address of the message that was asked for last."""
+
+    def posted(self, task: SendTask, now: float) -> tuple[Message, bool]:
+        """Return the message to post, and whether a reply is shown in the channel, too."""
+        made = _unless_defective(lambda: self._compose(task, now), f"incident {task.first.incident}")
+        if made is None:
+            return Message(f"{task.kind}: see Alertmanager; the bridge could not compose this message"), False
+        composed, loud = made
+        return _fitting(composed, task.first), loud
+
+    def edited(self, task: SendTask, now: float) -> Message | None:
+        """Return the new content of an incident's own message, or of its escalation; None if that fails."""
+        first, incident = task.first, self._incident(task.first)
+        composed = _unless_defective(
+            lambda: (
+                self._escalation(task, incident, now)
+                if first.is_escalation
+                else self._root(first, incident, now)
+            ),
+            f"incident {first.incident}",
+        )
+        return composed and _fitting(composed, first)
+
+    def edited_digest(self, channel: str, task: SendTask, now: float) -> Message | None:
+        """Return the new content of a channel's digest; None if that fails."""
+        numbers = self.store.digests.alone_in(channel, task.thread, message.DIGEST_LINES)
+        incidents = [incident for number in numbers if (incident := self.store.incidents.get(number))]
+        return _unless_defective(
+            lambda: message.digest(incidents, task.waiting, task.firing, now, threads=True),
+            f"the digest of {channel}",
+        )
+
+    def _compose(self, task: SendTask, now: float) -> tuple[Message, bool]:
+        incident = self._incident(task.first)
+        if task.kind == "root":
+            return self._root(task.first, incident, now), False
+        if task.kind == "digest":
+            incidents = [self._incident(delivery) for delivery in task.deliveries]
+            if task.thread:
+                return message.digest_part(incidents, now), False
+            return message.digest(
+                incidents, task.waiting, task.firing, now, threads=self.transport.threads
+            ), False
+        if task.kind == "escalation":
+            return self._escalation(task, incident, now), True
+        first = task.first
+        events = self.store.incidents.events(first.incident, first.posted_seq, task.last_event(first))
+        missed = max(0, len(events) - EVENTS_PER_REPLY)
+        # What became a page inside its thread must be seen in the channel; another channel has its own message.
+        loud = any(event.kind == "raised" for event in events) and not self.store.outbox.is_continued(first)
+        mention = self.options.escalation.mention if loud and incident.severity == "critical" else ""
+        others = sum(self.store.incidents.count_open().values()) - incident.open
+        return message.reply(incident, events[missed:], missed, mention=mention, others=others), loud
+
+    def _root(self, delivery: Delivery, incident: Incident, now: float) -> Message:
+        return message.root(
+            incident, self.options.style, now, self._address(self.store.outbox.earlier(delivery))
+        )
+
+    def _escalation(self, task: SendTask, incident: Incident, now: float) -> Message:
+        where = self._address(self.store.outbox.main(task.first.incident))
+        how = self.options.escalation
+        return message.escalation(incident, how.mention, how.after_seconds, where, now)
+
+    def _address(self, delivery: Delivery | None) -> str:
+        if delivery is None or not delivery.root_ts:
+            return ""
+        place = (delivery.root_channel, delivery.root_ts)
+        if place not in self._addresses:
+            self._addresses.clear()
+            self._addresses[place] = self.transport.permalink(*place)
+        return self._addresses[place]
+
+    def _incident(self, delivery: Delivery) -> Incident:
+        incident = self.store.incidents.get(delivery.incident)
+        assert incident is not None, "a delivery cannot outlive its incident"
+        return incident
+
+
+def _unless_defective(compose: Callable[[], Composed], what: str) -> Composed | None:
+    """Return what is composed, or None: a defect in the wording costs neither a page nor what waits behind it."""
+    try:
+        return compose()
+    except Exception:
+        log.exception("%s could not be composed", what)
+        return None
+
+
+def _fitting(composed: Message, delivery: Delivery) -> Message:
+    """Return the message, without blocks where Slack has refused those of this delivery."""
+    return bare(composed) if delivery.plainness else composed

@@ -1,0 +1,1 @@
+"""What a Slack message about incidents contains."""

@@ -1,0 +1,58 @@
+"""Triton's reasons why a model of the incident is not ready, from the exporters' `/state`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from triton_alerts.bridge.evidence.enrich import Source
+from triton_alerts.bridge.incidents.incident import Incident, SourceFacts
+from triton_slo.prometheus.server_access import Access, session_for
+
+LONGEST_REASON = 8_000
+LARGEST_STATE = 8 * 1024 * 1024
+
+
+def source(exporters: Sequence[Access]) -> Source:
+    """Return the source of Triton's own words for each model of the incident."""
+
+    def ask(incident: Incident) -> SourceFacts:
+        wanted = {m.labels["model"] for m in incident.members.values() if m.labels.get("model")}
+        reasons: dict[str, str] = {}
+        for access in exporters if wanted else ():
+            reasons.update(reasons_in(_state_page(access), wanted))
+        return SourceFacts(reasons=reasons)
+
+    return ask
+
+
+def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
+    """Return the reasons in an exporter's state document, by model and version; tolerates what it does not know."""
+    reasons: dict[str, str] = {}
+    for entry in state.get("models", []) if isinstance(state, dict) else []:
+        if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
+            continue
+        failure = entry.get("last_load_failure")
+        failure = failure if isinstance(failure, dict) else {}
+        # While Triton tries again the model is LOADING and has no reason; the last failure's is the cause.
+        reason = str(entry.get("reason") or failure.get("text") or "")
+        version = str(entry.get("version") or failure.get("version") or "")
+        if reason:
+            reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
+                :LONGEST_REASON
+            ]
+    return reasons
+
+
+def _state_page(access: Access) -> Any:
+    url = f"{access.url.rstrip('/')}/state"
+    with (
+        session_for(access) as session,
+        session.get(url, timeout=access.timeout_seconds, stream=True) as response,
+    ):
+        response.raise_for_status()
+        body = response.raw.read(LARGEST_STATE + 1, decode_content=True)
+    if len(body) > LARGEST_STATE:
+        raise ValueError(f"{url} answered more than {LARGEST_STATE} bytes")
+    return json.loads(body)

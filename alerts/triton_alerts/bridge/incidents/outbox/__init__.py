@@ -1,0 +1,1 @@
+"""What each channel has been sent, and what is still to be sent."""
