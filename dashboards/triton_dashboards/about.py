@@ -37,7 +37,7 @@ def unit(metric: Metric) -> str:
 
 def about(lead: str, *metrics: Metric | str) -> str:
     """Return a panel's description: what it answers, then each metric with its meaning, switch and caveat."""
-    return "\n\n".join((lead, *(_line(metric) for metric in metrics)))
+    return "\n\n".join((lead, *(_metric_line(metric) for metric in metrics)))
 
 
 def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
@@ -51,7 +51,7 @@ def metrics_of(exprs: Iterable[str]) -> tuple[Metric | str, ...]:
 _WORD = re.compile(r"(?<![\w:$])[a-zA-Z_:][\w:]*")
 _FAMILIES = {
     name: metric
-    for metric in (*METRICS, *(value for value in vars(bridge).values() if isinstance(value, Metric)))
+    for metric in (*METRICS, *bridge.METRICS)
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
 }
 
@@ -63,7 +63,7 @@ def fires(signal: Signal) -> str:
     return f"`{signal.alert}` {condition}.{exceptions}"
 
 
-def _line(metric: Metric | str) -> str:
+def _metric_line(metric: Metric | str) -> str:
     if isinstance(metric, str):
         return f"`{metric}`: recorded by the generated rules."
     parts = [f"`{metric}`: {metric.help}"]

@@ -70,19 +70,19 @@ DASHED_LIMIT = Style("limit", "red", "limit", prefix=True)
 
 def warned(display: Display, signal: Signal) -> Display:
     """Return the same with the limit from which an alert fires, for a graph that draws its thresholds."""
-    return replace(display, thresholds=_steps("transparent", ("orange", signal.limit)))
+    return replace(display, thresholds=_ascending("transparent", ("orange", signal.limit)))
 
 
 def filled(signal: Share) -> Display:
     """Return how full a memory is: orange from 90 %, red from where the alert fires."""
-    steps = _steps("green", ("orange", 0.9), ("red", signal.limit))
+    steps = _ascending("green", ("orange", 0.9), ("red", signal.limit))
     return replace(SHARE, decimals=0, thresholds=steps)
 
 
 def queue_share(tuning: Tuning, model: str = "") -> Display:
     """Return the share of the time of requests that they wait: orange from where the alert fires."""
     limit = signals.QUEUE_SHARE.tuned(tuning, model).limit
-    steps = _steps("green", ("orange", limit), ("red", max(0.8, limit or 0)))
+    steps = _ascending("green", ("orange", limit), ("red", max(0.8, limit or 0)))
     return replace(SHARE, no_value="No traffic", thresholds=steps)
 
 
@@ -90,11 +90,11 @@ def aged(signal: Age, no_value: str) -> Display:
     """Return an age: orange from half of what the alert lets pass, red from where it fires."""
     half = None if signal.limit is None else signal.limit / 2
     return Display(
-        "s", 0, 0, no_value=no_value, thresholds=_steps("green", ("orange", half), ("red", signal.limit))
+        "s", 0, 0, no_value=no_value, thresholds=_ascending("green", ("orange", half), ("red", signal.limit))
     )
 
 
-def _steps(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold, ...]:
+def _ascending(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold, ...]:
     """Thresholds in ascending order, as Grafana needs them: a later colour replaces those it is not above."""
     steps: list[Threshold] = []
     for color, value in colored:

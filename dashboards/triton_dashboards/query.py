@@ -17,7 +17,7 @@ NO_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class BoardScope:
     """The matchers that every selector of a dashboard carries: its variables and the fleet's own selector."""
 
     matchers: tuple[str, ...]
@@ -39,22 +39,22 @@ class Scope:
         return f"{total(self.increase(metric), *by)} > 0"
 
 
-def summed(within: Scope, recorded: str, each: Callable[[Scope], str], *variables: str) -> str:
+def summed(within: BoardScope, recorded: str, each: Callable[[BoardScope], str], *variables: str) -> str:
     """Return what is recorded over all values of some variables, or `each` of the chosen ones.
 
     Exactly one of the two has series. What is recorded lacks the labels of the variables, which only All matches:
     the expression .*. No series has a label `chosen`, so All refuses every series of `each`, and nothing is read.
     """
     chosen = 'chosen!~"' + "".join(f"${name}" for name in variables) + '"'
-    return f"{within(recorded)} or {each(Scope((*within.matchers, chosen)))}"
+    return f"{within(recorded)} or {each(BoardScope((*within.matchers, chosen)))}"
 
 
-def literal(text: str) -> str:
+def quote_for_grafana(text: str) -> str:
     """Quote a value in which Grafana must not see a variable: it replaces `$name` and `[[name]]` in any query."""
     return quote(text).replace("$", r"\x24").replace("[[", r"\x5b[")
 
 
-def scope(selector: str, *variables: str) -> Scope:
+def scope(selector: str, *variables: str) -> BoardScope:
     """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).
 
     A name followed by `=` is a variable with one value, compared as it is, so that a model's dots and
@@ -63,7 +63,7 @@ def scope(selector: str, *variables: str) -> Scope:
     matchers = [
         f'{name[:-1]}="${name[:-1]}"' if name.endswith("=") else f'{name}=~"${name}"' for name in variables
     ]
-    return Scope((*matchers, *([selector] if selector else [])))
+    return BoardScope((*matchers, *([selector] if selector else [])))
 
 
 def total(expr: str, *by: str) -> str:

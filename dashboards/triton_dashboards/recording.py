@@ -7,14 +7,12 @@ one series an objective (tests/bench/bench_boards.py).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import duration_text
-from triton_exporter.exposition.series_text import without_strings
+from triton_exporter.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.names import (
     BECAME_READY,
@@ -39,12 +37,16 @@ from triton_slo.names import (
     sli_events,
     worst_burn,
 )
+from triton_slo.objective.model import WORKBOOK_TIERS
+from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
 _HOME = ("cluster", "job")
-BURN_WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
-"""The windows of the burn alerts; https://sre.google/workbook/alerting-on-slos/."""
+BURN_WINDOWS = tuple(
+    sorted({window for tier in WORKBOOK_TIERS for window in (tier.short, tier.long)}, key=parse_seconds)
+)
+"""The windows of the burn alerts, the shortest first."""
 
 
 def groups(options: Options) -> tuple[Group, ...]:
@@ -54,24 +56,24 @@ def groups(options: Options) -> tuple[Group, ...]:
         Group(
             "triton-dashboards-instance", (*_traffic(server_traffic, "instance", options), *_loads(options))
         ),
-        Group("triton-dashboards-objective", tuple(_objectives())),
+        Group("triton-dashboards-objective", tuple(_objective_rules())),
     )
 
 
 def _traffic(name: Callable[[str], str], level: str, options: Options) -> Iterator[Rule]:
     for what in TRAFFIC:
-        yield Rule(record=name(what), expr=_figure(what, _labels(options, level), options))
+        yield Rule(record=name(what), expr=_figure(what, _figure_labels(options, level), options))
 
 
 def _gpus(options: Options) -> Iterator[Rule]:
     """Yield what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
-    by = _labels(options, "model")
+    by = _figure_labels(options, "model")
     yield Rule(record=UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
     yield Rule(record=POWER_CAUSED, expr=total(_rate(gpu.MODEL_ENERGY, options), *by))
 
 
 def _loads(options: Options) -> Iterator[Rule]:
-    by = _labels(options, "instance")
+    by = _figure_labels(options, "instance")
     yield Rule(record=MODELS_IN_STATE, expr=total(_selected(state.MODEL_STATE, options), *by, "state"))
     failed = _over("increase", state.MODEL_LOAD_FAILURES, options)
     yield Rule(record=FAILED_LOADS, expr=f"{total(failed, *by, 'model', 'reason')} > 0")
@@ -81,25 +83,26 @@ def _loads(options: Options) -> Iterator[Rule]:
     yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1")
 
 
-def _objectives() -> Iterator[Rule]:
+def _objective_rules() -> Iterator[Rule]:
     """Yield what graphs of all groups of an objective read."""
     by = f"by ({SLO}, {INDICATOR})"
     for window in BURN_WINDOWS:
-        yield Rule(record=worst_burn(window), expr=f"max {by} ({_burn(window)})")
-    yield Rule(record=OVERBURN, expr=f"{_burn('1h')} > 1")
+        yield Rule(record=worst_burn(window), expr=f"max {by} ({_burn_rate(window)})")
+    yield Rule(record=OVERBURN, expr=f"{_burn_rate('1h')} > 1")
     events = f"{sli_events('5m')}{{{RECORDED_HERE}}}"
     yield Rule(record=OBJECTIVE_EVENTS, expr=total(events, SLO, INDICATOR, EVENT))
     yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
 
 
-def _burn(window: str) -> str:
+def _burn_rate(window: str) -> str:
     return f"{sli_error(window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
 
 
-def _labels(options: Options, level: str) -> tuple[str, ...]:
+def _figure_labels(options: Options, level: str) -> tuple[str, ...]:
     """Labels that a figure keeps: those of its level, and those by which the panels will select it."""
-    chosen = re.findall(r"(\w+)\s*[=!]", without_strings(options.selector))
-    return tuple(dict.fromkeys((*_HOME, level, *chosen)))
+    matchers, _ = parse_selector(options.selector)
+    selecting = (label for label, _, _ in Matchers(matchers).split)
+    return tuple(dict.fromkeys((*_HOME, level, *selecting)))
 
 
 def rules_text(options: Options) -> str:

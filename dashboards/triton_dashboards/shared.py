@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from triton_dashboards.query import Scope
+from triton_dashboards.query import BoardScope
 from triton_dashboards.values import Annotation, Link, Menu, Variable
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
@@ -16,15 +16,6 @@ from triton_slo.names import (
 )
 
 TAG = "triton"
-FLEET, MODEL, SLO, GPU, SERVER, ON_CALL = (
-    "triton-fleet",
-    "triton-model",
-    "triton-slo",
-    "triton-gpu",
-    "triton-server",
-    "triton-on-call",
-)
-"""Stable uids; links and annotations of alerts rely on them."""
 
 
 def tags(area: str) -> tuple[str, ...]:
@@ -37,8 +28,8 @@ def variables(*names: str) -> tuple[Variable, ...]:
     return tuple(_VARIABLES[name] for name in names)
 
 
-_HOME = Scope(('cluster=~"$cluster"', 'job=~"$job"'))
-_THERE = Scope((*_HOME.matchers, 'instance=~"$instance"'))
+_HOME = BoardScope(('cluster=~"$cluster"', 'job=~"$job"'))
+_THERE = BoardScope((*_HOME.matchers, 'instance=~"$instance"'))
 
 _VARIABLES = {
     variable.name: variable
@@ -96,7 +87,7 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')
     return Annotation(
         "Firing alerts",
-        " or ".join(Scope((*common, *matchers))("ALERTS") for matchers in chosen),
+        " or ".join(BoardScope((*common, *matchers))("ALERTS") for matchers in chosen),
         "red",
         "{{alertname}}",
         "{{severity}} {{model}} {{version}}",
@@ -104,7 +95,7 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     )
 
 
-def load_annotations(scope: Scope) -> tuple[Annotation, ...]:
+def load_annotations(scope: BoardScope) -> tuple[Annotation, ...]:
     """Failed loads and new versions as marks on every graph of a dashboard."""
     # The series exist only where something happened, so a maximum over each step misses no event and is fast.
     failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
@@ -122,7 +113,7 @@ def load_annotations(scope: Scope) -> tuple[Annotation, ...]:
     )
 
 
-def event_annotations(scope: Scope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
+def event_annotations(scope: BoardScope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
     """Firing alerts, loads and, where they are switched on, restarts on every graph of a dashboard."""
     reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
     return (

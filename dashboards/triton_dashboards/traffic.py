@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from triton_dashboards.query import RATE, Scope, quantile, ratio, total
+from triton_dashboards.query import RATE, BoardScope, quantile, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo.alert_settings import signals
 
@@ -32,10 +32,10 @@ SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTraffic:
     """Traffic as the generated rules record it; `name` turns a figure into a series of one level."""
 
-    scope: Scope
+    scope: BoardScope
     name: Callable[[str], str]
 
     def __call__(self, what: str, *by: str) -> str:
@@ -59,10 +59,10 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawTraffic:
     """Traffic of a few models from Triton's own counters, over the window of the graph."""
 
-    scope: Scope
+    scope: BoardScope
 
     def rate(self, metric: Metric, *by: str) -> str:
         """Summed per-second increase."""

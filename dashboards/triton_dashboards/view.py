@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from triton_dashboards import displays
-from triton_dashboards.query import Scope, literal, scope
-from triton_dashboards.traffic import Raw
+from triton_dashboards.query import BoardScope, quote_for_grafana, scope
+from triton_dashboards.traffic import RawTraffic
 from triton_dashboards.values import (
     Display,
     Query,
@@ -29,10 +29,10 @@ S = TypeVar("S", bound=Signal)
 class View:
     """One model as the variables narrow it: all its versions (`model`) or the chosen ones (`chosen`)."""
 
-    model: Scope
-    chosen: Scope
-    objectives: Scope
-    servers: Scope
+    model: BoardScope
+    chosen: BoardScope
+    objectives: BoardScope
+    servers: BoardScope
     name: str = ""
     """The model's name; empty in the template, where it is a variable."""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -48,8 +48,8 @@ class View:
         return self.limits.get(indicator.name())
 
     @property
-    def raw(self) -> Raw:
-        return Raw(self.chosen)
+    def raw(self) -> RawTraffic:
+        return RawTraffic(self.chosen)
 
 
 def view(options: Options) -> View:
@@ -64,7 +64,7 @@ def view(options: Options) -> View:
     )
 
 
-def quantiles(raw: Raw, metric: Metric) -> tuple[Query, ...]:
+def quantiles(raw: RawTraffic, metric: Metric) -> tuple[Query, ...]:
     """Return the usual quantiles of a duration, with its exemplars once: they belong to no quantile."""
     return tuple(
         Query(raw.quantile(level, metric=metric), f"p{level * 100:g}", exemplar=level == QUANTILES[-1])
@@ -100,12 +100,12 @@ def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
 def view_of(name: str, options: Options) -> View:
     """Return the view of one model by name, for a dashboard of its own."""
     servers = ("cluster", "job", "instance")
-    matcher = f"model={literal(name)}"
+    matcher = f"model={quote_for_grafana(name)}"
     extra = ", ".join(part for part in (matcher, options.selector) if part)
     return View(
         model=scope(extra, *servers),
         chosen=scope(extra, *servers, "version"),
-        objectives=Scope((matcher,)),
+        objectives=BoardScope((matcher,)),
         servers=scope(options.selector, *servers),
         name=name,
         tuning=options.tuning,

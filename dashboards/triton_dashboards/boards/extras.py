@@ -1,4 +1,7 @@
-"""Rows of a model that only some models have: ensembles, language models, caches, optional metrics."""
+"""Rows of a model that only some models have: ensembles, language models, caches, optional metrics.
+
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Mapping
 from triton_dashboards import displays
 from triton_dashboards.about import fires
 from triton_dashboards.query import quantile, ratio, total
-from triton_dashboards.traffic import UNCOUNTED, Raw
+from triton_dashboards.traffic import UNCOUNTED, RawTraffic
 from triton_dashboards.values import (
     Display,
     Heatmap,
@@ -24,7 +27,7 @@ from triton_slo.alert_settings.signals import Tail
 
 def ensemble(seen: View) -> tuple[Panel, ...]:
     """The steps of an ensemble: mean latency and failures of each."""
-    everything = Raw(seen.servers)
+    everything = RawTraffic(seen.servers)
     steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
     return (

@@ -1,13 +1,16 @@
-"""Fleet: which models are in trouble now, and where?"""
+"""Fleet: which models are in trouble now, and where?
+
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
-from triton_dashboards.query import Scope, or_last, or_zero, scope, worst
+from triton_dashboards.query import BoardScope, or_last, or_zero, scope, worst
 from triton_dashboards.recording import window
-from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, Recorded
+from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, RecordedTraffic
 from triton_dashboards.values import (
     Column,
     Dashboard,
@@ -24,6 +27,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import own, state
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -41,20 +45,20 @@ from triton_slo.names import (
 class _Fleet:
     """Expressions of the fleet, over servers (`servers`) and over models (`models`)."""
 
-    servers: Scope
-    models: Scope
-    everything: Scope
+    servers: BoardScope
+    models: BoardScope
+    everything: BoardScope
     tuning: Tuning
     every: str
     """The window of what is recorded, and the shortest step of its graphs."""
 
     @property
-    def server(self) -> Recorded:
-        return Recorded(self.servers, server_traffic)
+    def server(self) -> RecordedTraffic:
+        return RecordedTraffic(self.servers, server_traffic)
 
     @property
-    def model(self) -> Recorded:
-        return Recorded(self.models, model_traffic)
+    def model(self) -> RecordedTraffic:
+        return RecordedTraffic(self.models, model_traffic)
 
     def alive(self) -> str:
         return f"max({self.servers(state.UP)})"
@@ -78,7 +82,7 @@ def dashboard(options: Options) -> Dashboard:
         every=window(options),
     )
     return Dashboard(
-        uid=shared.FLEET,
+        uid=links.FLEET,
         title="Triton / Fleet",
         description="Which models are in trouble now, and on which servers? Start here; click a model or a "
         "server to go on. Needs the exporter and the generated recording rules: traffic is recorded by model "
@@ -88,17 +92,17 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(fleet.models, (shared.OF_MODEL,)),
         links=shared.links(options),
         rows=(
-            Row("Is anything broken now?", _summary(fleet)),
-            Row("Which models?", (_models(fleet),)),
-            Row("Since when?", _history(fleet)),
+            Row("Is anything broken now?", _summary_panels(fleet)),
+            Row("Which models?", (_model_table(fleet),)),
+            Row("Since when?", _history_panels(fleet)),
             Row("Which servers?", (_servers(fleet),)),
         ),
     )
 
 
-def _summary(fleet: _Fleet) -> tuple[Panel, ...]:
-    to_servers = (shared.to(shared.SERVER, "Servers and exporters", "cluster", "job"),)
-    to_objectives = (shared.to(shared.SLO, "Objectives", "model"),)
+def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
+    to_servers = (shared.to(links.SERVER, "Servers and exporters", "cluster", "job"),)
+    to_objectives = (shared.to(links.SLO, "Objectives", "model"),)
     return (
         *_broken(fleet, to_servers),
         Stat(
@@ -160,14 +164,14 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
                 decimals=0,
                 no_value="No exporter",
-                links=(shared.to(shared.ON_CALL, "On call"),),
+                links=(shared.to(links.ON_CALL, "On call"),),
             ),
             reads=(),
         ),
     )
 
 
-def _models(fleet: _Fleet) -> Panel:
+def _model_table(fleet: _Fleet) -> Panel:
     left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})"
     budget = or_last(left, fleet.model("requests", "model"))
     shown = (
@@ -185,7 +189,7 @@ def _models(fleet: _Fleet) -> Panel:
         Column("Mean batch", fleet.model.batch("model"), displays.BATCH),
         Column("Pending", fleet.model("pending", "model"), displays.COUNT),
     )
-    link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
+    link = shared.to(links.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return Table(
         "Models",
         "One line a model: the worst budget first, models without one last. An empty cell: no "
@@ -199,7 +203,7 @@ def _models(fleet: _Fleet) -> Panel:
     )
 
 
-def _history(fleet: _Fleet) -> tuple[Panel, ...]:
+def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
         StateTimeline(
             "Models not ready",
@@ -271,7 +275,7 @@ def _servers(fleet: _Fleet) -> Panel:
             colored=True,
         ),
     )
-    link = shared.to(shared.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server"))
+    link = shared.to(links.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server"))
     return Table(
         "Servers",
         "One line a server. A server can be live and not ready: with strict readiness one failed "

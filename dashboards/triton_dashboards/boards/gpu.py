@@ -1,4 +1,8 @@
-"""GPU: is a GPU failing, full or busy, what does an inference cost, and which models share it?"""
+"""GPU: is a GPU failing, full or busy, what does an inference cost, and which models share it?
+
+Long because it describes a whole dashboard.
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires, unit
-from triton_dashboards.query import Scope, or_zero, ratio, scope, summed, total
+from triton_dashboards.query import BoardScope, or_zero, ratio, scope, summed, total
 from triton_dashboards.recording import window
 from triton_dashboards.values import (
     Column,
@@ -24,6 +28,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric, gpu
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -42,8 +47,8 @@ _SLOWED = 'reason=~"hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"'
 class _Gpus:
     """Series of the chosen GPUs, and of their servers."""
 
-    chosen: Scope
-    servers: Scope
+    chosen: BoardScope
+    servers: BoardScope
     tuning: Tuning
     every: str
     """The window of what is recorded, and the shortest step of its graphs."""
@@ -62,7 +67,7 @@ class _Gpus:
     def sum(self, metric: Metric) -> str:
         return f"sum {_BY_GPU} ({self.chosen(metric)})"
 
-    def caused(self, recorded: str, each: Callable[[Scope], str]) -> str:
+    def caused(self, recorded: str, each: Callable[[BoardScope], str]) -> str:
         """The models' part of all GPUs as it is recorded, or the sum of `each` over the chosen ones."""
         return summed(self.chosen, recorded, each, "instance", "gpu_uuid")
 
@@ -76,7 +81,7 @@ def dashboard(options: Options) -> Dashboard:
     chosen, all_of = scope(options.selector, *servers, "gpu_uuid"), scope(options.selector, *servers)
     gpus = _Gpus(chosen, all_of, options.tuning, window(options))
     return Dashboard(
-        uid=shared.GPU,
+        uid=links.GPU,
         title="Triton / GPU",
         description="Is a GPU failing, full or busy, what does an inference cost, and which models share it? "
         "From the exporter's canonical series, whichever of dcgm-exporter, NVML or Triton feeds them; what a "
@@ -86,19 +91,19 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
-            Row("Is a GPU failing?", _summary(gpus)),
-            Row("Which one?", (_table(gpus),)),
-            Row("Busy, full or hot?", _load(gpus)),
-            Row("Which models share it?", _models(gpus), collapsed=True),
+            Row("Is a GPU failing?", _summary_panels(gpus)),
+            Row("Which one?", (_gpu_table(gpus),)),
+            Row("Busy, full or hot?", _load_panels(gpus)),
+            Row("Which models share it?", _model_panels(gpus), collapsed=True),
             Row("How well is it used?", _use(gpus), collapsed=True),
             Row("Throttling and energy", _energy(gpus), collapsed=True),
             Row("Faults", _faults(gpus), collapsed=True),
-            Row("Links and clocks", _links(gpus), collapsed=True),
+            Row("Links and clocks", _link_panels(gpus), collapsed=True),
         ),
     )
 
 
-def _summary(gpus: _Gpus) -> tuple[Panel, ...]:
+def _summary_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     return (*_broken_gpus(gpus), *_highest_loads(gpus))
 
 
@@ -169,7 +174,7 @@ def _highest_loads(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-def _table(gpus: _Gpus) -> Panel:
+def _gpu_table(gpus: _Gpus) -> Panel:
     slowed = gpus.most(gpu.THROTTLE_REASON, _SLOWED)
     shown = (
         Column("Busy", gpus.mean(gpu.UTILIZATION), replace(displays.SHARE, decimals=0)),
@@ -196,7 +201,7 @@ def _table(gpus: _Gpus) -> Panel:
             displays.COUNT,
         ),
     )
-    link = shared.to(shared.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
+    link = shared.to(links.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
     return Table(
         "GPUs",
         "One line a GPU.",
@@ -213,7 +218,7 @@ def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display,
     return TimeSeries(title, lead, {_LEGEND: gpus.mean(metric)}, display, width=width)
 
 
-def _load(gpus: _Gpus) -> tuple[Panel, ...]:
+def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     """Series that every source of GPU series has; Triton's own lack the temperature."""
     share = displays.SHARE.when_empty(_NO_GPU)
     watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(displays.DASHED_LIMIT,))
@@ -314,7 +319,7 @@ def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-def _models(gpus: _Gpus) -> tuple[Panel, ...]:
+def _model_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     keys = ("model", "version", *_GPU)
     by = f"by ({', '.join(keys)})"
     shown = (
@@ -329,7 +334,7 @@ def _models(gpus: _Gpus) -> tuple[Panel, ...]:
             "Mapped", f"max {by} ({gpus.chosen(gpu.MODEL_GPU_INFO)})", Display(words={1: ("yes", "text")})
         ),
     )
-    link = shared.to(shared.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
+    link = shared.to(links.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return (
         TimeSeries(
             "Utilisation by model (estimate)",
@@ -397,7 +402,7 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-def _links(gpus: _Gpus) -> tuple[Panel, ...]:
+def _link_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     rate = Display("Bps", minimum=0, no_value=_ABSENT)
     return (
         TimeSeries(

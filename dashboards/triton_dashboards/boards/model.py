@@ -1,4 +1,8 @@
-"""Model: is this model healthy, and if not, where does the time go and what limits it?"""
+"""Model: is this model healthy, and if not, where does the time go and what limits it?
+
+Long because it describes a whole dashboard.
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from urllib.parse import quote
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
 from triton_dashboards.boards.extras import EXTRAS
-from triton_dashboards.query import Scope, or_zero, ratio, total
-from triton_dashboards.traffic import PHASES, SHARE_FAILED, UNCOUNTED, Raw
+from triton_dashboards.query import BoardScope, or_zero, ratio, total
+from triton_dashboards.traffic import PHASES, SHARE_FAILED, UNCOUNTED, RawTraffic
 from triton_dashboards.values import (
     Annotation,
     Column,
@@ -30,6 +34,7 @@ from triton_dashboards.values import (
 )
 from triton_dashboards.view import View, limited, lined, promised, quantiles, view
 from triton_exporter.catalogue import gpu, models, state, triton
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
@@ -40,7 +45,7 @@ def dashboard(options: Options) -> Dashboard:
     """Make the template that serves any model."""
     seen = view(options)
     return Dashboard(
-        uid=shared.MODEL,
+        uid=links.MODEL,
         title="Triton / Model",
         description="Is this model healthy, and if not, where does the time go and what limits it? Reads top "
         "to bottom: symptoms, causes, details. Queue against compute first: when the queue dominates, add "
@@ -60,7 +65,7 @@ def marks(seen: View) -> tuple[Annotation, ...]:
     [objectives] = seen.objectives.matchers
     here = shared.OF_SERVER
     return shared.event_annotations(
-        Scope((*seen.servers.matchers, objectives)), (objectives, here), ('model=""', here)
+        BoardScope((*seen.servers.matchers, objectives)), (objectives, here), ('model=""', here)
     )
 
 
@@ -138,8 +143,8 @@ def summary(seen: View) -> tuple[Panel, ...]:
 
 def _to_objectives(seen: View) -> Link:
     if seen.name:
-        return shared.to(shared.SLO, "Objectives", model=quote(seen.name, safe=""))
-    return shared.to(shared.SLO, "Objectives", "model")
+        return shared.to(links.SLO, "Objectives", model=quote(seen.name, safe=""))
+    return shared.to(links.SLO, "Objectives", "model")
 
 
 def symptoms(seen: View) -> tuple[Panel, ...]:
@@ -296,7 +301,7 @@ def limits(seen: View) -> tuple[Panel, ...]:
 
 
 def versions(seen: View) -> tuple[Panel, ...]:
-    everything = Raw(seen.model)
+    everything = RawTraffic(seen.model)
     p99 = everything.quantile(0.99, "version")
     shown = (
         Column("Ready on", f"sum by (version) ({seen.model(state.MODEL_READY)})", displays.COUNT),

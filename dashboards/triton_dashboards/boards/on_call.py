@@ -1,4 +1,7 @@
-"""On call: what fires, since when, what to do, and are notifications delivered?"""
+"""On call: what fires, since when, what to do, and are notifications delivered?
+
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
-from triton_dashboards.query import RATE, Scope, or_zero, scope
+from triton_dashboards.query import RATE, BoardScope, or_zero, scope
 from triton_dashboards.values import (
     Column,
     Dashboard,
@@ -23,6 +26,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import Metric, bridge
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -35,13 +39,13 @@ _KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
 
 def alerts(*matchers: str) -> str:
     """Alerts of this stack that fire, as chosen by the variables."""
-    return Scope(('alertstate="firing"', *_CHOSEN, *matchers))("ALERTS")
+    return BoardScope(('alertstate="firing"', *_CHOSEN, *matchers))("ALERTS")
 
 
 def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
     return Dashboard(
-        uid=shared.ON_CALL,
+        uid=links.ON_CALL,
         title="Triton / On call",
         description="What fires, since when, what to do, and are notifications delivered? An empty page is "
         "good news only while the heartbeat is alive.",
@@ -53,8 +57,8 @@ def dashboard(options: Options) -> Dashboard:
         ),
         links=shared.links(options),
         rows=(
-            Row("What fires now?", (*_summary(options.tuning), _firing(options))),
-            Row("Since when?", _history()),
+            Row("What fires now?", (*_summary_panels(options.tuning), _firing(options))),
+            Row("Since when?", _history_panels()),
             Row("Are notifications delivered?", _delivery()),
             Row("What did people do in Slack?", _people(), collapsed=True),
         ),
@@ -62,7 +66,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary(tuning: Tuning) -> tuple[Panel, ...]:
+def _summary_panels(tuning: Tuning) -> tuple[Panel, ...]:
     waiting = signals.UNDELIVERED_AGE.tuned(tuning)
     heartbeat = 'max(ALERTS{alertname="Watchdog", alertstate="firing"})'
 
@@ -124,11 +128,11 @@ def _summary(tuning: Tuning) -> tuple[Panel, ...]:
 
 def _firing(options: Options) -> Panel:
     keys = ", ".join(_KEYS)
-    pending = Scope((*_CHOSEN, _HUMAN))("ALERTS_FOR_STATE")
+    pending = BoardScope((*_CHOSEN, _HUMAN))("ALERTS_FOR_STATE")
     since = f"min by ({keys}) ({pending} and ignoring (alertstate) {alerts(_HUMAN)})"
-    runbook = Link("Runbook", options.runbook_url.format(alert=shared.field("Alert")))
-    model = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
-    server = shared.to(shared.SERVER, "Server dashboard", instance=shared.field("Server"))
+    runbook = Link("Runbook", links.runbook_url(options, shared.field("Alert")))
+    model = shared.to(links.MODEL, "Model dashboard", model=shared.field("Model"))
+    server = shared.to(links.SERVER, "Server dashboard", instance=shared.field("Server"))
     return Table(
         "Firing",
         "Alerts that fire, newest last. Click an alert for its runbook, a model or a server for its "
@@ -148,7 +152,7 @@ def _firing(options: Options) -> Panel:
     )
 
 
-def _history() -> tuple[Panel, ...]:
+def _history_panels() -> tuple[Panel, ...]:
     pages, tickets = (alerts(f'{SEVERITY}="{word}"') for word in ("critical", "warning"))
     ranked = f"2 * {pages} or {tickets}"
     return (
@@ -162,7 +166,7 @@ def _history() -> tuple[Panel, ...]:
     )
 
 
-def _rate(metric: Metric | str, by: str) -> str:
+def _increase_by(metric: Metric | str, by: str) -> str:
     return f"sum by ({by}) (increase({metric}[{RATE}])) > 0"
 
 
@@ -175,9 +179,9 @@ def _delivery() -> tuple[Panel, ...]:
             "Notifications received",
             "Notifications that Alertmanager sent to the bridge.",
             {
-                "{{outcome}}": _rate(bridge.RECEIVED, "outcome"),
-                "refused with {{code}}": _rate(bridge.REJECTED, "code"),
-                "not stored": _rate(bridge.STORE_FAILURES, "job"),
+                "{{outcome}}": _increase_by(bridge.RECEIVED, "outcome"),
+                "refused with {{code}}": _increase_by(bridge.REJECTED, "code"),
+                "not stored": _increase_by(bridge.STORE_FAILURES, "job"),
             },
             replace(none, no_value="No bridge", styles=refused),
             bars=True,
@@ -186,7 +190,7 @@ def _delivery() -> tuple[Panel, ...]:
         TimeSeries(
             "Messages delivered",
             "What Slack accepted.",
-            {"{{kind}}": _rate(bridge.DELIVERED, "kind")},
+            {"{{kind}}": _increase_by(bridge.DELIVERED, "kind")},
             none,
             bars=True,
             width=8,
@@ -194,7 +198,7 @@ def _delivery() -> tuple[Panel, ...]:
         TimeSeries(
             "Failed sends",
             "Requests to Slack that failed and are tried again.",
-            {"{{error}}": _rate(bridge.SEND_FAILURES, "error")},
+            {"{{error}}": _increase_by(bridge.SEND_FAILURES, "error")},
             failures,
             bars=True,
             width=8,
@@ -203,7 +207,11 @@ def _delivery() -> tuple[Panel, ...]:
             "Alertmanager to its receivers",
             "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
             "`alertmanager_notifications_failed_total`.",
-            {"failed: {{integration}}": _rate("alertmanager_notifications_failed_total", "integration")},
+            {
+                "failed: {{integration}}": _increase_by(
+                    "alertmanager_notifications_failed_total", "integration"
+                )
+            },
             failures,
             bars=True,
         ),
@@ -222,14 +230,14 @@ def _people() -> tuple[Panel, ...]:
         TimeSeries(
             "Buttons pressed",
             "What people did from Slack.",
-            {"{{action}}: {{outcome}}": _rate(bridge.ACTIONS, "action, outcome")},
+            {"{{action}}: {{outcome}}": _increase_by(bridge.ACTIONS, "action, outcome")},
             none,
             bars=True,
         ),
         TimeSeries(
             "Answers that came too late",
             "Pages that went out without an answer to one of their questions.",
-            {"{{source}}": _rate(bridge.ENRICHMENT_FAILURES, "source")},
+            {"{{source}}": _increase_by(bridge.ENRICHMENT_FAILURES, "source")},
             replace(displays.FAILURES, no_value="None", shade="orange"),
             bars=True,
         ),

@@ -1,4 +1,8 @@
-"""Server and exporter: does this server answer, are its models ready, and can these data be trusted?"""
+"""Server and exporter: does this server answer, are its models ready, and can these data be trusted?
+
+Long because it describes a whole dashboard.
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from dataclasses import replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
-from triton_dashboards.query import Scope, or_zero, ratio, scope, total
+from triton_dashboards.query import BoardScope, or_zero, ratio, scope, total
 from triton_dashboards.recording import window
-from triton_dashboards.traffic import SHARE_FAILED, Recorded
+from triton_dashboards.traffic import SHARE_FAILED, RecordedTraffic
 from triton_dashboards.values import (
     Column,
     Dashboard,
@@ -25,6 +29,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import gpu, own, state, triton
+from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -38,7 +43,7 @@ def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
     within = scope(options.selector, "cluster", "job", "instance")
     return Dashboard(
-        uid=shared.SERVER,
+        uid=links.SERVER,
         title="Triton / Servers and exporters",
         description="Does this server answer, are its models ready, and can the data about it be trusted? A "
         "server that is live need not be ready: with strict readiness one failed model makes the whole "
@@ -49,8 +54,8 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
-            Row("Does it answer?", (*_summary(within, options), _states(within))),
-            Row("Which models are not ready?", _models(within, window(options))),
+            Row("Does it answer?", (*_summary_panels(within, options), _server_states(within))),
+            Row("Which models are not ready?", _model_panels(within, window(options))),
             Row("What does it serve?", _traffic(within)),
             Row("Can these data be trusted?", _exporter(within)),
             Row("Memory and cache", _resources(within, options.tuning), collapsed=True),
@@ -58,7 +63,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
+def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
     age = signals.EXPORTER_AGE.tuned(options.tuning)
@@ -113,7 +118,7 @@ def _summary(within: Scope, options: Options) -> tuple[Panel, ...]:
     )
 
 
-def _states(within: Scope) -> Panel:
+def _server_states(within: BoardScope) -> Panel:
     live, ready = (
         f"min by (instance) ({within(metric)})" for metric in (state.SERVER_LIVE, state.SERVER_READY)
     )
@@ -131,7 +136,7 @@ def _states(within: Scope) -> Panel:
     )
 
 
-def _models(within: Scope, every: str) -> tuple[Panel, ...]:
+def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
     keys = ("model", "version", "instance")
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
@@ -140,7 +145,7 @@ def _models(within: Scope, every: str) -> tuple[Panel, ...]:
     failed = f"max_over_time({within(FAILED_LOADS)}[$__interval])"
     current = f"{states} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
-        shared.MODEL,
+        links.MODEL,
         "Model dashboard",
         "cluster",
         "job",
@@ -199,8 +204,8 @@ _BY_STATE = (
 )
 
 
-def _traffic(within: Scope) -> tuple[Panel, ...]:
-    traffic = Recorded(within, server_traffic)
+def _traffic(within: BoardScope) -> tuple[Panel, ...]:
+    traffic = RecordedTraffic(within, server_traffic)
     by = "instance"
     return (
         TimeSeries(
@@ -232,13 +237,13 @@ def _traffic(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _fed(within: Scope, sources: str) -> str:
+def _fed(within: BoardScope, sources: str) -> str:
     """Number of model versions whose latency histogram these sources feed."""
     fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{sources}"')
     return f"count by (instance) ({fed} == 1)"
 
 
-def _exporter(within: Scope) -> tuple[Panel, ...]:
+def _exporter(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Failed requests to Triton",
@@ -298,7 +303,7 @@ def _exporter(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _resources(within: Scope, tuning: Tuning) -> tuple[Panel, ...]:
+def _resources(within: BoardScope, tuning: Tuning) -> tuple[Panel, ...]:
     hits = total(within.rate(triton.CACHE_HITS_PER_MODEL), "model")
     misses = total(within.rate(triton.CACHE_MISSES_PER_MODEL), "model")
     pinned = signals.PINNED_MEMORY.tuned(tuning)

@@ -1,4 +1,8 @@
-"""Objectives: how much error budget is left, how fast does it burn, and what burned it?"""
+"""Objectives: how much error budget is left, how fast does it burn, and what burned it?
+
+Long because it describes a whole dashboard.
+Long functions because each lists the panels of a row.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from functools import partial
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import Sources
-from triton_dashboards.query import Scope, emptiest, or_last, or_zero, scope, summed, total, worst
+from triton_dashboards.query import BoardScope, emptiest, or_last, or_zero, scope, summed, total, worst
 from triton_dashboards.recording import BURN_WINDOWS
 from triton_dashboards.values import (
     Color,
@@ -26,6 +30,7 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
+from triton_slo import links
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.sources import CAVEATS
@@ -69,12 +74,12 @@ _BURN = replace(displays.calm(displays.BURN), decimals=2)
 _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
-def burn(within: Scope, window: str) -> str:
+def burn(within: BoardScope, window: str) -> str:
     """Burn rate over a window: error ratio over the ratio that the objective allows."""
     return f"{within(sli_error(window))} / on ({', '.join(KEYS)}) group_left () {within(ERROR_BUDGET_RATIO)}"
 
 
-def exhaustion(within: Scope) -> str:
+def exhaustion(within: BoardScope) -> str:
     """Seconds until the budget is gone if the last hour goes on: what is left, over how fast it goes.
 
     Errors that leave a rolling window meanwhile are not given back, so it is the soonest.
@@ -82,12 +87,12 @@ def exhaustion(within: Scope) -> str:
     keys = ", ".join(KEYS)
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
     # The period belongs to the objective: it is recorded without model and version.
-    days = Scope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
+    days = BoardScope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
 
 
-def targets(within: Scope) -> str:
+def targets(within: BoardScope) -> str:
     """Targets of the groups that `tritonwatch status` lists.
 
     It leaves out groups to which nothing ever happened: those that were unloaded on purpose or replaced, and a
@@ -100,7 +105,7 @@ def targets(within: Scope) -> str:
     return f"{within(OBJECTIVE_RATIO)} unless ({left_out} unless ignoring ({REASON}) {within(UNKNOWN)})"
 
 
-def unknown(within: Scope) -> str:
+def unknown(within: BoardScope) -> str:
     """Groups whose data cannot be trusted, and objectives of which no group is listed."""
     groups = f"({targets(within)} or {within(UNKNOWN)})"
     return f"{within(UNKNOWN)} or ({within(INFO)} unless on ({SLO}) {groups})"
@@ -110,7 +115,7 @@ def dashboard(options: Options) -> Dashboard:
     """Make the dashboard."""
     within = scope(RECORDED_HERE, "slo", "model", "version")
     return Dashboard(
-        uid=shared.SLO,
+        uid=links.SLO,
         title="Triton / Objectives",
         description="How much error budget is left, how fast does it burn, and what burned it? One budget "
         "for each objective, model and version, over all servers. Needs the generated rules; a budget that "
@@ -123,8 +128,8 @@ def dashboard(options: Options) -> Dashboard:
         ),
         links=shared.links(options),
         rows=(
-            Row("How much budget is left?", (*_summary(within), _objectives(within))),
-            Row("How fast does it burn?", _burn(within)),
+            Row("How much budget is left?", (*_summary_panels(within), _objective_table(within))),
+            Row("How fast does it burn?", _burn_panels(within)),
             Row("What burned it?", _causes(within)),
             Row("Over the period", _period(within)),
             Row("What is behind the numbers", _details(within), collapsed=True),
@@ -133,7 +138,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary(within: Scope) -> tuple[Panel, ...]:
+def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
         _now(
@@ -201,7 +206,7 @@ _CAVEAT_WORDS: dict[int, tuple[str, Color]] = {
 }
 
 
-def _caveats(within: Scope) -> str:
+def _caveats(within: BoardScope) -> str:
     """The number of each group's caveat, by its source."""
     parts = []
     for number, word in enumerate(_WORDS, 1):
@@ -211,7 +216,7 @@ def _caveats(within: Scope) -> str:
     return " or ".join(parts)
 
 
-def _objectives(within: Scope) -> Panel:
+def _objective_table(within: BoardScope) -> Panel:
     def by_key(expr: str, operator: str = "max") -> str:
         return f"{operator} by ({', '.join(KEYS)}) ({expr})"
 
@@ -231,7 +236,7 @@ def _objectives(within: Scope) -> Panel:
         Column("Caveat", by_key(_caveats(within)), Display(words=_CAVEAT_WORDS), colored=True, width=180),
         Column("Estimate error", by_key(within(ESTIMATE_ERROR)), Display("percentunit", 2), width=120),
     )
-    link = shared.to(shared.MODEL, "Model dashboard", model=shared.field("Model"))
+    link = shared.to(links.MODEL, "Model dashboard", model=shared.field("Model"))
     return Table(
         "Objectives",
         "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
@@ -261,7 +266,7 @@ def _objectives(within: Scope) -> Panel:
     )
 
 
-def _burn(within: Scope) -> tuple[Panel, ...]:
+def _burn_panels(within: BoardScope) -> tuple[Panel, ...]:
     period = parse_seconds("30d")
     colors: tuple[Color, ...] = ("text", "yellow", "orange", "red")
     lines = tuple(
@@ -299,10 +304,12 @@ def _burn(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _causes(within: Scope) -> tuple[Panel, ...]:
+def _causes(within: BoardScope) -> tuple[Panel, ...]:
     firing = ('alertstate="firing"', *within.matchers)
-    pages, tickets = (Scope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
-    shares = summed(Scope(within.matchers[1:]), WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS)
+    pages, tickets = (BoardScope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
+    shares = summed(
+        BoardScope(within.matchers[1:]), WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS
+    )
     explained = f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0 and on ({INDICATOR}) {_explained(within)}"
     return (
         TimeSeries(
@@ -326,9 +333,9 @@ def _causes(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _explained(within: Scope) -> str:
+def _explained(within: BoardScope) -> str:
     """Return a series of each indicator whose causes explain a chosen objective: causes know no objective."""
-    objectives = Scope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
+    objectives = BoardScope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     for kind, indicator in KINDS.items():
         split = indicator.cause_split
         if split not in ("", kind):
@@ -336,11 +343,11 @@ def _explained(within: Scope) -> str:
     return objectives
 
 
-def _period(within: Scope) -> tuple[Panel, ...]:
+def _period(within: BoardScope) -> tuple[Panel, ...]:
     keyed = f"min by ({', '.join(KEYS)}) ({within(PERIOD_BUDGET_REMAINING)})"
 
     def events(kind: str) -> str:
-        counted = Scope((*within.matchers, f'{EVENT}="{kind}"'))
+        counted = BoardScope((*within.matchers, f'{EVENT}="{kind}"'))
         return total(
             summed(counted, OBJECTIVE_EVENTS, lambda chosen: chosen(sli_events("5m")), *_GROUPS),
             SLO,
@@ -376,8 +383,8 @@ def _period(within: Scope) -> tuple[Panel, ...]:
     )
 
 
-def _details(within: Scope) -> tuple[Panel, ...]:
-    signals = Scope(within.matchers[1:3])(state.DISTRIBUTION_SOURCE)
+def _details(within: BoardScope) -> tuple[Panel, ...]:
+    signals = BoardScope(within.matchers[1:3])(state.DISTRIBUTION_SOURCE)
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
     left = f"min by ({SLO}) ({within(PERIOD_BUDGET_REMAINING)})"
     return (
@@ -412,7 +419,7 @@ def _details(within: Scope) -> tuple[Panel, ...]:
                 Key("description"),
             ),
             labels_of=f"max by ({SLO}, owner, target, window, threshold, description) "
-            f"({Scope(within.matchers[:1])(INFO)})",
+            f"({BoardScope(within.matchers[:1])(INFO)})",
             width=16,
             sort_by="Objective",
             descending=False,

@@ -1,4 +1,7 @@
-"""Panels as Grafana 12 and 13 read them, each kind with the settings that make it readable."""
+"""Panels as Grafana 12 and 13 read them, each kind with the settings that make it readable.
+
+Long because each kind of panel has its JSON here, and they share its parts.
+"""
 
 from __future__ import annotations
 
@@ -117,10 +120,10 @@ def _bands(panel: StateTimeline) -> int:
 
 def _heatmap(panel: Heatmap) -> Any:
     return library.BucketHeatmap(
-        **_common(panel, [_target(query, index, "heatmap") for index, query in enumerate(panel.asked)])
+        **_common(panel, [_query_target(query, index, "heatmap") for index, query in enumerate(panel.asked)])
         # With a column for each pixel the gaps would be all that one sees.
         | {"maxDataPoints": 120},
-        thresholds=[_threshold(threshold) for threshold in panel.display.thresholds],
+        thresholds=[_threshold_step(threshold) for threshold in panel.display.thresholds],
         extraJson={
             "fieldConfig": {
                 "defaults": {
@@ -164,24 +167,20 @@ def _table(panel: Table) -> Any:
         for index, column in enumerate(panel.columns)
     }
     labels = [key.label for key in panel.keys]
+    overrides = {key.name: _key_override(key) for key in panel.keys} | {
+        column.name: _column(column) for column in panel.columns
+    }
     organized = {
         "excludeByName": {"Time": True} | ({} if values else {"Value": True}),
         "indexByName": {name: index for index, name in enumerate([*labels, *values])},
         "renameByName": {key.label: key.name for key in panel.keys} | values,
     }
     return library.core.Table(
-        **_common(panel, [_target(query, index, "table") for index, query in enumerate(panel.asked)]),
-        thresholds=[_threshold(Threshold("text"))],
+        **_common(panel, [_query_target(query, index, "table") for index, query in enumerate(panel.asked)]),
+        thresholds=[_threshold_step(Threshold("text"))],
         unit="short",
         filterable=True,
-        overrides=[
-            _override("byName", name, properties)
-            for name, properties in (
-                *((key.name, _key(key)) for key in panel.keys),
-                *((column.name, _column(column)) for column in panel.columns),
-            )
-            if properties
-        ],
+        overrides=[_override("byName", name, has) for name, has in overrides.items() if has],
         sortBy=[library.core.TableSortByField(displayName=panel.sort_by, desc=panel.descending)]
         if panel.sort_by
         else [],
@@ -199,16 +198,16 @@ def _table(panel: Table) -> Any:
     )
 
 
-def _key(key: Key) -> Json:
+def _key_override(key: Key) -> Json:
     """Links, width and colours of the column of a label."""
     properties: Json = {}
     if key.link:
-        properties["links"] = [_link(key.link)]
+        properties["links"] = [_link_json(key.link)]
     if key.width:
         properties["custom.width"] = key.width
     if key.colors:
         properties["custom.cellOptions"] = {"type": "color-text"}
-        properties["mappings"] = [_words({word: (word, color) for word, color in key.colors.items()})]
+        properties["mappings"] = [_value_mapping({word: (word, color) for word, color in key.colors.items()})]
     return properties
 
 
@@ -219,7 +218,7 @@ def _column(column: Column) -> Json:
         "unit": display.unit,
         "thresholds": {
             "mode": "absolute",
-            "steps": [_threshold(threshold) for threshold in display.thresholds],
+            "steps": [_threshold_step(threshold) for threshold in display.thresholds],
         },
     }
     if display.decimals is not None:
@@ -227,7 +226,7 @@ def _column(column: Column) -> Json:
     # A cell without a value would take the colour of the lowest threshold: red, for a budget.
     nothing = {"match": "null", "result": {"text": "–", "color": "text", "index": len(display.words)}}
     properties["mappings"] = [
-        *([_words(display.words)] if display.words else []),
+        *([_value_mapping(display.words)] if display.words else []),
         {"type": "special", "options": nothing},
     ]
     if column.colored:
@@ -239,8 +238,8 @@ def _column(column: Column) -> Json:
 
 def _figure(panel: Figure) -> Json:
     display = panel.display
-    return _common(panel, [_target(query, index) for index, query in enumerate(panel.asked)]) | {
-        "thresholds": [_threshold(threshold) for threshold in display.thresholds],
+    return _common(panel, [_query_target(query, index) for index, query in enumerate(panel.asked)]) | {
+        "thresholds": [_threshold_step(threshold) for threshold in display.thresholds],
         "mappings": _mappings(display),
         "overrides": [_style(style) for style in display.styles],
     }
@@ -256,7 +255,7 @@ def _common(panel: Panel, targets: Sequence[library.Target]) -> Json:
     }
 
 
-def _target(query: Query, index: int, form: str = "") -> library.Target:
+def _query_target(query: Query, index: int, form: str = "") -> library.Target:
     target = library.Target(
         expr=query.expr,
         legendFormat="{{le}}" if form == "heatmap" else query.legend,
@@ -268,7 +267,7 @@ def _target(query: Query, index: int, form: str = "") -> library.Target:
     return target
 
 
-def _threshold(threshold: Threshold) -> Json:
+def _threshold_step(threshold: Threshold) -> Json:
     """A threshold as Grafana's schema has it: the base is null, not the text "null" of grafanalib."""
     return {"color": threshold.color, "value": threshold.value}
 
@@ -298,7 +297,7 @@ def _style(style: Style) -> Json:
     return _override("byName", style.name, properties)
 
 
-def _link(link: Link) -> Json:
+def _link_json(link: Link) -> Json:
     if link.url:
         return {"title": link.title, "url": link.url, "targetBlank": True}
     parameters = [
@@ -311,7 +310,7 @@ def _link(link: Link) -> Json:
 
 
 def _limits(display: Display) -> Json:
-    limits: Json = {"noValue": display.no_value, "links": [_link(link) for link in display.links]}
+    limits: Json = {"noValue": display.no_value, "links": [_link_json(link) for link in display.links]}
     if display.minimum is not None:
         limits["min"] = display.minimum
     if display.maximum is not None:
@@ -337,12 +336,12 @@ def _mappings(display: Display) -> list[Json]:
         "result": {"text": display.no_value, "color": "text", "index": len(display.words)},
     }
     return [
-        *([_words(display.words)] if display.words else []),
+        *([_value_mapping(display.words)] if display.words else []),
         {"type": "special", "options": no_number},
     ]
 
 
-def _words(words: Mapping[Any, tuple[str, str]]) -> Json:
+def _value_mapping(words: Mapping[Any, tuple[str, str]]) -> Json:
     return {
         "type": "value",
         "options": {

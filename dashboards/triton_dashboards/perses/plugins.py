@@ -182,7 +182,11 @@ def _table(panel: Table, project: str) -> Json:
         _column(column, f"value #{index}" if numbered else "value")
         for index, column in enumerate(panel.columns, start=1)
     ]
-    columns = [*(_key(key, keys, project) for key in keys), *values, {"name": "timestamp", "hide": True}]
+    columns = [
+        *(_key_column(key, keys, project) for key in keys),
+        *values,
+        {"name": "timestamp", "hide": True},
+    ]
     if panel.labels_of:
         columns.append({"name": "value", "hide": True})
     for column in columns:
@@ -199,7 +203,7 @@ def _table(panel: Table, project: str) -> Json:
     } | ({"transforms": [{"kind": "MergeSeries", "spec": {}}]} if numbered else {})
 
 
-def _key(key: Key, keys: tuple[Key, ...], project: str) -> Json:
+def _key_column(key: Key, keys: tuple[Key, ...], project: str) -> Json:
     column: Json = {"name": key.label, "header": key.name}
     if key.width:
         column["width"] = key.width

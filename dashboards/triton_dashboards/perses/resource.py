@@ -15,11 +15,11 @@ _DATASOURCE = "$datasource"
 def resource(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) -> Json:
     """Write a dashboard as a resource of a project; a menu becomes links to those of its tag among `siblings`."""
     single = tuple(variable.name for variable in dashboard.variables if not variable.multi)
-    names = _names(dashboard.panels)
+    names = _panel_names(dashboard.panels)
     panels = dict(zip(names, (_panel(panel, project, single) for panel in dashboard.panels), strict=True))
     layouts, placed = [], iter(names)
     for row in dashboard.rows:
-        layouts.append(_grid(row, [next(placed) for _ in row.panels]))
+        layouts.append(_grid_json(row, [next(placed) for _ in row.panels]))
     return {
         "kind": "Dashboard",
         "metadata": {"name": dashboard.uid, "project": project},
@@ -30,7 +30,7 @@ def resource(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) 
             "variables": [_datasource(), *(_variable(variable) for variable in dashboard.variables)],
             "panels": panels,
             "layouts": layouts,
-            "links": _links(dashboard, siblings, project),
+            "links": _link_json(dashboard, siblings, project),
         },
     }
 
@@ -40,7 +40,7 @@ def resource_text(dashboard: Dashboard, siblings: Sequence[Dashboard], project: 
     return json.dumps(resource(dashboard, siblings, project), indent=2, ensure_ascii=False) + "\n"
 
 
-def _names(panels: Sequence[Panel]) -> list[str]:
+def _panel_names(panels: Sequence[Panel]) -> list[str]:
     """Names of panels after their titles; the second of a title ends in 2."""
     names: list[str] = []
     for panel in panels:
@@ -54,7 +54,7 @@ def _panel(panel: Panel, project: str, single: tuple[str, ...]) -> Json:
     spec: Json = {
         "display": {"name": panel.title, "description": panel.description + remark(panel)},
         "plugin": plugin(panel, project),
-        "queries": [_query(query.expr, query.legend, query.instant, panel) for query in panel.asked],
+        "queries": [_query_json(query.expr, query.legend, query.instant, panel) for query in panel.asked],
     }
     if isinstance(panel, Figure) and panel.display.links:
         spec["links"] = [
@@ -64,7 +64,7 @@ def _panel(panel: Panel, project: str, single: tuple[str, ...]) -> Json:
     return {"kind": "Panel", "spec": spec}
 
 
-def _query(expr: str, legend: str, instant: bool, panel: Panel) -> Json:
+def _query_json(expr: str, legend: str, instant: bool, panel: Panel) -> Json:
     spec: Json = {"datasource": _DATASOURCE, "query": expr}
     if legend:
         spec["seriesNameFormat"] = legend
@@ -78,7 +78,7 @@ def _query(expr: str, legend: str, instant: bool, panel: Panel) -> Json:
     }
 
 
-def _grid(row: Row, names: Sequence[str]) -> Json:
+def _grid_json(row: Row, names: Sequence[str]) -> Json:
     items = []
     x = y = height = 0
     for panel, name in zip(row.panels, names, strict=True):
@@ -124,7 +124,7 @@ def _variable(variable: Variable) -> Json:
     return {"kind": "ListVariable", "spec": spec}
 
 
-def _links(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) -> list[Json]:
+def _link_json(dashboard: Dashboard, siblings: Sequence[Dashboard], project: str) -> list[Json]:
     made: list[Json] = []
     for link in dashboard.links:
         if isinstance(link, Menu):
