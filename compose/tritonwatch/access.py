@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 from triton_exporter.catalogue import state, triton
 from triton_exporter.duration import duration_between
 from triton_exporter.options import adder, with_scheme
-from triton_slo.prometheus import URL_VARIABLE, Access, Prometheus, PrometheusError, header, secret
+from triton_slo.prometheus import server_access
+from triton_slo.prometheus.client import URL_VARIABLE, Prometheus, PrometheusError
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.arguments import parsed
 from tritonwatch.command_error import CommandError, UsageError
 
@@ -140,7 +142,7 @@ def checked_url(text: str, option: str) -> str:
 
 def _header(text: str) -> tuple[str, str]:
     try:
-        return header(text)
+        return server_access.parse_header(text)
     except ValueError as error:
         raise UsageError(error) from error
 
@@ -152,7 +154,7 @@ def _secret(path: str | None, option: str, fallback: str) -> str:
 def read_secret(path: str, option: str) -> str:
     """Return the content of the file that an option names, without the blanks around it. Raises UsageError."""
     try:
-        return secret(path, option)
+        return server_access.read_secret(path, option)
     except ValueError as error:
         raise UsageError(error) from error
 

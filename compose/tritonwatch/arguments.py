@@ -23,12 +23,14 @@ from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
+AS_GENERATED = "values that the rules were generated with"
+"""Title of the flags by which a verb repeats those of `generate`."""
 _YEAR_2200 = 7_258_118_400
 
 
 def scale(text: str) -> float:
     """Return a factor above 0 and at most 1, as 0.005 or 1/120."""
-    value = _number(text, "a number such as 0.005 or 1/120")
+    value = _finite_number(text, "a number such as 0.005 or 1/120")
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
     return value
@@ -36,7 +38,7 @@ def scale(text: str) -> float:
 
 def whole(text: str) -> int:
     """Return a whole number, not below 0."""
-    value = _number(text, "a whole number")
+    value = _finite_number(text, "a whole number")
     if value < 0 or value != int(value):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 on")
     return int(value)
@@ -103,6 +105,32 @@ def add_scrape_interval(add: Callable[..., None]) -> None:
     add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
 
 
+def add_time_scale(add: Callable[..., None], default: float = 1.0, shown: str = "1") -> None:
+    """Declare the flag that shortens the windows of the rules; `add` is from `adder`."""
+    text = f"factor on every window and `for` of the rules, for demos and tests (default: {shown})"
+    add("--time-scale F", text, scale, default=default)
+
+
+def add_selector(add: Callable[..., None]) -> None:
+    """Declare the flag that gives the matchers of Triton's series; `add` is from `adder`."""
+    text = "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'"
+    add("--selector MATCHERS", text, selector, default="")
+
+
+def add_rule_options(add: Callable[..., None]) -> None:
+    """Declare the flags that `rule_options` reads, which rules are generated with; `add` is from `adder`."""
+    add_selector(add)
+    add_scrape_interval(add)
+    add_time_scale(add)
+
+
+def rule_options(args: argparse.Namespace) -> Options:
+    """Return the options that `add_rule_options` declares; all others have their defaults."""
+    return Options(
+        time_scale=args.time_scale, scrape_interval_seconds=args.scrape_interval, selector=args.selector
+    )
+
+
 def path(text: str) -> Path:
     """Return a path; an empty one, which an unset variable leaves, would be the current folder."""
     if not text:
@@ -141,10 +169,10 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
     """Files as they are given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
-    return [path for place in given for path in (_inside(place) if os.path.isdir(place) else [place])]
+    return [path for place in given for path in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
 
 
-def _inside(folder: Path) -> list[Path]:
+def _yaml_files_in(folder: Path) -> list[Path]:
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
     except OSError as error:
@@ -178,10 +206,10 @@ def add_links(parser: argparse.ArgumentParser) -> None:
         "link at the top of every dashboard, to logs or traces: an address or a path in Grafana, in which Grafana "
         "fills its variables, such as ${model} and ${__from}"
     )
-    adder(parser.add_argument)("--link TITLE=URL...", text, _link)
+    adder(parser.add_argument)("--link TITLE=URL...", text, _parse_link)
 
 
-def _link(text: str) -> tuple[str, str]:
+def _parse_link(text: str) -> tuple[str, str]:
     title, _, url = text.partition("=")
     if not title.strip() or not (url.startswith("/") or is_web_address(url)):
         raise argparse.ArgumentTypeError(
@@ -207,6 +235,17 @@ def add_objective_filter(parser: argparse.ArgumentParser) -> None:
     """Declare the flag by which a verb shows or judges some objectives only."""
     add = adder(parser.add_argument)
     add("--objective NAME...", "consider only this objective (repeatable)")
+
+
+def add_group_filter(parser: argparse.ArgumentParser, text: str, **how: object) -> None:
+    """Declare the flags by which a verb shows or judges some objectives, and the groups of one model, only."""
+    add_objective_filter(parser)
+    adder(parser.add_argument)("--model NAME", text, **how)
+
+
+def add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
+    """Declare the flag that gives the time a verb is about, None for now; `add` is from `adder`."""
+    add("--at TIME", f"{use} instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
 
 
 def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]:
@@ -240,7 +279,7 @@ def moment(text: str) -> float:
     return at
 
 
-def _number(text: str, kind: str) -> float:
+def _finite_number(text: str, kind: str) -> float:
     try:
         # Not Fraction for all: it would work out every digit of 1e999999999.
         value = float(Fraction(text)) if "/" in text else float(text)

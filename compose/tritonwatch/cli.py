@@ -8,9 +8,9 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol
 
+from triton_exporter.installed_version import installed_version
 from triton_exporter.printable import printable
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
@@ -92,11 +92,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
     except SystemExit as stop:  # argparse exits: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
+    return _run(verb, chosen, args)
+
+
+def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
+    """Run a verb and return its exit code; the messages of an error go to standard error."""
     try:
         return verb.run(args)
     except CommandError as error:
         for message in error.messages:
-            lines = f"tritonwatch {chosen}: {message}".split("\n")
+            lines = f"tritonwatch {name}: {message}".split("\n")
             print("\n".join(map(printable, lines)), file=sys.stderr)
         return error.code
 
@@ -117,14 +122,6 @@ def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
         )
         verb.configure(parser)
     return parser
-
-
-def installed_version() -> str:
-    """Return the version of tritonwatch, or where it is run from."""
-    try:
-        return version("tritonwatch")
-    except PackageNotFoundError:
-        return "(run from its source folder)"
 
 
 def _load(name: str) -> Verb:

@@ -10,15 +10,15 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 def demo_models() -> Path:
     """Return the demo's model repository."""
-    return _first(_PACKAGE / "data" / "models", _CHECKOUT / "compose" / "demo" / "models")
+    return _first_folder(_PACKAGE / "data" / "models", _CHECKOUT / "compose" / "demo" / "models")
 
 
 def objectives() -> Path:
     """Return the objectives that the stack ships with."""
-    return _first(_PACKAGE / "data" / "objectives", _CHECKOUT / "slo" / "objectives")
+    return _first_folder(_PACKAGE / "data" / "objectives", _CHECKOUT / "slo" / "objectives")
 
 
-def _first(*candidates: Path) -> Path:
+def _first_folder(*candidates: Path) -> Path:
     for path in candidates:
         if path.is_dir():
             return path

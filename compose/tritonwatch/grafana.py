@@ -45,29 +45,29 @@ class Grafana:
 
     def folder_title(self, uid: str) -> str | None:
         """Return the title of the folder with this uid, or None."""
-        folder = self._ask("GET", f"/api/folders/{uid}", missing=True)
+        folder = self._request("GET", f"/api/folders/{uid}", missing=True)
         return None if folder is None else str(folder.get("title", ""))
 
     def create_folder(self, uid: str, title: str) -> None:
         """Make a folder."""
-        self._ask("POST", "/api/folders", {"uid": uid, "title": title})
+        self._request("POST", "/api/folders", {"uid": uid, "title": title})
 
     def rename_folder(self, uid: str, title: str) -> None:
         """Give a folder another title."""
-        self._ask("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
+        self._request("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
         """Uids of the dashboards in a folder that have a tag."""
-        boards = self._ask("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
+        boards = self._request("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
         return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
 
     def delete(self, uid: str) -> None:
         """Delete a dashboard."""
-        self._ask("DELETE", f"/api/dashboards/uid/{uid}")
+        self._request("DELETE", f"/api/dashboards/uid/{uid}")
 
     def dashboard(self, uid: str) -> Stored | None:
         """Return the dashboard with this uid, or None."""
-        answer = self._ask("GET", f"/api/dashboards/uid/{uid}", missing=True)
+        answer = self._request("GET", f"/api/dashboards/uid/{uid}", missing=True)
         if answer is None:
             return None
         meta = answer.get("meta", {})
@@ -78,9 +78,9 @@ class Grafana:
     def save(self, model: Json, folder_uid: str) -> None:
         """Create or overwrite a dashboard, in a folder."""
         body = {"dashboard": {**model, "id": None}, "folderUid": folder_uid, "overwrite": True}
-        self._ask("POST", "/api/dashboards/db", {**body, "message": "tritonwatch dashboards push"})
+        self._request("POST", "/api/dashboards/db", {**body, "message": "tritonwatch dashboards push"})
 
-    def _ask(self, method: str, path: str, body: Json | None = None, *, missing: bool = False) -> Any:
+    def _request(self, method: str, path: str, body: Json | None = None, *, missing: bool = False) -> Any:
         try:
             answer = self._session.request(
                 method,

@@ -6,19 +6,19 @@ import argparse
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from triton_exporter.duration import duration_text
-from triton_exporter.options import adder
+from triton_exporter.duration import time_text
 from triton_exporter.printable import listed, printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.verdict.estimate import group_name
+from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch import access
-from tritonwatch.arguments import objective_texts
+from tritonwatch import access, files
+from tritonwatch.arguments import objective_texts, path
 from tritonwatch.command_error import CommandError
 
 _NAMED = 5
@@ -35,14 +35,21 @@ def load(folder: Path | None) -> tuple[Objective, ...]:
     return reading.objectives
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --objectives of the verbs that read what the rules of objectives record."""
-    add = adder(parser.add_argument)
-    add(
-        "--objectives DIR",
-        "report the objectives of this folder that Prometheus has not loaded as they are now, and how to load them",
-        Path,
+def add_objectives(add: Callable[..., None], use: str = "", **how: Any) -> None:
+    """Declare the flag that names the folder, and the `use` of its objectives; `add` is from `adder`."""
+    add("--objectives DIR", f"folder of objectives (YAML){use}", path, **how)
+
+
+def add_recorded(add: Callable[..., None]) -> None:
+    """Declare --objectives for a verb that reads what the rules of objectives record."""
+    add_objectives(
+        add, ", to report which of them Prometheus has not loaded as they are now, and how to load them"
     )
+
+
+def add_replayed(add: Callable[..., None]) -> None:
+    """Declare --objectives for a verb that replays objectives."""
+    add_objectives(add, " (default: those that come with tritonwatch)", default=files.objectives())
 
 
 def not_loaded(
@@ -74,10 +81,10 @@ def not_loaded(
         lines.append(f"{which} are {'not ' if missing else ''}loaded in {place}{when}")
     if edited:
         lines += [f"{place} still uses other values than the files in {args.objectives}:", *edited]
-    files = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
+    flags = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
     lines += [
-        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *files, *access.options(args)])}",
-        f"  only to write them: {shlex.join(['tritonwatch', 'generate', *files])}",
+        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *flags, *access.options(args)])}",
+        f"  only to write them: {shlex.join(['tritonwatch', 'generate', *flags])}",
     ]
     return "\n".join(map(printable, lines))
 
@@ -96,14 +103,14 @@ def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> lis
         if not math.isclose(row.target, target):
             values.append(("target", ratio(row.target), ratio(target)))
         if not math.isclose(row.threshold_seconds or 0.0, threshold or 0.0):
-            values.append(("threshold", _threshold(row.threshold_seconds), _threshold(threshold)))
+            values.append(("threshold", _threshold_text(row.threshold_seconds), _threshold_text(threshold)))
         for what, loaded, filed in values:
             change = f"{what} {loaded} is loaded, {filed} is in the files"
-            groups_by_change[row.slo, change].append(group_name(row))
+            groups_by_change[row.slo, change].append(group_name(row.group))
     return [
         f"  {slo} {listed(groups, _NAMED)}: {change}" for (slo, change), groups in groups_by_change.items()
     ]
 
 
-def _threshold(seconds: float | None) -> str:
-    return "none" if seconds is None else duration_text(seconds)
+def _threshold_text(seconds: float | None) -> str:
+    return "none" if seconds is None else time_text(seconds)

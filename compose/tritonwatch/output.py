@@ -22,7 +22,7 @@ def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
             lines.append(f"{path}: missing")
         elif path.read_bytes() != text.encode():
             lines.append(f"{path}: differs")
-    return lines + [f"{folder / name}: no longer generated" for name in sorted(_stale(folder, wanted))]
+    return lines + [f"{folder / name}: no longer generated" for name in sorted(_stale_files(folder, wanted))]
 
 
 def fault(path: Path, error: OSError) -> str:
@@ -61,14 +61,14 @@ def write(folder: Path, wanted: Mapping[str, str]) -> None:
     missing permission (CommandError) leaves the old files as they were.
     """
     try:
-        _write(folder, wanted)
+        _write_files(folder, wanted)
     except OSError as error:
         raise CommandError(fault(Path(error.filename or folder), error)) from error
 
 
-def _write(folder: Path, wanted: Mapping[str, str]) -> None:
+def _write_files(folder: Path, wanted: Mapping[str, str]) -> None:
     files = _with_manifest(wanted)
-    stale = _stale(folder, wanted)
+    stale = _stale_files(folder, wanted)
     drafts: list[tuple[Path, Path]] = []
     try:
         for name, text in files.items():
@@ -92,7 +92,7 @@ def _write(folder: Path, wanted: Mapping[str, str]) -> None:
 
 def existing(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
     """Return what a `write` of these files would replace or delete, as it is now: `write` it to go back."""
-    names = set(wanted) | _stale(folder, wanted)
+    names = set(wanted) | _stale_files(folder, wanted)
     # read_text would change line ends, and the files must be restored as they were.
     return {name: (folder / name).read_bytes().decode() for name in names if (folder / name).is_file()}
 
@@ -101,7 +101,7 @@ def _with_manifest(wanted: Mapping[str, str]) -> dict[str, str]:
     return {**wanted, MANIFEST: "".join(f"{name}\n" for name in sorted(wanted))}
 
 
-def _stale(folder: Path, wanted: Mapping[str, str]) -> set[str]:
+def _stale_files(folder: Path, wanted: Mapping[str, str]) -> set[str]:
     manifest = folder / MANIFEST
     before = manifest.read_text(encoding="utf-8").splitlines() if manifest.exists() else []
     # A manifest is a file that anybody may edit: names that lead out of the folder are not ours to delete.

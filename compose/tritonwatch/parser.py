@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from triton_exporter.nearest import nearest
 from triton_exporter.printable import printable, without_secrets
 
 
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question with the nearest known words, or nothing where none is near."""
-    near = get_close_matches(word, sorted(known), n=2)
+    near = nearest(word, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

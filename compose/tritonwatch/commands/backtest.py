@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 
 from triton_exporter.duration import duration_text, in_words
+from triton_exporter.moments import utc_text
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
-from triton_slo.backtest.excluded_time import excluded_spans
-from triton_slo.backtest.fetch import fetch, records_from
+from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
@@ -25,13 +25,13 @@ from triton_slo.backtest.report import Report, backtest
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import WARNS, Prometheus
-from triton_slo.report.period_outcome import moment_text
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.rules.plan import Plan
-from tritonwatch import access, files
-from tritonwatch.arguments import add_scrape_interval, moment, seconds, text_of, whole
+from tritonwatch import access
+from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.objective_files import load
+from tritonwatch.objective_files import add_replayed, load
 from tritonwatch.tables import backtest_table
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -43,16 +43,11 @@ _PIPE_WIDTH = 160
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
-    add(
-        "--objectives DIR",
-        "folder of objectives (default: those that come with tritonwatch)",
-        Path,
-        default=files.objectives(),
-    )
+    add_replayed(add)
     add("--history FILE", "replay a file (CSV, or written by --save) instead of the history in Prometheus")
     add("--save FILE", "save the history to a file (.csv, or a compact .npz)")
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
-    add("--at TIME", "end of the history instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
     add_scrape_interval(add)
     add("--incidents FILE", "known incidents (CSV) to score the alerts against")
@@ -96,12 +91,12 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
     loaded = load(args.objectives)
     objectives = {objective.name: objective for objective in loaded}
     try:
-        incidents = _incidents(args.incidents)
-        history, warnings = _history(args, loaded)
+        incidents = _labelled_incidents(args.incidents)
+        history, warnings = _read_history(args, loaded)
         _save(history, args.save)
         replayed_objectives = {
             name: replayed(
-                objectives[name], _options(args), excluded=_excluded(args, objectives[name], history)
+                objectives[name], _options(args), excluded=_excluded_spans(args, objectives[name], history)
             )
             for name in _slos(history, objectives)
         }
@@ -129,27 +124,27 @@ def _mistakes(args: argparse.Namespace, objectives: Sequence[Objective]) -> list
     return [f"tritonwatch check refuses it: {problem}" for problem in problems]
 
 
-def _incidents(path: str | None) -> tuple[LabelledIncident, ...]:
+def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
     if not path:
         return ()
     try:
-        return incident.from_csv(_text(path))
+        return incident.from_csv(_file_text(path))
     except IncidentError as error:
         raise CommandError(f"--incidents {path}: {error}") from error
 
 
-def _text(path: str) -> str:
+def _file_text(path: str) -> str:
     try:
         return text_of(Path(path))
     except UsageError as error:  # 2 is for the arguments of this verb
         raise CommandError(error) from error
 
 
-def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
+def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
     if args.history:
         try:
             if args.history.endswith(".csv"):
-                return from_csv(_text(args.history)), []
+                return from_csv(_file_text(args.history)), []
             return from_npz(Path(args.history).read_bytes()), []
         except HistoryError as error:
             raise CommandError(f"--history {args.history}: {error}") from error
@@ -170,7 +165,7 @@ def _history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple
     if start > asked:
         warnings.append(
             f"--last {duration_text(args.last)}: Prometheus has no record of these objectives before "
-            f"{moment_text(start, 'UTC')}, so the last {in_words(end - start)} are replayed"
+            f"{utc_text(start)}, so the last {in_words(end - start)} are replayed"
         )
     recorded = {slo for slo, _, _ in history.keys}
     if silent := [objective.name for objective in objectives if objective.name not in recorded]:
@@ -184,7 +179,7 @@ def _remarks(prometheus: Prometheus) -> list[str]:
     return [f"{WARNS}{warning}" for warning in prometheus.warnings]
 
 
-def _excluded(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:
+def _excluded_spans(args: argparse.Namespace, objective: Objective, history: History) -> list[Span]:
     """Return when the exclusions of an objective applied; those in PromQL are asked for."""
     if not objective.exclusions:
         return []

@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from typing import NamedTuple
 
 from triton_alerts import alerts_file
-from triton_alerts.rules.lint import check_file, rule_groups
+from triton_alerts.rules.lined_rules import rule_groups
+from triton_alerts.rules.lint import check_file
 from triton_exporter.catalogue import llm
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
@@ -22,11 +24,11 @@ from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, by_line, count, explained_once
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan, chosen
-from triton_slo.verdict.estimate import carries, group_name, uncertainties
-from triton_slo.verdict.group_sources import fed_groups
-from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.estimate import carries, uncertainties
+from triton_slo.verdict.group_names import group_name
+from triton_slo.verdict.group_sources import fed_groups, unmeasured
 from tritonwatch import access
 from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
 
@@ -50,27 +52,16 @@ def run(args: argparse.Namespace) -> int:
     tuned = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
     others = {name for name, _ in rules} | {settings.file for settings in tuned}
     reading = read([named_text for named_text in texts if named_text[0] not in others])
-    models, hiding, uncertain = None, None, []
-    unmeasured: list[Problem] = []
+    live = _Checked()
     if args.prometheus:
         with access.connect(args) as prometheus:
-            models = access.models(prometheus)
-            hiding = {source: access.models(prometheus, query) for source, query in hiding_models().items()}
-            models |= _models_elsewhere(prometheus, reading)
-            unmeasured = [*_missing(prometheus, reading)]
-            unmeasured += list(_unmeasured(prometheus, reading, args.scrape_interval))
-            uncertain = list(_uncertain(prometheus, reading, args.scrape_interval))
-            uncertain += _lost_histograms(prometheus)
-    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), hiding)
-    hints = [
-        hint
-        for objective in reading.objectives
-        for hint in notes(objective, partial(reading.place, objective.name), time.time())
-    ]
-    hints += [*hidden_failures(reading, around), *uncertain]
+            live = _checked(prometheus, reading, args.scrape_interval)
+    models = live.models
+    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), live.hiding)
+    hints = _hints(reading, around, live)
     if not args.prometheus:
         hints += needed_series(reading)
-    problems: list[Problem] = [*reading.problems, *findings(reading, around), *unmeasured]
+    problems: list[Problem] = [*reading.problems, *findings(reading, around), *live.problems]
     for settings in tuned:
         problems += [*settings.problems, *settings.findings(models)]
         hints += settings.notes()
@@ -87,14 +78,41 @@ def run(args: argparse.Namespace) -> int:
         print(problem, file=sys.stderr)
     for line in explained_once(hints):
         print(printable(f"note: {line}"), file=sys.stderr)
-    objectives = count(len(reading.objectives), "objective")
-    and_alerts = f" and {count(alerts, 'rule')}" if rules else ""
+    checked = [count(len(reading.objectives), "objective"), *([count(alerts, "rule")] if rules else [])]
     if tuned:
         changed = sum(len(settings.tuning.alerts) for settings in tuned)
-        and_alerts += f" and the settings of {count(changed, 'alert')}"
-    files, mistakes = count(len(texts), "file"), count(len(problems), "mistake")
-    print(f"{objectives}{and_alerts} in {files}, {mistakes}")
+        checked.append(f"the settings of {count(changed, 'alert')}")
+    print(f"{' and '.join(checked)} in {count(len(texts), 'file')}, {count(len(problems), 'mistake')}")
     return 1 if problems else 0
+
+
+def _hints(reading: ParsedObjectives, around: Surroundings, live: _Checked) -> list[Problem]:
+    """Return notes on the objectives that are not mistakes."""
+    now = time.time()
+    hints = [
+        hint
+        for objective in reading.objectives
+        for hint in notes(objective, partial(reading.place, objective.name), now)
+    ]
+    return [*hints, *hidden_failures(reading, around), *live.uncertain]
+
+
+class _Checked(NamedTuple):
+    """What a Prometheus shows of the objectives: the models that there are, mistakes, and numbers in doubt."""
+
+    models: frozenset[str] | None = None
+    hiding: Mapping[str, frozenset[str]] | None = None
+    problems: Sequence[Problem] = ()
+    uncertain: Sequence[Problem] = ()
+
+
+def _checked(prometheus: Prometheus, reading: ParsedObjectives, scrape_interval: float) -> _Checked:
+    return _Checked(
+        access.models(prometheus) | _models_elsewhere(prometheus, reading),
+        {source: access.models(prometheus, query) for source, query in hiding_models().items()},
+        [*_missing(prometheus, reading), *_unmeasured(prometheus, reading, scrape_interval)],
+        [*_uncertain(prometheus, reading, scrape_interval), *_lost_histograms(prometheus)],
+    )
 
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
@@ -134,16 +152,9 @@ def _unmeasured(
     """Settings that leave an objective without data of models that have some."""
     for objective in reading.objectives:
         plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
-        groups_by_fix: dict[tuple[str, str], list[str]] = {}
-        for mistake in (mistake for variant in plan.variants for mistake in plan.measure(variant).mistakes):
-            groups = [
-                GroupStatus(objective.name, "", sample.labels) for sample in prometheus.instant(mistake.expr)
-            ]
-            groups_by_fix.setdefault((mistake.words, mistake.fix), []).extend(map(group_name, groups))
-        for (words, fix), names in groups_by_fix.items():
-            if names:
-                reason = f"{objective.name}: indicator: {', '.join(sorted(names))}: {words}"
-                yield Problem(reading.place(objective.name, "indicator"), reason, fix)
+        for gap in unmeasured(prometheus, plan):
+            reason = f"{objective.name}: indicator: {', '.join(gap.groups)}: {gap.reason}"
+            yield Problem(reading.place(objective.name, "indicator"), reason, gap.fix)
 
 
 def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float) -> Iterator[Problem]:
@@ -155,13 +166,13 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
             for row in fed_groups(prometheus, plan)
             if not all(carries(row, source) for source in row.caveats)
         ]
-        if idle := [group_name(row) for row in blurred if row.idle]:
+        if idle := [group_name(row.group) for row in blurred if row.idle]:
             reason = f"{objective.name}: no traffic in the last hour: {', '.join(sorted(idle))}"
             yield Problem(
                 reading.place(objective.name, "indicator"),
                 reason,
                 "check again when there were some, for the error",
             )
-        for whose, meaning, settled in uncertainties(blurred, group_name):
+        for whose, meaning, settled in uncertainties(blurred, lambda row: group_name(row.group)):
             place = reading.place(objective.name, "indicator")
             yield Problem(place, f"{objective.name}: {whose}", settled, meaning=meaning)

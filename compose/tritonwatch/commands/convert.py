@@ -12,7 +12,8 @@ from triton_exporter.options import adder
 from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
-from triton_slo.objective.model import Objective, Rolling
+from triton_slo.objective.model import Objective
+from triton_slo.objective.period_window import Rolling
 from triton_slo.objective.reading import read
 from triton_slo.problem import Problem, count
 from tritonwatch import output
@@ -39,12 +40,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--window DURATION",
         "period of SLOs whose file gives none, as in Sloth (default: 30d)",
-        _window,
+        _window_text,
         default="30d",
     )
 
 
-def _window(text: str) -> str:
+def _window_text(text: str) -> str:
     try:
         return Rolling(rolling=text).rolling
     except ValueError:
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
-    _report(ledger, args, text)
+    _print_ledger(ledger, args, text)
     if ledger.mistakes:
         raise CommandError(f"{count(len(ledger.mistakes), 'mistake')}, nothing written")
     if not text:
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
+def _print_ledger(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
     kinds = ("mistakes", "losses", "notes")
     by_kind = {kind: list(dict.fromkeys(getattr(ledger, kind))) for kind in kinds}
     if args.json:

@@ -11,17 +11,18 @@ from typing import TextIO
 
 from rich.console import Console
 
+from triton_exporter.moments import utc_text
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.objective.exclusion import Span
 from tritonwatch import access
-from tritonwatch.arguments import add_objective_filter, moment, scale
+from tritonwatch.arguments import AS_GENERATED, add_group_filter, add_time_scale, moment
 from tritonwatch.command_error import CommandError
 from tritonwatch.correcting import making, planning
 from tritonwatch.correcting.planning import CorrectedTime
 from tritonwatch.correcting.trail import Entry, Trail, locked
-from tritonwatch.tables.correction_table import moment_text, table
+from tritonwatch.tables.correction_table import table
 
 EXAMPLE = (
     "tritonwatch correct plan --prometheus http://127.0.0.1:9090 --from 2026-05-01T09:30Z "
@@ -31,23 +32,31 @@ _PIPE_WIDTH = 160
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the parts of the verb and their arguments."""
-    parts = parser.add_subparsers(
-        dest="part", metavar="plan | apply | list | undo NAME | resume NAME", required=True
+    """Declare the subcommands of the verb and their arguments."""
+    subcommands = parser.add_subparsers(
+        dest="subcommand", metavar="plan | apply | list | undo NAME | resume NAME", required=True
     )
-    plan = parts.add_parser("plan", help="show the budgets before and after a correction; writes nothing")
-    _add_stretch(plan)
-    apply = parts.add_parser("apply", help="show the budgets before and after, and write the correction")
-    _add_stretch(apply)
+    plan = subcommands.add_parser(
+        "plan", help="show the budgets before and after a correction; writes nothing"
+    )
+    _add_corrected_time(plan)
+    apply = subcommands.add_parser(
+        "apply", help="show the budgets before and after, and write the correction"
+    )
+    _add_corrected_time(apply)
     making.add_signature(apply)
     making.add_trail(apply)
     making.add_place(apply, required=True)
-    listed = parts.add_parser("list", help="list the corrections of a trail and what has become of them")
+    listed = subcommands.add_parser(
+        "list", help="list the corrections of a trail and what has become of them"
+    )
     making.add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
-    undo = parts.add_parser("undo", help="undo a correction, or the history that replay has added")
-    resume = parts.add_parser("resume", help="write the rest of a correction or undo that was interrupted")
+    undo = subcommands.add_parser("undo", help="undo a correction, or the history that replay has added")
+    resume = subcommands.add_parser(
+        "resume", help="write the rest of a correction or undo that was interrupted"
+    )
     for verb in (undo, resume):
         adder(verb.add_argument)("id", "name of the correction in the list, or its first characters")
         making.add_trail(verb)
@@ -58,11 +67,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it: 0 done, 1 not possible or not complete, 2 wrong usage."""
-    parts = {"plan": _plan, "apply": _apply, "list": _list, "undo": _undo, "resume": _resume}
-    return parts[args.part](args)
+    functions = {
+        "plan": _plan,
+        "apply": _apply_correction,
+        "list": _list_corrections,
+        "undo": _undo,
+        "resume": _resume,
+    }
+    return functions[args.subcommand](args)
 
 
-def _add_stretch(parser: argparse.ArgumentParser) -> None:
+def _add_corrected_time(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--from TIME",
@@ -72,42 +87,41 @@ def _add_stretch(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     add("--to TIME", "its end", moment, dest="end", required=True)
-    add_objective_filter(parser)
-    add("--model NAME", "only the groups of this model", default="")
+    add_group_filter(parser, "only the groups of this model", default="")
     add("--version VERSION", "only the groups of this version", default="")
-    add("--time-scale F", "the factor that the rules were generated with (default: 1)", scale, default=1.0)
     add("--json", "write JSON instead of a table")
+    add_time_scale(adder(parser.add_argument_group(AS_GENERATED).add_argument))
     access.add_arguments(parser)
 
 
 def _plan(args: argparse.Namespace) -> int:
-    _show(_worked_out(args, time.time()), args)
+    _print_corrections(_corrections(args, time.time()), args)
     return 0
 
 
-def _apply(args: argparse.Namespace) -> int:
+def _apply_correction(args: argparse.Namespace) -> int:
     signed, now = making.signature(args), time.time()
     into = making.writer(args, access.to_import(args))
-    planning.refuse_recent(_time(args), into, now)
-    corrections = _worked_out(args, now)
+    planning.refuse_recent(_corrected_time(args), into, now)
+    corrections = _corrections(args, now)
     if not corrections:
         raise CommandError(planning.NO_EVENTS)
-    _show(corrections, args)
+    _print_corrections(corrections, args)
     made = making.make("exclude", corrections, (args.start, args.end), signed, args.trail, into)
     print(f"correction {made.id}: {made.samples} samples written; {into.next_step()}", file=_beside(args))
     return 0
 
 
-def _worked_out(args: argparse.Namespace, now: float) -> tuple[GroupCorrection, ...]:
+def _corrections(args: argparse.Namespace, now: float) -> tuple[GroupCorrection, ...]:
     with access.connect(args) as prometheus:
-        return planning.planned(prometheus, _time(args), now, args.time_scale)
+        return planning.planned(prometheus, _corrected_time(args), now, args.time_scale)
 
 
-def _time(args: argparse.Namespace) -> CorrectedTime:
+def _corrected_time(args: argparse.Namespace) -> CorrectedTime:
     return CorrectedTime(args.start, args.end, tuple(args.objective), args.model, args.version)
 
 
-def _show(corrections: Sequence[GroupCorrection], args: argparse.Namespace) -> None:
+def _print_corrections(corrections: Sequence[GroupCorrection], args: argparse.Namespace) -> None:
     print_plan(corrections, (args.start, args.end), args.json)
 
 
@@ -120,28 +134,28 @@ def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool
     if not corrections:
         print("there were no events in that time: no budget changes")
         return
-    title = f"Budgets before and after, of {moment_text(span[0])} to {moment_text(span[1])}"
+    title = f"Budgets before and after, of {utc_text(span[0])} to {utc_text(span[1])}"
     Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table(corrections, title))
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list_corrections(args: argparse.Namespace) -> int:
     trail, loaded = Trail(args.trail), None
     if args.prometheus is not None:
         with access.connect(args) as prometheus:
             loaded = planning.loaded_samples(prometheus, trail.entries, time.time())
     for entry in trail.entries:
         samples = None if loaded is None else loaded.get(entry.id, 0)
-        print(_as_json(trail, entry, samples) if args.json else _line(trail, entry, samples))
+        print(_as_json(trail, entry, samples) if args.json else _entry_line(trail, entry, samples))
     if not trail.entries:
         print(f"no correction in {args.trail}", file=sys.stderr)
     return 0
 
 
-def _line(trail: Trail, entry: Entry, loaded: int | None) -> str:
+def _entry_line(trail: Trail, entry: Entry, loaded: int | None) -> str:
     state: str = trail.state(entry)
     if loaded is not None:
         state += ", loaded" if loaded >= entry.samples else f", {loaded} of {entry.samples} samples loaded"
-    span = f"{moment_text(entry.start)} to {moment_text(entry.end)}"
+    span = f"{utc_text(entry.start)} to {utc_text(entry.end)}"
     changed = f"{', '.join(entry.objectives)}: {making.change(entry)}"
     return printable(
         f"{entry.id}  {state}  {span}  {changed}  by {entry.author} at {entry.at}: {entry.reason}"

@@ -19,10 +19,10 @@ from triton_exporter.catalogue import gpu, models, state
 from triton_exporter.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
-from tritonwatch.arguments import add_alerts, add_links, check_out, checked, selector, tuned
+from tritonwatch.arguments import add_alerts, add_links, add_selector, check_out, checked, tuned
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.grafana import Grafana, GrafanaError
-from tritonwatch.objective_files import load
+from tritonwatch.objective_files import add_objectives, load
 
 EXAMPLE = (
     "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
@@ -38,14 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "list them, write them to --out, or push them to --grafana",
         choices=("list", "write", "push"),
     )
-    add(
-        "--selector MATCHERS",
-        "PromQL matchers to add to the selectors of Triton's series",
-        selector,
-        default="",
-    )
+    add_selector(add)
     add("--per-model", "also make a dashboard for each model found in --prometheus")
-    add("--objectives DIR", "folder of objectives, whose thresholds the dashboards of --per-model show", Path)
+    add_objectives(add, ", whose thresholds the dashboards of --per-model show")
     add_alerts(parser)
     add_links(parser)
     add("--folder FOLDER", f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})", _title)
@@ -90,20 +85,22 @@ def _project(text: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action: 0 done, 1 an error, or changes found by --dry-run, 2 wrong usage."""
-    return {"list": _list, "write": _write, "push": _push}[args.action](args, _asked(args))
+    return {"list": _list_dashboards, "write": _write_dashboards, "push": _push}[args.action](
+        args, _chosen_dashboards(args)
+    )
 
 
-def _asked(args: argparse.Namespace) -> list[Dashboard]:
+def _chosen_dashboards(args: argparse.Namespace) -> list[Dashboard]:
     """Return every dashboard asked for."""
     options = Options(selector=args.selector, links=tuple(args.link), tuning=tuned(args.alerts))
     made = [*dashboards(options)]
     if args.per_model:
         objectives = load(args.objectives)
-        made += [per_model.dashboard(facts, objectives, options) for facts in _facts(args)]
+        made += [per_model.dashboard(facts, objectives, options) for facts in _model_facts(args)]
     return made
 
 
-def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
+def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     """Return what Prometheus knows of each model now."""
     if not args.prometheus:
         raise UsageError("--per-model needs --prometheus, which knows the models")
@@ -137,13 +134,13 @@ def _facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     ]
 
 
-def _list(_args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
+def _list_dashboards(_args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     for board in made:
         print(f"{board.uid:26} {board.title:32} {board.description.split('?')[0]}?")
     return 0
 
 
-def _write(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
+def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
     if args.out is None:
         raise UsageError("write needs --out DIR")
     if args.objectives:
@@ -182,7 +179,7 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
                 grafana.delete(uid)
     if renamed:
         print(f"folder: title {title!r} -> {args.folder!r}")
-    _report(plan, args.dry_run)
+    _print_changes(plan, args.dry_run)
     for uid in sorted(retired):
         print(f"{uid}: {'would be deleted' if args.dry_run else 'deleted'}")
     return int(args.dry_run and bool(pending or renamed or retired))
@@ -206,7 +203,7 @@ def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
     return moved + changes(model, stored.model)
 
 
-def _report(plan: Mapping[str, list[str]], dry_run: bool) -> None:
+def _print_changes(plan: Mapping[str, list[str]], dry_run: bool) -> None:
     for uid, lines in plan.items():
         if not lines:
             print(f"{uid}: unchanged")

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from triton_exporter.options import adder
-from tritonwatch.arguments import scale
+from tritonwatch.arguments import add_time_scale
 from tritonwatch.command_error import UsageError
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
@@ -20,12 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--once", "stop after the last step; exit code 0 if every step happened")
     add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
     add("--port-base PORT", "first of 9 consecutive ports (default: 19400)", _port, default=19400)
-    add(
-        "--time-scale F",
-        "factor on every window and `for` of the rules (default: 1/60, so an hour becomes a minute)",
-        scale,
-        default=1 / 60,
-    )
+    add_time_scale(add, 1 / 60, "1/60, so an hour becomes a minute")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,12 +10,14 @@ import sys
 import textwrap
 
 from triton_exporter.app.gathering import gather
-from triton_exporter.doctor import Finding, TritonFacts, examine
+from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.duration import duration_between
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from tritonwatch.arguments import parsed
-from tritonwatch.exporter_options import DOCTOR_OPTIONS, chosen_some, declare_some
+from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
 
@@ -45,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     elif not facts.is_other_server:
-        print(_text(facts, findings))
+        print(_findings_text(facts, findings))
     return int(any(finding.grade == "problem" for finding in findings))
 
 
-def _text(facts: TritonFacts, findings: list[Finding]) -> str:
+def _findings_text(facts: TritonFacts, findings: list[Finding]) -> str:
     version = facts.snapshot.triton_version or "of unknown version"
     models = len({entry.model for entry in facts.snapshot.index or ()})
     answers = not facts.snapshot.api_failure

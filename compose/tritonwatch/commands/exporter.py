@@ -14,7 +14,8 @@ from triton_exporter.app.memory import give_back_large_buffers
 from triton_exporter.app.state_file import StateFileInUseError
 from triton_exporter.http.server import Server
 from triton_exporter.http.web_config import WebConfigError, load_web_config
-from tritonwatch.exporter_options import OptionsError, chosen, declare
+from tritonwatch.exporter_options.chosen_settings import OptionsError, chosen
+from tritonwatch.exporter_options.declared_options import declare
 
 _TURN_SECONDS = 0.0005
 """A thread that writes or reads a page keeps the others waiting so long, which only pass on bytes. Python's 5 ms

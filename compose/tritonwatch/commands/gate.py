@@ -7,22 +7,22 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal
 
 from triton_exporter.options import adder
 from triton_exporter.printable import printable
-from triton_slo.indicators import kind
-from triton_slo.indicators.sources import CAVEATS, HIDING
-from triton_slo.prometheus import WARNS, Prometheus
-from triton_slo.verdict import gate, gate_queries
-from triton_slo.verdict.canary import Verdict, compare
-from triton_slo.verdict.estimate import group_name
-from triton_slo.verdict.gate import Firing, Judgement
+from triton_slo.indicators.sources import CAVEATS
+from triton_slo.prometheus.remarks import WARNS
+from triton_slo.verdict import gate
+from triton_slo.verdict.canary import Verdict
+from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.judgement import GateLimits, Judgement
+from triton_slo.verdict.release import ReleaseQuestion, VersionComparison, judge_release
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, misspelt, moment, seconds
+from tritonwatch.arguments import add_at, add_group_filter, misspelt, seconds
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -41,15 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{EXIT['hold']}: hold, {EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
         "Unknown or old data never promotes."
     )
-    add_objective_filter(parser)
-    add("--model NAME", "consider only this model (needed with --canary)")
+    add_group_filter(parser, "consider only this model (needed with --canary)")
     add("--version V", "consider only this version")
-    objective_files.add_argument(parser)
+    objective_files.add_recorded(add)
     add("--max-age DURATION", "hold when the data is older (default: 5m)", seconds, default=300.0)
     add(
         "--min-budget PERCENT",
         "hold if the error budget left is at or below this share (default: 0%%)",
-        _ratio,
+        _parse_ratio,
         default=0.0,
     )
     add(
@@ -59,43 +58,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=sorted(CAVEATS),
     )
     add("--json", "write JSON instead of text")
-    add("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add_at(add)
     add = adder(parser.add_argument_group("comparing two versions over the same time").add_argument)
     add("--canary V", "the new version")
     add("--baseline V", "the version it is compared with")
     add("--window 1h", "time to compare (default: 1h)", seconds, default=3600.0)
-    add("--confidence 95%", "confidence of the comparison (default: 95%%)", _ratio, default=0.95)
-    add("--margin 0.1%", "allowed increase of the error ratio (default: the error budget)", _ratio)
+    add("--confidence 95%", "confidence of the comparison (default: 95%%)", _parse_ratio, default=0.95)
+    add("--margin 0.1%", "allowed increase of the error ratio (default: the error budget)", _parse_ratio)
     add("--min-events N", "fewest events that each version needs (default: 50)", float, default=50)
     access.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and its reasons, and return its exit code."""
-    outcome, judgements, messages = _judged(args)
+    outcome, judgements, messages = _judge(args)
     for message in messages:
         print(f"tritonwatch gate: {message}", file=sys.stderr)
     if args.json:
-        print(json.dumps(_document(outcome, judgements), indent=2))
+        print(json.dumps(_verdict_json(outcome, judgements), indent=2))
     else:
-        _show(outcome, judgements)
+        _print_judgements(outcome, judgements)
     return EXIT[outcome]
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--json` writes. Raises CommandError."""
-    outcome, judgements, messages = _judged(args)
-    return JsonAnswer(_document(outcome, judgements), tuple(messages), EXIT[outcome])
+    outcome, judgements, messages = _judge(args)
+    return JsonAnswer(_verdict_json(outcome, judgements), tuple(messages), EXIT[outcome])
 
 
-def _judged(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], list[str]]:
+def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], list[str]]:
     """Return the verdict, what it rests on, and messages for people."""
-    if mistake := _mistake(args):
-        raise UsageError(mistake)
+    question = _question(args)
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
-        rows = read_status(prometheus, args.at)
-        judgements = gate.in_part(_judge(prometheus, args, rows), prometheus.warnings)
+        rows = read_status(prometheus, question.at)
+        judgements = judge_release(prometheus, question, rows, time.time())
     not_loaded = objective_files.not_loaded(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
@@ -110,6 +108,18 @@ def _judged(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], l
     if not_loaded and outcome != "rollback":
         outcome = "cannot tell"
     return outcome, judgements, messages
+
+
+def _question(args: argparse.Namespace) -> ReleaseQuestion:
+    if mistake := _mistake(args):
+        raise UsageError(mistake)
+    versions = None
+    if args.canary is not None:
+        versions = VersionComparison(
+            args.canary, args.baseline, args.window, args.confidence, args.margin, args.min_events
+        )
+    limits = GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
+    return ReleaseQuestion(tuple(args.objective), args.model, args.version, args.at, limits, versions)
 
 
 def _mistake(args: argparse.Namespace) -> str:
@@ -134,134 +144,23 @@ def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterat
             yield f"--{option} {asked}: no objective has data of this version; {known} {', '.join(versions)}"
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """Results of the queries that are sent once for all judgements."""
-
-    rows: list[GroupStatus]
-    ages: gate_queries.Ages
-    firing: tuple[Firing, ...]
-    limits: gate.GateLimits
-    failures: gate.FailureEvidence
-
-
-def _judge(
-    prometheus: Prometheus, args: argparse.Namespace, everything: Sequence[GroupStatus]
-) -> tuple[Judgement, ...]:
-    rows = [row for row in everything if _asked(row, args)]
-    firing = gate_queries.firing(prometheus, args.at)
-    limits = gate.GateLimits(args.max_age, args.min_budget, frozenset(args.trust))
-    ages = gate_queries.ages(prometheus, args.at)
-    doubted = {row.model for row in rows if HIDING.intersection(row.caveats)}
-    failures = gate.failure_evidence(
-        [row for row in everything if row.model in doubted],
-        ages.of,
-        firing,
-        limits,
-        lambda row: _events(prometheus, row, args),
-    )
-    known = _Evidence(rows, ages, firing, limits, failures)
-    stopped = _stopped(prometheus, everything, args)
-    if args.canary is None:
-        judgements = gate.judge(rows, ages.of, firing, limits, failures)
-        return judgements + stopped + _never_seen(args.objective, rows, args)
-    canaries = [row for row in rows if row.version == args.canary]
-    compared = tuple(_compare(prometheus, row, args, known) for row in canaries)
-    # Objectives that the baseline has must also be known for the canary.
-    wanted = args.objective or sorted({row.slo for row in rows if row.version == args.baseline})
-    return compared + stopped + _never_seen(wanted, canaries, args)
-
-
-def _events(prometheus: Prometheus, row: GroupStatus, args: argparse.Namespace) -> float:
-    end = time.time() if args.at is None else args.at
-    seen = gate_queries.slices(prometheus, row.slo, row.group, end - gate.EVIDENCE_SECONDS, end)
-    return sum(group.total for group in seen)
-
-
-def _asked(row: GroupStatus, args: argparse.Namespace) -> bool:
-    return (
-        (not args.objective or row.slo in args.objective)
-        and args.model in (None, row.model)
-        and args.version in (None, row.version)
-    )
-
-
-def _stopped(
-    prometheus: Prometheus, rows: Sequence[GroupStatus], args: argparse.Namespace
-) -> tuple[Judgement, ...]:
-    """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers --objective."""
-    if args.objective:
-        return ()
-    missed = set(gate_queries.stopped(prometheus, args.at)) - {row.slo for row in rows}
-    return tuple(
-        Judgement("hold", "unknown: not recorded any more", name, unknown=True) for name in sorted(missed)
-    )
-
-
-def _never_seen(
-    wanted: Sequence[str], rows: Sequence[GroupStatus], args: argparse.Namespace
-) -> tuple[Judgement, ...]:
-    """Hold for each wanted objective that has no data."""
-    seen = {row.slo for row in rows}
-    return tuple(
-        Judgement(
-            "hold",
-            "unknown: no data",
-            name,
-            args.model or "",
-            args.canary or args.version or "",
-            unknown=True,
-        )
-        for name in wanted
-        if name not in seen
-    )
-
-
-def _compare(
-    prometheus: Prometheus, canary: GroupStatus, args: argparse.Namespace, known: _Evidence
-) -> Judgement:
-    both = [known.ages.of(canary.model, version) for version in (args.canary, args.baseline)]
-
-    def compared() -> Judgement:
-        end = time.time() if args.at is None else args.at
-        groups = ({**canary.group, "version": version} for version in (args.canary, args.baseline))
-        ours, theirs = (
-            gate_queries.slices(prometheus, canary.slo, group, end - args.window, end) for group in groups
-        )
-        budget = 1 - canary.target if canary.target is not None else 0.0
-        comparison = compare(
-            ours,
-            theirs,
-            margin=args.margin if args.margin is not None else budget,
-            confidence=args.confidence,
-            minimum_events=args.min_events,
-        )
-        baseline = {**canary.group, "version": args.baseline}
-        theirs_now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
-        return gate.judge_canary(
-            canary, comparison, both, known.firing, known.limits, known.failures, theirs_now
-        )
-
-    def current() -> Judgement:
-        return gate.judge_current_state(canary, both, known.firing, known.limits)
-
-    return kind(canary.indicator).judge_canary(compared, current)
-
-
-def _document(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:
+def _verdict_json(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:
     return {"verdict": verdict, "judgements": [asdict(judgement) for judgement in judgements]}
 
 
-def _show(verdict: Outcome, judgements: Sequence[Judgement]) -> None:
+def _print_judgements(verdict: Outcome, judgements: Sequence[Judgement]) -> None:
     explained: set[str] = set()
     for judgement in judgements:
-        where = f"{judgement.slo} {group_name(judgement)}".strip()
+        group = {"model": judgement.model, "version": judgement.version, **judgement.group}
+        where = f"{judgement.slo} {group_name(group)}".strip()
         age = "" if judgement.data_age_seconds is None else f" (data {judgement.data_age_seconds:.0f} s old)"
-        print(printable(f"{judgement.verdict:8} {where}: {_once(judgement.reason, explained)}{age}"))
+        print(
+            printable(f"{judgement.verdict:8} {where}: {_explained_once(judgement.reason, explained)}{age}")
+        )
     print(f"verdict: {verdict}")
 
 
-def _once(reason: str, explained: set[str]) -> str:
+def _explained_once(reason: str, explained: set[str]) -> str:
     """Return a reason whose caveat, a paragraph that is the same for many groups, is explained only once."""
     short, but, caveat = reason.partition(gate.BUT)
     if caveat not in explained:
@@ -270,7 +169,7 @@ def _once(reason: str, explained: set[str]) -> str:
     return f"{short}{but}{caveat.partition(': ')[0]}, as above" if caveat else reason
 
 
-def _ratio(text: str) -> float:
+def _parse_ratio(text: str) -> float:
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

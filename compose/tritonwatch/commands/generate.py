@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,19 +23,19 @@ from tritonwatch import access, output
 from tritonwatch.arguments import (
     add_alerts,
     add_links,
+    add_rule_options,
     add_runbook_url,
-    add_scrape_interval,
     alert_settings,
     check_out,
     checked,
     objective_texts,
     parsed,
     path,
-    scale,
-    selector,
+    rule_options,
     web_address,
 )
 from tritonwatch.command_error import CommandError
+from tritonwatch.objective_files import add_objectives
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
@@ -61,24 +62,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every verb that generates files: the folders and the options of the text."""
     add = adder(parser.add_argument)
-    add("--objectives DIR", "folder of objectives (YAML)", path, required=True)
+    add_objectives(add, required=True)
     add_alerts(parser)
     add_links(parser)
     add("--out DIR", "folder to write <part>/<file> to", path, required=True)
     add(
-        "--selector MATCHERS",
-        "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'",
-        selector,
-        default="",
-    )
-    add(
         "--target EXPORTER=TRITON...",
         "write targets/triton.yml for file_sd_configs of Prometheus: scrape the exporter at HOST:PORT and name the "
         "address of its Triton as the instance, such as exporter:9401=http://triton:8000 (repeatable)",
-        parsed(_target),
+        parsed(_exporter_and_triton),
     )
-    add_scrape_interval(add)
-    add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
+    add_rule_options(add)
     _add_receivers(add)
     add_runbook_url(add)
     add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
@@ -127,7 +121,7 @@ def _add_receivers(add: Callable[..., None]) -> None:
     )
 
 
-def _target(text: str) -> tuple[str, str]:
+def _exporter_and_triton(text: str) -> tuple[str, str]:
     """Return where an exporter is scraped, and its Triton as HOST:PORT. Raises ValueError."""
     exporter, _, triton = text.partition("=")
     if not triton:
@@ -148,8 +142,10 @@ def run(args: argparse.Namespace) -> int:
         values = _helm_values(objective_texts(args.objectives), made)
         made = (values, *(artifact for artifact in made if artifact.part not in ("rules", "promtool")))
     if args.only:
-        return _write(args, {artifact.name: artifact.text for artifact in made if artifact.part == args.only})
-    return _write(args, by_path(made))
+        return _write_or_check(
+            args, {artifact.name: artifact.text for artifact in made if artifact.part == args.only}
+        )
+    return _write_or_check(args, by_path(made))
 
 
 def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]) -> Artifact:
@@ -206,11 +202,9 @@ def by_path(made: Sequence[Artifact]) -> dict[str, str]:
 
 
 def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
-    return Options(
-        time_scale=args.time_scale,
-        scrape_interval_seconds=args.scrape_interval,
+    return replace(
+        rule_options(args),
         format=form,
-        selector=args.selector,
         links=tuple(args.link),
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
@@ -225,7 +219,7 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
     )
 
 
-def _write(args: argparse.Namespace, wanted: dict[str, str]) -> int:
+def _write_or_check(args: argparse.Namespace, wanted: dict[str, str]) -> int:
     if args.check:
         lines = output.drift(args.out, wanted)
         for line in lines:

@@ -14,7 +14,7 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing, summary
 from triton_exporter.duration import in_words, parse_seconds
 from triton_exporter.options import adder
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus.client import Prometheus, PrometheusError
 from tritonwatch import access
 from tritonwatch.arguments import moment, parsed, path
 from tritonwatch.command_error import CommandError, UsageError
@@ -27,13 +27,15 @@ EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a subcommand it lists incidents."""
     _add_list(parser, default=None, last="7d")
-    parts = parser.add_subparsers(dest="part", metavar="list | show ID | summary")
-    every = parts.add_parser("list", help="list incidents (the default)")
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID | summary")
+    every = subcommands.add_parser("list", help="list incidents (the default)")
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
-    show = parts.add_parser("show", help="show one incident: cause, who acknowledged it, what happened when")
+    show = subcommands.add_parser(
+        "show", help="show one incident: cause, who acknowledged it, what happened when"
+    )
     adder(show.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
     _add_shared(show)
-    week = parts.add_parser("summary", help="write a summary of a week as Markdown")
+    week = subcommands.add_parser("summary", help="write a summary of a week as Markdown")
     _add_data(week)
     add = adder(week.add_argument)
     add("--until TIME", "end of the week (default: now)", moment)
@@ -50,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Print what was asked for: 0 done, 1 not found or not readable."""
     if args.data is None:
         raise UsageError("give --data DIR: the folder that the bridge was given as --data")
-    part = {"show": _show, "summary": _summarize}.get(args.part or "", _list)
-    return part(args, recorded_incidents(args.data))
+    function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)
+    return function(args, recorded_incidents(args.data))
 
 
 def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -> None:
@@ -80,19 +82,19 @@ def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return the list as `--json` writes it, an object for each incident. Raises CommandError."""
-    chosen = _chosen(args, recorded_incidents(args.data), time.time())
+    chosen = _recent(args, recorded_incidents(args.data), time.time())
     return JsonAnswer([listing.as_json(record) for record in chosen])
 
 
-def _chosen(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:
+def _recent(args: argparse.Namespace, recorded: list[RecordedIncident], now: float) -> list[RecordedIncident]:
     return [
         record for record in recorded if record.incident.open or record.incident.opened_at >= now - args.last
     ]
 
 
-def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
+def _list_incidents(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     now = time.time()
-    chosen = _chosen(args, recorded, now)
+    chosen = _recent(args, recorded, now)
     for record in chosen:
         print(
             json.dumps(listing.as_json(record), ensure_ascii=False)
@@ -104,7 +106,7 @@ def _list(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     return 0
 
 
-def _show(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
+def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -> int:
     matching = [record for record in recorded if record.incident.name.startswith(args.id)]
     if len(matching) != 1:
         known = (

@@ -19,11 +19,12 @@ from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.indicators.errors import CANCELED
-from triton_slo.prometheus import Prometheus
-from triton_slo.propose import MeasurementSource, Timing, merge, propose
+from triton_slo.objective.propose import MeasurementSource, Timing, merge, propose
+from triton_slo.prometheus.client import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError
-from tritonwatch.exporter_options import TRITON_OPTIONS, chosen_some, declare_some
+from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.declared_options import TRITON_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
 
@@ -141,16 +142,16 @@ def _measured(settings: Settings) -> _Measured:
     body = parse(answer.body)
     if str(triton.REQUEST_SUCCESS) not in body.families:
         return _Measured(notes=(f"no metrics of Triton at {url}; does its address end in /metrics?",))
-    counts = _by_model(body, triton.REQUEST_SUCCESS)
+    counts = _sum_by_model(body, triton.REQUEST_SUCCESS)
     return _Measured(
-        _means(counts, _by_model(body, triton.REQUEST_DURATION_US)),
-        _means(counts, _by_model(body, triton.QUEUE_DURATION_US)),
-        _by_model(body, triton.REQUEST_FAILURE),
+        _means(counts, _sum_by_model(body, triton.REQUEST_DURATION_US)),
+        _means(counts, _sum_by_model(body, triton.QUEUE_DURATION_US)),
+        _sum_by_model(body, triton.REQUEST_FAILURE),
         "means since Triton's start, which hide the tail (with --prometheus, percentiles are used)",
     )
 
 
-def _by_model(body: Exposition, metric: Metric) -> dict[str, float]:
+def _sum_by_model(body: Exposition, metric: Metric) -> dict[str, float]:
     sums: dict[str, float] = defaultdict(float)
     family = body.families.get(str(metric))
     for series, value in family.samples() if family else ():

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
+import time
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from triton_alerts.bridge.incidents.history import last_written
+from triton_exporter.installed_version import installed_version
 from triton_exporter.options import adder
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_scrape_interval, path
-from tritonwatch.cli import installed_version
+from tritonwatch.assistants import limitations
+from tritonwatch.assistants.asking import AssistantTool, polled_ago
 from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
 
@@ -23,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "The assistant starts this command itself (docs/assistants.md). It only reads."
     )
     add = adder(parser.add_argument)
-    add("--objectives DIR", "objectives to compare with what Prometheus records, and to replay", Path)
+    objective_files.add_objectives(add, ", to compare with what Prometheus records, and to replay")
     add("--bridge-data DIR", "folder of a bridge, for its incidents", path)
     add_scrape_interval(add)
     access.add_arguments(parser)
@@ -40,6 +46,110 @@ def run(args: argparse.Namespace) -> int:
     # A mistake in an option ends the command at once, not the first question.
     access.from_arguments(args, os.environ)
     objective_files.load(args.objectives)
-    verbs = {"status": status, "gate": gate, "backtest": backtest, "incidents": incidents, "report": report}
-    serve(verbs, args, installed_version())
+    serve(TOOLS, args, installed_version())
     return 0
+
+
+Names = Annotated[list[str] | None, Field(description="only these; all where it is left out")]
+Name = Annotated[str | None, Field(description="only this one; all where it is left out")]
+Moment = Annotated[str | None, Field(description="time instead of now: 2026-05-01T09:30Z or Unix seconds")]
+Length = Annotated[str, Field(description="a duration such as 12h or 7d")]
+
+
+def _status(objective: Names = None, model: Name = None, at: Moment = None) -> dict[str, Any]:
+    return {"objective": objective, "model": model, "at": at}
+
+
+def _gate(
+    model: Name = None,
+    version: Name = None,
+    objective: Names = None,
+    canary: Annotated[str | None, Field(description="new version, compared with `baseline`")] = None,
+    baseline: Annotated[str | None, Field(description="version it is compared with")] = None,
+    window: Annotated[str | None, Field(description="time to compare, such as 1h (default)")] = None,
+    at: Moment = None,
+) -> dict[str, Any]:
+    versions = {"version": version, "canary": canary, "baseline": baseline, "window": window}
+    return {"model": model, "objective": objective, "at": at, **versions}
+
+
+def _backtest(
+    last: Length = "7d",
+    policy: Annotated[list[str] | None, Field(description="tritonwatch, sloth or pyrra")] = None,
+    at: Moment = None,
+) -> dict[str, Any]:
+    return {"last": last, "policy": policy, "at": at}
+
+
+def _incidents(last: Length = "7d") -> dict[str, Any]:
+    return {"last": last}
+
+
+def _report(
+    period: Annotated[str, Field(description="2026-10, 2026-Q3, last-month, this-month, ...")] = "last-month",
+    owner: Names = None,
+    timezone: Annotated[str, Field(description="such as Europe/Berlin")] = "UTC",
+) -> dict[str, Any]:
+    return {"period": period, "owner": owner, "timezone": timezone}
+
+
+def _written_ago(args: argparse.Namespace, _document: Any) -> float | None:
+    written = last_written(args.data)
+    return None if written is None else time.time() - written
+
+
+_RECORDED = {"prometheus": "prometheus", "objectives": "objectives"}
+TOOLS = (
+    AssistantTool(
+        "status",
+        "Status and error budget of every objective and model: state, SLI, burn rates, budget left, cause.",
+        status,
+        _status,
+        _RECORDED,
+        polled_ago,
+        limitations.of_status,
+        about_now=True,
+    ),
+    AssistantTool(
+        "gate",
+        "Whether a release may be promoted: verdict promote, hold, rollback or cannot tell, with the reasons. "
+        "With `canary` and `baseline` two versions of a model are compared.",
+        gate,
+        _gate,
+        _RECORDED,
+        polled_ago,
+        limitations.of_gate,
+        about_now=True,
+    ),
+    AssistantTool(
+        "backtest",
+        "Which pages and tickets the alert rules would have raised over a past time, beside those of Sloth "
+        "and Pyrra. Reads raw samples: ask for days, not months.",
+        backtest,
+        _backtest,
+        {**_RECORDED, "scrape-interval": "scrape_interval"},
+        lambda _, document: time.time() - document["end"],
+        limitations.of_backtest,
+    ),
+    AssistantTool(
+        "incidents",
+        "Incidents that the alert bridge recorded: what was wrong, since when, who has it, timeline.",
+        incidents,
+        _incidents,
+        {"data": "bridge_data"},
+        _written_ago,
+        lambda _: [],
+        about_now=True,
+        needs="bridge_data",
+    ),
+    AssistantTool(
+        "report",
+        "Which objectives were met or missed in a calendar month or quarter, by owner, weighted by events.",
+        report,
+        _report,
+        {**_RECORDED, "bridge-data": "bridge_data"},
+        lambda _, document: document["at"] - limitations.newest_record(document),
+        limitations.of_report,
+    ),
+)
+"""All tools, each with the name of its verb."""

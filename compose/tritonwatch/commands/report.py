@@ -6,10 +6,9 @@ import argparse
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from triton_exporter.options import adder
-from triton_slo.objective.zone import known
+from triton_slo.objective.zone import time_zone
 from triton_slo.report import report_json
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.reported_period import FORMS
@@ -35,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--timezone ZONE",
         "time zone of the period; calendar objectives use their own (default: UTC)",
-        parsed(lambda zone: str(known(zone))),
+        parsed(lambda zone: str(time_zone(zone))),
         default="UTC",
     )
     add("--owner NAME...", "only the objectives and incidents of this owner (repeatable)")
@@ -43,11 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out FILE", "file to write instead of standard output; an existing one is replaced", path)
     add_bridge(add)
     add("--trail DIR", "audit trail of corrections, for their reasons and authors", path)
-    add(
-        "--objectives DIR",
-        "objectives to list in the report even if nothing was recorded for them",
-        Path,
-    )
+    objective_files.add_objectives(add, ", to list in the report even if nothing was recorded for them")
     access.add_arguments(parser)
 
 

@@ -19,11 +19,12 @@ from triton_exporter.options import adder
 from triton_exporter.printable import printable
 from triton_slo.burn.condition import burns
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Prometheus, PrometheusError, Remarks
+from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_objective_filter, misspelt, moment, parsed, whole
+from tritonwatch.arguments import add_at, add_group_filter, misspelt, parsed, whole
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables import status_table
 from tritonwatch.tables.answer import JsonAnswer
@@ -61,11 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
     add("--json", "write JSON instead of a table")
-    add_objective_filter(parser)
-    add("--model NAME", "show only this model")
+    add_group_filter(parser, "show only this model")
     add("--top N", "show only the N most urgent rows", whole, default=0)
     add_when = adder(parser.add_mutually_exclusive_group().add_argument)
-    add_when("--at TIME", "time to evaluate at instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add_at(add_when)
     add_when(
         "--watch DURATION",
         "interval at which to repeat until Ctrl-C (default: 10s); with --json, one line each time",
@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
     )
-    objective_files.add_argument(parser)
+    objective_files.add_recorded(add)
     access.add_arguments(parser)
 
 
@@ -90,32 +90,34 @@ def run(args: argparse.Namespace) -> int:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
-            return _read(prometheus, objectives, args)
+            return _read_rows(prometheus, objectives, args)
 
         if args.watch is not None and args.fail_on:
             raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
-        return _once(read, args) if args.watch is None else _watch(read, args)
+        return _print_once(read, args) if args.watch is None else _watch(read, args)
 
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--json` writes. Raises CommandError."""
     with access.connect(args) as prometheus:
-        rows_read = _read(prometheus, objective_files.load(args.objectives), args)
+        rows_read = _read_rows(prometheus, objective_files.load(args.objectives), args)
     at = time.time() if args.at is None else args.at
     document = status_table.document(rows_read.rows, at, rows_read.remarks) if rows_read.rows else None
     return JsonAnswer(document, rows_read.messages, 1 if rows_read.not_loaded else 0)
 
 
-def _read(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
+def _read_rows(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
     with prometheus.collecting() as remarks:
         rows = read_status(prometheus, args.at)
     not_loaded = objective_files.not_loaded(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
-    return _Reading(_chosen(rows, args, required=not not_loaded), not_loaded, remarks)
+    return _Reading(_chosen_rows(rows, args, required=not not_loaded), not_loaded, remarks)
 
 
-def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool) -> list[GroupStatus]:
+def _chosen_rows(
+    rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: bool
+) -> list[GroupStatus]:
     chosen = [
         row
         for row in rows
@@ -127,7 +129,7 @@ def _chosen(rows: Sequence[GroupStatus], args: argparse.Namespace, *, required: 
     return chosen
 
 
-def _once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
+def _print_once(read: Callable[[], _Reading], args: argparse.Namespace) -> int:
     reading = read()
     if reading.rows and args.json:
         print(_json(reading, time.time() if args.at is None else args.at, indent=2))

@@ -8,29 +8,30 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from triton_exporter.app.gathering import gather
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from triton_exporter.options import adder, host_and_port
-from triton_slo.artifact import Options
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import (
+    AS_GENERATED,
+    add_rule_options,
     add_runbook_url,
     checked,
-    interval,
     parsed,
     path,
     path_or_none,
-    scale,
-    selector,
+    rule_options,
     web_address,
 )
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting import making
-from tritonwatch.exporter_options import DOCTOR_OPTIONS, chosen_some, declare_some
+from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
+from tritonwatch.objective_files import add_objectives
 from tritonwatch.review.bridge_options import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.doctor_reading import DoctorReader
@@ -54,11 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=("127.0.0.1", 9097),
     )
     add("--web-config FILE", "TLS and basic authentication: a web config file of exporter-toolkit", path)
-    add(
-        "--objectives DIR",
-        "objectives, to show the conditions of their alerts and which of their rules are not loaded",
-        Path,
-    )
+    add_objectives(add, ", to show the conditions of their alerts and which of their rules are not loaded")
     add_bridge(add)
     add("--trail DIR", "audit trail of tritonwatch correct, to show corrections", path)
     add(
@@ -74,15 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--alertmanager URL", "address of Alertmanager", address, default="")
     add("--prometheus-link URL", "address of Prometheus (default: that of --prometheus)", address, default="")
     add_runbook_url(add)
-    add = adder(parser.add_argument_group("values that the rules were generated with").add_argument)
-    add(
-        "--scrape-interval DURATION",
-        "time between two scrapes; each query is sent once in it, for all viewers (default: 15s)",
-        interval,
-        default=15.0,
-    )
-    add("--time-scale F", "factor on every window, for demos and tests (default: 1)", scale, default=1.0)
-    add("--selector MATCHERS", "PromQL matchers to add to every selector", selector, default="")
+    add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))
     group = parser.add_argument_group(
         "a Triton, for the findings of `tritonwatch doctor` on the pages of its models"
     )
@@ -119,12 +108,7 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
     return Sources(
         Reader(prometheus, args.scrape_interval),
         objectives,
-        Options(
-            time_scale=args.time_scale,
-            scrape_interval_seconds=args.scrape_interval,
-            selector=args.selector,
-            runbook_url=args.runbook_url,
-        ),
+        replace(rule_options(args), runbook_url=args.runbook_url),
         not_loaded,
         Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
         bridge_of(args),

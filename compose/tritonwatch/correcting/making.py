@@ -15,7 +15,7 @@ from triton_slo.burn.amounts import budget_left
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import Access
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.arguments import path, path_or_none
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting.trail import Entry, Kind, Trail, locked, new_id, now_text
@@ -104,7 +104,7 @@ def make(
                 _refuse_overlap(known, kind, span, groups)
             for known in (trail, *trails):
                 known.begin(entry, text)
-        return _write(trail, entry, text, into)
+        return _write_samples(trail, entry, text, into)
 
 
 def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> Entry:
@@ -122,7 +122,7 @@ def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> E
     groups = list(map(_reversed, entry.groups))
     made = _entry(identity, "undo", (entry.start, entry.end), signed, into, text, groups, entry.id)
     trail.begin(made, text)
-    return _write(trail, made, text, into)
+    return _write_samples(trail, made, text, into)
 
 
 def resume(trail: Trail, entry: Entry, into: Writer) -> None:
@@ -137,8 +137,8 @@ def group_values(correction: GroupCorrection) -> dict[str, object]:
         "labels": dict(correction.labels),
         "error": correction.error,
         "total": correction.total,
-        "before": _budget(correction.before),
-        "after": _budget(correction.after),
+        "before": _budget_json(correction.before),
+        "after": _budget_json(correction.after),
     }
 
 
@@ -179,7 +179,7 @@ def _reversed(group: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _budget(budget: PeriodBudget) -> dict[str, float | None]:
+def _budget_json(budget: PeriodBudget) -> dict[str, float | None]:
     """Return a budget as JSON has it; null is unknown."""
     return {**asdict(budget), "sli": budget.sli, "left": budget.left}
 
@@ -230,7 +230,7 @@ def _finish(trail: Trail, entry: Entry, into: Writer) -> None:
             known.finish(entry)
 
 
-def _write(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
+def _write_samples(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
     try:
         into.write(trail.path(entry), text, entry.id)
     except CommandError as error:
@@ -242,21 +242,21 @@ def _write(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
 
 def _refuse_overlap(trail: Trail, kind: Kind, span: Span, groups: Sequence[dict[str, object]]) -> None:
     """Raise CommandError where the trail has a correction of the same time that Prometheus may not show yet."""
-    ours = {_identity(group) for group in groups}
+    ours = {_group_labels(group) for group in groups}
     for entry in trail.entries:
         if (
             entry.kind == kind
             and trail.state(entry) != "undone"
             and entry.start < span[1]
             and span[0] < entry.end
-            and ours & {_identity(dict(group)) for group in entry.groups}
+            and ours & {_group_labels(dict(group)) for group in entry.groups}
         ):
             raise CommandError(
                 f"a part of this time is corrected already, by {entry.id}; undo that correction first"
             )
 
 
-def _identity(group: dict[str, object]) -> frozenset[tuple[str, str]]:
+def _group_labels(group: dict[str, object]) -> frozenset[tuple[str, str]]:
     labels = group["labels"]
     assert isinstance(labels, dict)
     return frozenset(labels.items())

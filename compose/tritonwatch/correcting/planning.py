@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from triton_exporter.moments import rfc3339
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
@@ -13,13 +14,13 @@ from triton_slo.correction.recorded_growth import ScaledLengths, open_range
 from triton_slo.correction.replayed_history import replayed
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus import WARNS, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.promql import Matchers
 from triton_slo.rules.plan import Plan
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.correcting.trail import Entry
 from tritonwatch.correcting.writers import Writer
-from tritonwatch.tables.correction_table import moment_text
 
 NO_HISTORY = "there is no history to add: nothing was written"
 NO_EVENTS = "there were no events in that time: no budget changes, nothing was written"
@@ -41,7 +42,7 @@ class CorrectedTime:
 
     def refuse_future(self, now: float) -> None:
         """Raise UsageError unless the time is past and its end is after its start."""
-        start, end, present = map(moment_text, (self.start, self.end, now))
+        start, end, present = map(rfc3339, (self.start, self.end, now))
         if self.end > now:
             raise UsageError(
                 f"--to {end} is in the future, and only past time can be corrected; give {present} (now) or earlier"
@@ -64,7 +65,7 @@ def planned(
     for label, value in (("model", time.model), ("version", time.version)):
         if value:
             chosen = chosen.equal(label, value)
-    with _whole(prometheus):
+    with _complete_answers(prometheus):
         return excluding(prometheus, chosen, time.span, now, ScaledLengths(time_scale))
 
 
@@ -75,14 +76,14 @@ def history(
 
     Raises PrometheusError, and CommandError where a history cannot be added.
     """
-    with _whole(prometheus):
+    with _complete_answers(prometheus):
         return tuple(
             correction for plan in plans for correction in replayed(prometheus, plan, now, writable_to)
         )
 
 
 @contextmanager
-def _whole(prometheus: Prometheus) -> Iterator[None]:
+def _complete_answers(prometheus: Prometheus) -> Iterator[None]:
     """Raise CommandError for a correction that is not possible, and for answers of a part of Prometheus."""
     with prometheus.collecting() as remarks:
         try:
@@ -118,6 +119,6 @@ def refuse_recent(time: CorrectedTime, into: Writer, now: float) -> None:
     wait = time.end - into.newest(now)
     if wait > 0:
         raise UsageError(
-            f"--to {moment_text(time.end)}: Prometheus still has this time in memory, where no block may be added; "
+            f"--to {rfc3339(time.end)}: Prometheus still has this time in memory, where no block may be added; "
             f"try again in {wait / 60:.0f} minutes"
         )

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from triton_exporter.moments import rfc3339
 from tritonwatch.command_error import CommandError
 
 Kind = Literal["exclude", "history", "undo"]
@@ -60,9 +62,9 @@ class Trail:
         self.entries: list[Entry] = []
         self._done: set[str] = set()
         for number, line in enumerate(_whole_lines(folder / LINES), start=1):
-            self._take(number, line)
+            self._add_event(number, line)
 
-    def _take(self, number: int, line: bytes) -> None:
+    def _add_event(self, number: int, line: bytes) -> None:
         try:
             fields = json.loads(line)
             event = fields.pop("event")
@@ -198,7 +200,7 @@ def new_id(kind: Kind, text: str) -> str:
 
 def now_text() -> str:
     """Return the current time, as the trail writes it."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return rfc3339(time.time())
 
 
 def _whole_lines(path: Path, keep_ends: bool = False) -> list[bytes]:

@@ -16,7 +16,7 @@ import requests
 
 from triton_slo import names
 from triton_slo.correction.samples import samples_of
-from triton_slo.prometheus import Access, innermost, plain_session
+from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 from tritonwatch.command_error import CommandError, UsageError
 
 BESIDE = "tritonwatch-corrections"
@@ -131,7 +131,7 @@ class VictoriaMetrics:
         for first in range(0, len(missing), _LINES):
             lines = missing[first : first + _LINES]
             body = "".join(f"{series} {value!r} {round(1000 * at)}\n" for series, value, at in lines)
-            self._ask("POST", "/api/v1/import/prometheus", body=body.encode())
+            self._request("POST", "/api/v1/import/prometheus", body=body.encode())
         deadline = time.monotonic() + _VISIBLE_SECONDS
         while self._missing(wanted, identity):
             if time.monotonic() > deadline:
@@ -140,7 +140,7 @@ class VictoriaMetrics:
                 )
             time.sleep(0.2)
         # Results of the past are cached: they would not have the new samples.
-        self._ask("GET", "/internal/resetRollupResultCache", required=False)
+        self._request("GET", "/internal/resetRollupResultCache", required=False)
 
     def next_step(self) -> str:
         """Return when rules read the samples."""
@@ -158,10 +158,10 @@ class VictoriaMetrics:
         ]
 
     def _present(self, identity: str) -> Mapping[frozenset[tuple[str, str]], set[int]]:
-        self._ask("GET", "/internal/force_flush", required=False)
+        self._request("GET", "/internal/force_flush", required=False)
         times_by_labels: dict[frozenset[tuple[str, str]], set[int]] = defaultdict(set)
         match = f'{{{names.CORRECTION}="{identity}"}}'
-        answer = self._ask("GET", "/api/v1/export", params={"match[]": match, "start": "0"})
+        answer = self._request("GET", "/api/v1/export", params={"match[]": match, "start": "0"})
         try:
             for line in answer.splitlines():
                 row = json.loads(line)
@@ -170,7 +170,7 @@ class VictoriaMetrics:
             raise CommandError(f"{self._url} does not answer as VictoriaMetrics does") from error
         return times_by_labels
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
@@ -179,7 +179,7 @@ class VictoriaMetrics:
         body: bytes = b"",
         required: bool = True,
     ) -> bytes:
-        with plain_session(self._access) as session:
+        with session_for(self._access) as session:
             try:
                 answer = session.request(
                     method,
@@ -191,7 +191,7 @@ class VictoriaMetrics:
                 )
             except requests.RequestException as error:
                 raise CommandError(
-                    f"VictoriaMetrics at {self._url} is not reachable: {innermost(error)}"
+                    f"VictoriaMetrics at {self._url} is not reachable: {innermost_reason(error)}"
                 ) from error
         if required and not 200 <= answer.status_code < 300:
             reason = " ".join(answer.text.split())[:300]
@@ -202,10 +202,10 @@ class VictoriaMetrics:
 def labels_of(series: str) -> frozenset[tuple[str, str]]:
     """Return the labels of a series as this program writes it, its name among them."""
     name, _, inside = series.partition("{")
-    return frozenset([("__name__", name), *_pairs(inside.removesuffix("}"))])
+    return frozenset([("__name__", name), *_label_pairs(inside.removesuffix("}"))])
 
 
-def _pairs(inside: str) -> Iterator[tuple[str, str]]:
+def _label_pairs(inside: str) -> Iterator[tuple[str, str]]:
     position = 0
     while position < len(inside):
         equals = inside.index('="', position)

@@ -77,13 +77,13 @@ class LoadGenerator:
         with requests.Session() as session:
             session.trust_env = False  # a proxy of the user's must not see loopback traffic
             while not self._stop.is_set():
-                good = self._once(session, flow)
+                good = self._send(session, flow)
                 with self._lock:
                     self.sent += 1
                     self.failed += not good
                 self._stop.wait(flow.pause_seconds if good else 0.5)
 
-    def _once(self, session: requests.Session, flow: Flow) -> bool:
+    def _send(self, session: requests.Session, flow: Flow) -> bool:
         try:
             answer = session.post(self._base_url + flow.path, json=flow.body, timeout=10)
         except requests.RequestException:

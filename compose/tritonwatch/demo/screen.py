@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
+from triton_exporter.duration import measured_text
 from triton_slo.burn.amounts import budget_left, burn_rate
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
 from tritonwatch.demo.view import DemoView, ModelRow
@@ -22,9 +23,9 @@ def render(
     """Draw the screen of the demo: models, alerts, steps, addresses."""
     return Group(
         _headline(view, elapsed_seconds),
-        _models(view.rows),
-        _alerts(view.alerts),
-        *_steps(progress),
+        _model_table(view.rows),
+        _alert_table(view.alerts),
+        *_step_lines(progress),
         Text(""),
         *(Text.assemble((f"{name:>13}  ", "dim"), url) for name, url in addresses.items()),
         *([Text(""), Text("last message to on-call", style="dim"), Text(last_notice)] if last_notice else []),
@@ -49,7 +50,7 @@ def _headline(view: DemoView, elapsed_seconds: float) -> Text:
     )
 
 
-def _models(rows: Sequence[ModelRow]) -> Table:
+def _model_table(rows: Sequence[ModelRow]) -> Table:
     table = Table(expand=False, title_justify="left", header_style="bold")
     table.add_column("model", no_wrap=True)
     table.add_column("version")
@@ -60,18 +61,18 @@ def _models(rows: Sequence[ModelRow]) -> Table:
         table.add_row(
             row.model,
             row.version,
-            _ready(row.ready),
-            _number(row.requests_per_second, "{:.1f}"),
-            _number(row.mean_latency_seconds, "{:.1f} ms", 1000),
-            _number(row.queue_share, "{:.0%}"),
-            _number(row.batch_size, "{:.1f}"),
+            _ready_text(row.ready),
+            _number_text(row.requests_per_second, "{:.1f}"),
+            measured_text(row.mean_latency_seconds),
+            _number_text(row.queue_share, "{:.0%}"),
+            _number_text(row.batch_size, "{:.1f}"),
             _coloured(row.burn_rate, burn_rate, row.burn_rate is not None and row.burn_rate > 1),
             _coloured(row.budget_left, budget_left, row.budget_left is not None and row.budget_left < 0),
         )
     return table
 
 
-def _alerts(alerts: Sequence[ListedAlert]) -> RenderableType:
+def _alert_table(alerts: Sequence[ListedAlert]) -> RenderableType:
     shown = [alert for alert in alerts if alert.severity != "none" and not alert.inhibited]
     inhibited = sum(alert.inhibited for alert in alerts)
     if not shown:
@@ -91,7 +92,7 @@ def _alerts(alerts: Sequence[ListedAlert]) -> RenderableType:
     return table
 
 
-def _steps(progress: Progress) -> list[Text]:
+def _step_lines(progress: Progress) -> list[Text]:
     lines = []
     for step in (*BEFORE_REPAIR, *AFTER_REPAIR):
         at = progress.done.get(step.name)
@@ -100,14 +101,14 @@ def _steps(progress: Progress) -> list[Text]:
     return lines
 
 
-def _ready(value: float | None) -> Text:
+def _ready_text(value: float | None) -> Text:
     if value is None:
         return Text("?", style="dim")
     return Text("ready", style="green") if value == 1 else Text("NOT READY", style="bold red")
 
 
-def _number(value: float | None, form: str, factor: float = 1.0) -> str:
-    return "-" if value is None else form.format(value * factor)
+def _number_text(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
 
 
 def _coloured(value: float | None, written: Callable[[float], str], bad: bool) -> Text:

@@ -59,7 +59,10 @@ class Ports:
 
 
 class Stack:
-    """The demo's processes. `start` yields what it does next; `stop` ends everything, however far it came."""
+    """The demo's processes. `start` yields what it does next; `stop` ends everything, however far it came.
+
+    Long because the processes of the demo are started, watched, repaired and ended as a whole.
+    """
 
     def __init__(self, directory: Path, ports: Ports, time_scale: float) -> None:
         self.directory = directory
@@ -71,6 +74,7 @@ class Stack:
             TritonPorts(ports["Triton HTTP"], ports["Triton gRPC"], ports["Triton metrics"]),
             control="poll",
             arguments=[f"--repository-poll-secs={POLL_SECONDS}"],
+            auto_complete=False,
         )
         self.children: list[Child] = []
         self._guard: Guard | None = None
@@ -105,7 +109,7 @@ class Stack:
             child.environment = {**child.environment, **self._guard.environment}
             self.children.append(child)
             child.start()
-            self._wait(child, url)
+            self._wait_for(child, url)
 
     def stop(self) -> None:
         """End every process; safe to call at any moment."""
@@ -216,7 +220,7 @@ class Stack:
         environment = {"PYTHONUNBUFFERED": "1"}
         return Child(name, command, self.directory / "logs" / f"{name.lower()}.log", environment)
 
-    def _wait(self, child: Child, url: str, timeout_seconds: float = 60.0) -> None:
+    def _wait_for(self, child: Child, url: str, timeout_seconds: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             if ended := self.ended():

@@ -9,26 +9,27 @@ from dataclasses import dataclass, field
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert, ServerError
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
-from triton_slo.prometheus import Access, Prometheus, PrometheusError, Sample
+from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
+from triton_slo.prometheus.server_access import Access
 
 _BY = "by (model, version)"
 _WINDOW = "[10s]"
 
 
-def _rate(metric: object) -> str:
+def _rate_by_version(metric: object) -> str:
     return f"sum {_BY} (rate({metric}{_WINDOW}))"
 
 
-def _ratio(part: object, whole: object) -> str:
-    return f"{_rate(part)} / ({_rate(whole)} > 0)"
+def _rate_ratio(part: object, whole: object) -> str:
+    return f"{_rate_by_version(part)} / ({_rate_by_version(whole)} > 0)"
 
 
 QUERIES: Mapping[str, str] = {
     "ready": f"min {_BY} ({state.MODEL_READY})",
-    "requests_per_second": _rate(triton.REQUEST_SUCCESS),
-    "mean_latency_seconds": f"{_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
-    "queue_share": _ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
-    "batch_size": _ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
+    "requests_per_second": _rate_by_version(triton.REQUEST_SUCCESS),
+    "mean_latency_seconds": f"{_rate_ratio(triton.REQUEST_DURATION_US, triton.REQUEST_SUCCESS)} / 1e6",
+    "queue_share": _rate_ratio(triton.QUEUE_DURATION_US, triton.REQUEST_DURATION_US),
+    "batch_size": _rate_ratio(triton.INFERENCE_COUNT, triton.EXEC_COUNT),
     "burn_rate": f"max {_BY} ({names.CURRENT_BURN_RATE})",
     "budget_left": f"min {_BY} ({names.PERIOD_BUDGET_REMAINING})",
 }
@@ -87,11 +88,13 @@ class Viewer:
             for model, version in keys
         ]
         server = {
-            name: sample.value for name, query in SERVER_QUERIES.items() for sample in self._query(query)
+            name: sample.value
+            for name, query in SERVER_QUERIES.items()
+            for sample in self._finite_samples(query)
         }
         return DemoView(rows, self._alerts(), server)
 
-    def _query(self, query: str) -> list[Sample]:
+    def _finite_samples(self, query: str) -> list[Sample]:
         try:
             return [sample for sample in self._prometheus.instant(query) if math.isfinite(sample.value)]
         except PrometheusError:
@@ -100,7 +103,7 @@ class Viewer:
     def _by_model(self, query: str) -> dict[tuple[str, str], float]:
         return {
             (sample.labels["model"], sample.labels.get("version", "")): sample.value
-            for sample in self._query(query)
+            for sample in self._finite_samples(query)
             if sample.labels.get("model")
         }
 
@@ -109,9 +112,9 @@ class Viewer:
             alerts = self._alertmanager.alerts()
         except ServerError:
             return []
-        return sorted(alerts, key=lambda alert: (_urgency(alert.severity), alert.name, alert.model))
+        return sorted(alerts, key=lambda alert: (_severity_rank(alert.severity), alert.name, alert.model))
 
 
-def _urgency(severity: str) -> int:
+def _severity_rank(severity: str) -> int:
     known = names.SEVERITIES
     return known.index(severity) if severity in known else len(known)

@@ -1,1 +1,1 @@
-"""Real servers as child processes on loopback: Triton, Prometheus, Alertmanager."""
+"""Real servers as child processes on loopback: Triton, Prometheus, Alertmanager, Grafana."""

@@ -20,8 +20,8 @@ def grafana_child(directory: Path, port: int, prometheus_url: str, dashboards: P
         return None
     home = directory / "grafana"
     provisioning = home / "provisioning"
-    _write(provisioning / "datasources" / "tritonwatch.yml", _datasource(prometheus_url))
-    _write(provisioning / "dashboards" / "tritonwatch.yml", _provider(dashboards))
+    _write_yaml(provisioning / "datasources" / "tritonwatch.yml", _datasource(prometheus_url))
+    _write_yaml(provisioning / "dashboards" / "tritonwatch.yml", _provider(dashboards))
     environment = {
         "GF_SERVER_HTTP_ADDR": "127.0.0.1",
         "GF_SERVER_HTTP_PORT": str(port),
@@ -66,6 +66,6 @@ def _provider(dashboards: Path) -> object:
     return {"apiVersion": 1, "providers": [provider]}
 
 
-def _write(path: Path, content: object) -> None:
+def _write_yaml(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(content, sort_keys=False))

@@ -43,7 +43,8 @@ class TritonServer:
 
     `directory` receives the backend folder and the log; both paths must be absolute. `control` is Triton's
     --model-control-mode (none, poll, explicit). The server starts with --exit-on-error=false, so a broken
-    model leaves the others serving.
+    model leaves the others serving. Without `auto_complete` Triton takes configurations as they are: to complete
+    one it starts a second process for each load, and waits 1.3 s for its end.
     """
 
     repository: Path
@@ -53,6 +54,7 @@ class TritonServer:
     arguments: Sequence[str] = ()
     address: str = "127.0.0.1"
     environment: Mapping[str, str] = field(default_factory=dict)
+    auto_complete: bool = True
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -81,6 +83,7 @@ class TritonServer:
             f"--grpc-port={self.ports.grpc}",
             f"--metrics-address={self.address}",
             f"--metrics-port={self.ports.metrics}",
+            *([] if self.auto_complete else ["--disable-auto-complete-config"]),
             *_gpu_metrics(),
             *self.arguments,
         ]
@@ -158,18 +161,6 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now, chosen by the kernel."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [int(taken.getsockname()[1]) for taken in sockets]
-    finally:
-        for taken in sockets:
-            taken.close()
 
 
 def prepare_backends(directory: Path) -> None:

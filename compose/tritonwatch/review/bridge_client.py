@@ -10,7 +10,7 @@ import requests
 
 from triton_alerts.bridge.incidents.history import RecordedIncident, from_json
 from triton_alerts.bridge.receiver import INCIDENTS_PATH
-from triton_slo.prometheus import Access, innermost, plain_session
+from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 from tritonwatch.command_error import CommandError
 from tritonwatch.review.bridge_data import recorded_incidents
 
@@ -40,7 +40,7 @@ def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
     access = Access(bridge.url, bearer=bridge.token(), ca_file=bridge.ca_file)
     try:
         with (
-            plain_session(access) as session,
+            session_for(access) as session,
             # No redirect: it would get the token.
             session.get(
                 bridge.url.rstrip("/") + INCIDENTS_PATH,
@@ -55,7 +55,7 @@ def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
                 if len(body) > _MOST_BYTES:
                     raise CommandError(f"{where} sends more than {_MOST_BYTES // 2**20} MiB")
     except requests.RequestException as error:
-        raise CommandError(f"{where} is not reachable: {innermost(error)}") from error
+        raise CommandError(f"{where} is not reachable: {innermost_reason(error)}") from error
     if response.status_code in (401, 403):
         raise CommandError(
             f"{where} refuses the token (HTTP {response.status_code}); --bridge-token-file has the one of its "

@@ -11,7 +11,8 @@ from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review.period_summary import period_incidents
 from triton_alerts.bridge.service import KEEP_SECONDS
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import WARNS, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.report import markup, report_json, report_text
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 from rich.console import Group
 from rich.text import Text
 
 from triton_exporter.duration import in_words
+from triton_exporter.moments import local_text, utc_text
 from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report, resolution
 from triton_slo.burn.amounts import budget_left
@@ -19,19 +19,19 @@ from tritonwatch.tables.fitted import Column, Fitted
 
 def tables(report: Report, limit: int) -> Group:
     """Draw the scores side by side, then at most `limit` alerts of the first policy."""
-    return Group(_heading(report), Text(), *_scores(report), Text(), _alerts(report.outcomes[0], limit))
+    return Group(_heading(report), Text(), *_scores(report), Text(), _alert_table(report.outcomes[0], limit))
 
 
 def _heading(report: Report) -> Text:
     series = (
-        f"{report.series} series from {_moment(report.start)} to {_moment(report.end)}, "
+        f"{report.series} series from {utc_text(report.start)} to {utc_text(report.end)}, "
         f"every {in_words(report.step_seconds)}; unknown {report.unknown:.2%} of the time; "
         f"{report.incidents} labelled incidents"
     )
-    return Text("\n".join([series, resolution(report.step_seconds), *_short_history(report)]))
+    return Text("\n".join([series, resolution(report.step_seconds), *_coverage(report)]))
 
 
-def _short_history(report: Report) -> Iterator[str]:
+def _coverage(report: Report) -> Iterator[str]:
     """Yield how much of the period the data cover, where they begin clearly later than it."""
     whole = report.end - report.start
     slack = max(0.01 * whole, 2 * report.step_seconds)  # a first rate needs two scrapes
@@ -45,7 +45,7 @@ def _short_history(report: Report) -> Iterator[str]:
 
     if first > report.start + slack:
         yield (
-            f"There is {covered(first)} of {in_words(whole)} ({share(first)}), since {_moment(first)}: "
+            f"There is {covered(first)} of {in_words(whole)} ({share(first)}), since {utc_text(first)}: "
             "what follows is the verdict for that time alone, and errors before it are in no budget."
         )
     for slo, since in report.data_from.items():
@@ -60,7 +60,7 @@ def _scores(report: Report) -> Iterator[Fitted[PolicyOutcome] | Text]:
         yield Text("detection and reset: median (worst)", style="dim italic")
 
 
-def _share(share: float | None) -> str:
+def _share_text(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
@@ -78,8 +78,8 @@ _COUNTS: tuple[Column[PolicyOutcome], ...] = (
     Column("tickets", lambda outcome: str(outcome.score.alerts - outcome.score.pages), 2),
 )
 _MARKS: tuple[Column[PolicyOutcome], ...] = (
-    Column("precision", lambda outcome: _share(outcome.score.precision), 3),
-    Column("recall", lambda outcome: _share(outcome.score.recall), 1),
+    Column("precision", lambda outcome: _share_text(outcome.score.precision), 3),
+    Column("recall", lambda outcome: _share_text(outcome.score.recall), 1),
     Column("false pages", lambda outcome: str(outcome.score.false_pages)),
     Column("pages/incident", lambda outcome: _paged(outcome.score.pages_per_incident), 6),
     Column(
@@ -88,18 +88,18 @@ _MARKS: tuple[Column[PolicyOutcome], ...] = (
     Column("reset", lambda outcome: _median(outcome.score.reset_median, outcome.score.reset_worst), 5),
 )
 _ALERTS: tuple[Column[Episode], ...] = (
-    Column("when (UTC)", lambda episode: _moment(episode.started), number=False),
+    Column("when (UTC)", lambda episode: local_text(episode.started), number=False),
     Column("as", lambda episode: episode.severity, number=False),
     Column("alert", lambda episode: episode.alert, number=False),
     Column("objective", lambda episode: episode.key[0], number=False),
     Column("model", lambda episode: episode.key[1] or "-", number=False, wraps=True),
     Column("version", lambda episode: episode.key[2] or "-", 3, number=False),
     Column("for", lambda episode: _lasted(episode), 1),
-    Column("budget left then", lambda episode: _left(episode), 2),
+    Column("budget left then", lambda episode: _left_text(episode), 2),
 )
 
 
-def _alerts(outcome: PolicyOutcome, limit: int) -> Fitted[Episode]:
+def _alert_table(outcome: PolicyOutcome, limit: int) -> Fitted[Episode]:
     shown, title = outcome.episodes[:limit], f"What {outcome.policy} would have raised"
     return Fitted(title, _ALERTS, shown, lambda _: "", len(outcome.episodes) - len(shown))
 
@@ -108,12 +108,8 @@ def _lasted(episode: Episode) -> str:
     return "still firing" if episode.ended is None else in_words(episode.ended - episode.started)
 
 
-def _left(episode: Episode) -> str:
+def _left_text(episode: Episode) -> str:
     return "unknown" if episode.budget_left is None else budget_left(episode.budget_left)
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def to_json(report: Report) -> str:

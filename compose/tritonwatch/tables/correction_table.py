@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from triton_slo.burn.amounts import budget_left, ratio
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget
@@ -11,13 +10,13 @@ from tritonwatch.tables.fitted import Column, Fitted
 
 COLUMNS: tuple[Column[GroupCorrection], ...] = (
     Column("objective", lambda correction: correction.slo, 0, False),
-    Column("model", lambda correction: _group(correction), 0, False),
+    Column("model", lambda correction: _group_text(correction), 0, False),
     Column("failures", lambda correction: f"{correction.error:+,.0f}", 3),
     Column("events", lambda correction: f"{correction.total:+,.0f}", 4),
-    Column("SLI before", lambda correction: _sli(correction.before), 2),
-    Column("SLI after", lambda correction: _sli(correction.after), 2),
-    Column("budget left before", lambda correction: _left(correction.before), 1),
-    Column("budget left after", lambda correction: _left(correction.after), 0),
+    Column("SLI before", lambda correction: _sli_text(correction.before), 2),
+    Column("SLI after", lambda correction: _sli_text(correction.after), 2),
+    Column("budget left before", lambda correction: _left_text(correction.before), 1),
+    Column("budget left after", lambda correction: _left_text(correction.after), 0),
 )
 
 
@@ -34,20 +33,15 @@ def ordered(corrections: Sequence[GroupCorrection]) -> list[GroupCorrection]:
     )
 
 
-def moment_text(at: float) -> str:
-    """Return a Unix time as the verbs read it."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _group(correction: GroupCorrection) -> str:
+def _group_text(correction: GroupCorrection) -> str:
     group = correction.group
     named = [group.pop("model", ""), group.pop("version", "")]
     return " ".join([*named, *(f"{name}={value}" for name, value in group.items())]).strip() or "-"
 
 
-def _sli(budget: PeriodBudget) -> str:
+def _sli_text(budget: PeriodBudget) -> str:
     return "no events" if budget.sli is None else ratio(budget.sli)
 
 
-def _left(budget: PeriodBudget) -> str:
+def _left_text(budget: PeriodBudget) -> str:
     return "no events" if budget.left is None else budget_left(budget.left)

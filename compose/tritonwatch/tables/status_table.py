@@ -10,14 +10,15 @@ from functools import partial
 from rich.console import Group
 from rich.text import Text
 
-from triton_exporter.duration import duration_text, in_words
+from triton_exporter.duration import in_words, time_text
 from triton_exporter.printable import printable
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
-from triton_slo.indicators.durations import MISTAKES
+from triton_slo.indicators.durations import WRONG_SETTINGS
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.prometheus import Remarks
-from triton_slo.verdict.estimate import group_name, group_place, no_page_because, uncertainties
+from triton_slo.prometheus.remarks import Remarks
+from triton_slo.verdict.estimate import no_page_because, uncertainties
+from triton_slo.verdict.group_names import group_name, group_place
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus, Overview, State, overviews
 from tritonwatch.tables.fitted import Column, Fitted, Row
 
@@ -53,16 +54,16 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     And one for each setting that leaves groups without data, for each group that burns and does not page
     because of the error of its estimate, and for data that do not reach back a period.
     """
-    uncertain = uncertainties(rows, _named)
+    uncertain = uncertainties(rows, _group_title)
     lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in uncertain]
-    for reason, (meaning, fix) in MISTAKES.items():
-        if named := ", ".join(_named(row) for row in rows if reason in row.unknown.split(", ")):
+    for reason, (meaning, fix) in WRONG_SETTINGS.items():
+        if named := ", ".join(_group_title(row) for row in rows if reason in row.unknown_reasons):
             lines.append(f"unknown ({reason}): {named}: {meaning}; to resolve it, {fix}")
-    lines += [f"{_named(row)} burns {why}" for row in rows if (why := no_page_because(row))]
-    return lines + list(_short_history(rows))
+    lines += [f"{_group_title(row)} burns {why}" for row in rows if (why := no_page_because(row))]
+    return lines + list(_short_history_warning(rows))
 
 
-def _short_history(rows: Sequence[GroupStatus]) -> Iterator[str]:
+def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
     """Yield a warning about budgets of a shorter time than their period."""
     known = [row for row in rows if row.budget_left is not None]
     short = [row.history_seconds for row in known if row.history_seconds is not None]
@@ -73,51 +74,51 @@ def _short_history(rows: Sequence[GroupStatus]) -> Iterator[str]:
         )
 
 
-def _named(row: GroupStatus) -> str:
-    return f"{row.slo} {group_name(row)}"
+def _group_title(row: GroupStatus) -> str:
+    return f"{row.slo} {group_name(row.group)}"
 
 
-def _words(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps: bool = False) -> Column[Row]:
+def _word_column(heading: str, cell: Callable[[Row], str], rank: int = 0, wraps: bool = False) -> Column[Row]:
     return Column(heading, cell, rank, False, wraps)
 
 
-def _burn(window: str, row: GroupStatus) -> str:
+def _burn_cell(window: str, row: GroupStatus) -> str:
     return rate(row.burn.get(window))
 
 
 _OVERVIEW: tuple[Column[Overview], ...] = (
-    _words("objective", lambda overview: overview.slo),
+    _word_column("objective", lambda overview: overview.slo),
     Column("groups", lambda overview: str(overview.groups), 5),
     Column("unknown", lambda overview: str(overview.unknown), 2),
     Column("exhausted", lambda overview: str(overview.exhausted), 4),
     Column("burning", lambda overview: str(overview.burning), 3),
-    _words("worst model", lambda overview: place(overview.worst)),
-    _words("version", lambda overview: overview.worst.version or "-"),
-    _words("state", lambda overview: overview.worst.shown_state, wraps=True),
+    _word_column("worst model", lambda overview: place(overview.worst)),
+    _word_column("version", lambda overview: overview.worst.version or "-"),
+    _word_column("state", lambda overview: overview.worst.shown_state, wraps=True),
     Column("budget left", lambda overview: budget(overview.worst), 1),
     Column("lasts", lambda overview: lasts(overview.worst), 6),
 )
 _ROWS: tuple[Column[GroupStatus], ...] = (
-    _words("objective", lambda row: row.slo),
-    _words("model", lambda row: place(row)),
-    _words("version", lambda row: row.version or "-"),
-    _words("state", lambda row: state(row), wraps=True),
+    _word_column("objective", lambda row: row.slo),
+    _word_column("model", lambda row: place(row)),
+    _word_column("version", lambda row: row.version or "-"),
+    _word_column("state", lambda row: state(row), wraps=True),
     Column("SLI", lambda row: "no events" if row.idle and row.sli is None else ratio(row.sli), 5),
     Column("target", lambda row: ratio(row.target), 6),
     Column(
         "threshold",
-        lambda row: "-" if row.threshold_seconds is None else duration_text(row.threshold_seconds),
+        lambda row: "-" if row.threshold_seconds is None else time_text(row.threshold_seconds),
         7,
     ),
     Column("burn now", lambda row: rate(row.burn_now), 2),
     *(
-        Column(window, partial(_burn, window), rank)
+        Column(window, partial(_burn_cell, window), rank)
         for window, rank in zip(SHOWN_WINDOWS, (8, 9, 10), strict=True)
     ),
     Column("budget left", lambda row: budget(row), 1),
     Column("lasts", lambda row: lasts(row), 3),
     Column("time unknown", lambda row: duration(row.unknown_in_period_seconds), 11),
-    _words("cause", lambda row: causes(row), 4, wraps=True),
+    _word_column("cause", lambda row: causes(row), 4, wraps=True),
 )
 
 
@@ -135,7 +136,7 @@ def causes(row: GroupStatus) -> str:
 
 def place(row: GroupStatus) -> str:
     """Return the model and the other labels of the group (a cluster, a tenant)."""
-    return group_place(row) or "-"
+    return group_place(row.group) or "-"
 
 
 def budget(row: GroupStatus) -> str:
@@ -189,13 +190,16 @@ def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[s
         }
         for overview in overviews(rows)
     ]
-    group_statuses = [_plain(row) for row in rows]
+    group_statuses = [_row_json(row) for row in rows]
     return {"at": at, "objectives": summary, "group_statuses": group_statuses, **asdict(remarks)}
 
 
-def _plain(row: GroupStatus) -> dict[str, object]:
+def _row_json(row: GroupStatus) -> dict[str, object]:
     lasts = row.exhausted_in_seconds
-    return asdict(row) | {
+    fields = asdict(row)
+    del fields["unknown_reasons"]
+    return fields | {
+        "unknown": row.unknown,
         "state": row.qualified_state,
         "caveats": {source: asdict(CAVEATS[source]) for source in row.caveats},
         "exhausted_in_seconds": None if lasts is None or math.isinf(lasts) else lasts,

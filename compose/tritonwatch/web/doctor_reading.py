@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.doctor import Finding, TritonFacts, examine
+from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.finding import Finding, TritonFacts
 from tritonwatch.web.reading import Answer
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class DoctorReader:
 
     def of_model(self, model: str) -> ModelFindings:
         """Return the findings about a model and its server. A Triton that cannot be asked is a problem."""
-        answer = self._facts()
+        answer = self._latest_facts()
         facts, problem = answer.value, answer.problem
         if facts is None:
             return ModelFindings(self.url, (), None, f"could not be asked: {problem}")
@@ -62,17 +63,17 @@ class DoctorReader:
         own = tuple(finding for finding in findings if not finding.models or model in finding.models)
         return ModelFindings(self.url, own, answer.read_at, problem)
 
-    def _facts(self) -> Answer[TritonFacts | None]:
+    def _latest_facts(self) -> Answer[TritonFacts | None]:
         with self._lock:
             late = self.now() >= self._fresh_until + self.interval_seconds
             if self.now() >= self._fresh_until and self._asked.is_set():
                 self._asked.clear()
-                threading.Thread(target=self._ask, name="doctor", daemon=True).start()
+                threading.Thread(target=self._examine, name="doctor", daemon=True).start()
         if late and not self._asked.wait(self.patience_seconds):
             return replace(self._answer, problem="it has not answered yet; open the page again")
         return self._answer
 
-    def _ask(self) -> None:
+    def _examine(self) -> None:
         try:
             answer: Answer[TritonFacts | None] = Answer(self.gather(), self.now())
         except Exception:

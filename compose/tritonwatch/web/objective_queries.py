@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_exporter.duration import DAY
 from triton_slo import names
-from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.reading import Answer
@@ -85,7 +85,7 @@ def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
     """Return the alerts of all objectives, the most severe first."""
 
     def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
-        alerts = [_alert(sample.labels) for sample in prometheus.instant(_ALERTS, at)]
+        alerts = [_slo_alert(sample.labels) for sample in prometheus.instant(_ALERTS, at)]
         return tuple(
             sorted(alerts, key=lambda alert: (alert.state, _rank(alert.severity), alert.name, alert.tier))
         )
@@ -93,7 +93,7 @@ def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
     return site.sources.reader.ask(("slo alerts", at), read, ())
 
 
-def _alert(labels: Mapping[str, str]) -> SloAlert:
+def _slo_alert(labels: Mapping[str, str]) -> SloAlert:
     tier, severity = labels.get(names.TIER, ""), labels.get(names.SEVERITY, "")
     return SloAlert(labels.get("alertname", ""), labels.get("alertstate", ""), severity, tier, labels)
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import requests
 
-from triton_slo.prometheus import Prometheus, PrometheusError
+from triton_slo.prometheus.client import Prometheus, PrometheusError
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Reader:
             return entry.answer
         try:
             if entry.answer is None or self._now() >= entry.fresh_until:
-                entry.answer = self._asked(question, entry.answer or Answer(empty, None))
+                entry.answer = self._ask_prometheus(question, entry.answer or Answer(empty, None))
                 wait = self._retry if entry.answer.problem else self._interval
                 entry.fresh_until = self._now() + wait
             return entry.answer
@@ -105,7 +105,7 @@ class Reader:
                 del self._entries[next(iter(self._entries))]
             return entry
 
-    def _asked(self, question: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
+    def _ask_prometheus(self, question: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
         # A page has several queries: it must not wait for the timeout of each.
         if self._now() < self._unreachable_until:
             return replace(last, problem=self._unreachable)

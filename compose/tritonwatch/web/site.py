@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from triton_exporter.duration import in_words, limit_text
+from triton_exporter.duration import in_words, measured_text, time_text
+from triton_exporter.moments import utc_text
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
-from triton_slo.prometheus import Prometheus, Remarks
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.forecast import Forecast
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
@@ -90,7 +91,7 @@ def _moment_of(request: Request) -> Mapping[str, str]:
     other = {name: value for name, value in request.query_params.items() if name != urls.TIME}
     return {
         "at": "" if at is None else request.query_params[urls.TIME],
-        "moment": "" if at is None else moment_text(at),
+        "moment": "" if at is None else utc_text(at),
         "now_url": urls.address(request.url.path, other),
     }
 
@@ -115,12 +116,7 @@ def banner_text(answers: Sequence[Answer[Any]], now: float) -> str:
         return f"{reason}. Nothing has been read yet: what is missing below is unknown."
     missing = " Some of it has never been read." if None in read else ""
     age = in_words(max(0.0, now - oldest))
-    return f"{reason}. What follows is the last known state, {age} old (of {moment_text(oldest)}).{missing}"
-
-
-def moment_text(at: float) -> str:
-    """Return a Unix time in words, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{reason}. What follows is the last known state, {age} old (of {utc_text(oldest)}).{missing}"
 
 
 def forecast_text(forecast: Forecast | None) -> str:
@@ -145,15 +141,6 @@ def amount_text(value: float | None, unit: str) -> str:
     return f"{value:.1%}" if unit == "share" else burn_rate(value) if unit == "times" else f"{value:.3g}"
 
 
-def seconds_text(value: float | None) -> str:
-    """Return a measured time in its unit: 350 us, 12.5 ms, 1.2 s; a dash where there is none."""
-    if value is None:
-        return "-"
-    if value < 0.001:
-        return f"{1e6 * value:.3g} us"
-    return f"{1000 * value:.3g} ms" if value < 1 else f"{value:.3g} s"
-
-
 def bytes_text(value: float) -> str:
     """Return a size in GiB, or in MiB below one."""
     return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.3g} MiB"
@@ -161,7 +148,7 @@ def bytes_text(value: float) -> str:
 
 def edge_text(seconds: float) -> str:
     """Return the upper edge of a bucket."""
-    return "more" if math.isinf(seconds) else limit_text(seconds)
+    return "more" if math.isinf(seconds) else time_text(seconds)
 
 
 def _templates() -> Environment:
@@ -181,12 +168,12 @@ def _templates() -> Environment:
         "causes": status_table.causes,
         "duration": status_table.duration,
         "forecast": forecast_text,
-        "limit": limit_text,
-        "moment": moment_text,
+        "limit": time_text,
+        "moment": utc_text,
         "place": status_table.place,
         "rate": status_table.rate,
         "ratio": ratio,
-        "seconds": seconds_text,
+        "seconds": measured_text,
         "state": status_table.state,
     }
     environment.globals |= {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from triton_slo import names
+from triton_slo import links, names
 from triton_slo.promql import regex_of
 from triton_slo.verdict.group_status import GroupStatus
 
@@ -49,7 +49,7 @@ def what_if_url(model: str, slo: str = "") -> str:
 def grafana_url(base: str, dashboard: str, variables: Mapping[str, str]) -> str:
     """Return a dashboard with its variables chosen; empty without a Grafana."""
     chosen = {f"var-{name}": value for name, value in variables.items()}
-    return address(f"{base.rstrip('/')}/d/{dashboard}", chosen) if base else ""
+    return address(links.dashboard_url(base, dashboard), chosen) if base else ""
 
 
 def prometheus_url(base: str, query: str, span: str = "1d") -> str:

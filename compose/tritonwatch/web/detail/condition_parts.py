@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from triton_slo.burn.amounts import burn_rate
-from triton_slo.burn.condition import (
+from triton_slo.burn.condition import burn_condition
+from triton_slo.burn.condition_rules import burn_tiers
+from triton_slo.burn.condition_tree import (
     All,
     Burn,
     Compare,
@@ -19,9 +21,7 @@ from triton_slo.burn.condition import (
     RedundancyGone,
     Retired,
     Unless,
-    burn_condition,
 )
-from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.burn.condition_words import condition_text
 from triton_slo.objective.model import Tier
 from triton_slo.rules.plan import Plan
@@ -85,13 +85,13 @@ class _Tree:
         match condition:
             case All(parts):
                 inner = tuple(map(self.of, parts))
-                return ConditionPart("all of", _all(inner), parts=inner)
+                return ConditionPart("all of", _all_true(inner), parts=inner)
             case Either(parts):
                 inner = tuple(map(self.of, parts))
                 return ConditionPart("any of", _any(inner), parts=inner)
             case Unless(wanted, but):
                 inner = self.of(wanted), self.of(but)
-                truth = _all(
+                truth = _all_true(
                     (inner[0], ConditionPart("", None if inner[1].truth is None else not inner[1].truth))
                 )
                 return ConditionPart("the first, and not the second", truth, parts=inner)
@@ -117,7 +117,7 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def _all(parts: tuple[ConditionPart, ...]) -> Truth:
+def _all_true(parts: tuple[ConditionPart, ...]) -> Truth:
     truths = [part.truth for part in parts]
     return False if False in truths else None if None in truths else True
 

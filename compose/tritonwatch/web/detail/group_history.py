@@ -10,7 +10,7 @@ from triton_exporter.duration import in_words
 from triton_slo import names
 from triton_slo.indicators import kind
 from triton_slo.indicators.durations import HistogramOrSlices
-from triton_slo.prometheus import Prometheus, Sample, Series
+from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.detail.charts import Axis, Band, Mark
@@ -77,12 +77,12 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
 def past_budget(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     """Return the budget and the running sums of events over the period."""
     pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
-    return _asked(site, axis, [recorded_name(pattern, own_matchers(row))])
+    return _past(site, axis, [recorded_name(pattern, own_matchers(row))])
 
 
 def past_burn(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     """Return the error ratios of all windows and the events."""
-    return _asked(site, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
+    return _past(site, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
 
 
 def past_states(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
@@ -90,7 +90,7 @@ def past_states(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     own = own_matchers(row)
     window = f"[{max(1, round(axis.step))}s]"
     # The last sample of each step: none of them, however short it was, is missed.
-    return _asked(
+    return _past(
         site,
         axis,
         [
@@ -110,17 +110,17 @@ def past_causes(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
         if label in row.group
         for part in Matchers().equal(label, row.group[label]).parts
     ]
-    return _asked(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
+    return _past(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
 
 def past_deployments(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     """Return when versions of the model became ready, and when loads failed."""
     window = f"[{max(1, round(axis.step))}s]"
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
-    return _asked(site, axis, [f"last_over_time({chosen}{window})"])
+    return _past(site, axis, [f"last_over_time({chosen}{window})"])
 
 
-def _asked(site: Site, axis: Axis, queries: Sequence[str]) -> Answer[Past]:
+def _past(site: Site, axis: Axis, queries: Sequence[str]) -> Answer[Past]:
     def read(prometheus: Prometheus) -> Past:
         # One request: the series of the queries differ in name or labels.
         return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
@@ -183,12 +183,12 @@ def distribution(site: Site, row: GroupStatus, at: float | None) -> Answer[tuple
     query = f"sum by (le) (increase({measured.histogram.bucket}{matchers}[{window}s]))"
 
     def read(prometheus: Prometheus) -> tuple[Bucket, ...]:
-        return _buckets(prometheus.instant(query, at))
+        return _buckets_of(prometheus.instant(query, at))
 
     return site.sources.reader.ask(("distribution", query, at), read, ())
 
 
-def _buckets(samples: Sequence[Sample]) -> tuple[Bucket, ...]:
+def _buckets_of(samples: Sequence[Sample]) -> tuple[Bucket, ...]:
     edges = sorted((float(sample.labels["le"]), sample.value) for sample in samples if "le" in sample.labels)
     whole = edges[-1][1] if edges else 0.0
     points, above, below = [], 0.0, 0.0

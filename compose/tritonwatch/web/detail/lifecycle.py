@@ -10,7 +10,7 @@ from triton_dashboards.recording import window_seconds
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.prometheus import Prometheus, Series
+from triton_slo.prometheus.client import Prometheus, Series
 from triton_slo.promql import Matchers
 from tritonwatch.web.detail.charts import POINTS, gap
 
@@ -79,7 +79,7 @@ def read_timeline(
         f"max_over_time({names.FAILED_LOADS}{own}[{round(max(window, step))}s])", start, end, step
     )
     lanes = _lanes(states, step)
-    loads = [*_successes(lanes, durations, start + step), *_failures(failures, step, window)]
+    loads = [*_successes(lanes, durations, start + step), *_failed_loads(failures, step, window)]
     return Timeline(
         start,
         end,
@@ -149,7 +149,7 @@ def _near(at: float, others: Iterable[float]) -> bool:
     return any(abs(at - other) <= _SAME_LOAD_SECONDS for other in others)
 
 
-def _failures(failures: Iterable[Series], step: float, window: float) -> Iterator[Load]:
+def _failed_loads(failures: Iterable[Series], step: float, window: float) -> Iterator[Load]:
     for series in failures:
         before = float("-inf")
         for at in series.times:

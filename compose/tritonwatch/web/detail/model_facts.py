@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from triton_dashboards.traffic import PHASES
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
+from triton_exporter.duration import time_text
 from triton_slo import names
-from triton_slo.prometheus import Prometheus, Sample
+from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.promql import Matchers, quote, regex_of
 
 _WHAT = "what"
@@ -58,7 +59,7 @@ class TrafficFacts:
     @property
     def failed_share(self) -> float | None:
         """Failed requests of all requests."""
-        return _share(self.failures, self.requests)
+        return _share_of(self.failures, self.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +114,9 @@ def read_traffic(prometheus: Prometheus, model: str, at: float | None = None) ->
         requests=value["requests"],
         failures=value["failures"],
         pending=value["pending"],
-        mean_seconds=_share(value["request_seconds"], succeeded),
-        queue_share=_share(value["queue_seconds"], value["request_seconds"]),
-        batch=_share(value["inferences"], value["executions"]),
+        mean_seconds=_share_of(value["request_seconds"], succeeded),
+        queue_share=_share_of(value["queue_seconds"], value["request_seconds"]),
+        batch=_share_of(value["inferences"], value["executions"]),
         p50=figures.get("p50"),
         p95=figures.get("p95"),
         p99=figures.get("p99"),
@@ -186,10 +187,6 @@ def read_limits(prometheus: Prometheus, model: str, at: float | None = None) -> 
     )
 
 
-def _seconds(value: float) -> str:
-    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
-
-
 def _priority(labels: Mapping[str, str]) -> str:
     return f" at priority {labels['priority']}" if labels.get("priority") else ""
 
@@ -207,14 +204,14 @@ _WORDS: Mapping[str, Callable[[Mapping[str, str], float], tuple[str, str]]] = {
         "largest batch",
         f"{value:g}" if value else "does not batch",
     ),
-    models.MAX_QUEUE_DELAY.name: lambda labels, value: ("longest wait for a batch", _seconds(value)),
+    models.MAX_QUEUE_DELAY.name: lambda labels, value: ("longest wait for a batch", time_text(value)),
     models.QUEUE_SIZE_LIMIT.name: lambda labels, value: (
         "queue holds",
         f"{value:g} requests{_priority(labels)}",
     ),
     models.QUEUE_TIMEOUT.name: lambda labels, value: (
         "queue timeout",
-        f"{_seconds(value)}{_priority(labels)}"
+        f"{time_text(value)}{_priority(labels)}"
         + (f", then {labels['action']}" if labels.get("action") else ""),
     ),
     models.RESPONSE_CACHE.name: lambda labels, value: ("response cache", "on" if value else "off"),
@@ -237,5 +234,5 @@ def _by_what(samples: Sequence[Sample]) -> dict[str, float]:
     return {sample.labels.get(_WHAT, ""): sample.value for sample in samples if math.isfinite(sample.value)}
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
+def _share_of(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from triton_exporter.duration import limit_text
+from triton_exporter.duration import time_text
 from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator
@@ -65,16 +65,16 @@ def bases(objectives: Sequence[Objective]) -> dict[str, Objective]:
     by_name = {own.name: own for own in objectives}
     used = {own.indicator.kind for own in objectives}
     for name, indicator in KINDS.items():
-        if name not in used and (plain := _plain(indicator)) is not None:
+        if name not in used and (plain := _default_objective(indicator)) is not None:
             by_name.setdefault(name, plain)
     return by_name
 
 
-def _plain(indicator: type[Indicator]) -> Objective | None:
+def _default_objective(indicator: type[Indicator]) -> Objective | None:
     """Return an objective of a kind as it would be proposed; None for one that is nothing without own queries."""
     measured = {"kind": indicator.name()}
     if issubclass(indicator, TimedIndicator):
-        measured["threshold"] = limit_text(indicator.default_seconds)
+        measured["threshold"] = time_text(indicator.default_seconds)
     name = indicator.name().replace("_", "-")
     try:
         return Objective.model_validate(
@@ -93,7 +93,7 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     # Fields of another base do not concern this one.
     if parameters.get("of", name) != name:
         fields = {key: parameters[key] for key in ("models", "history") if key in parameters}
-        return replace(form, **_cut(fields))
+        return replace(form, **_cleaned(fields))
     given = {
         field: parameters[field]
         for field in (
@@ -111,7 +111,7 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     tiers = tuple(
         replace(
             tier,
-            **_cut(
+            **_cleaned(
                 {
                     field: parameters[f"{tier.name}.{field}"]
                     for field in ("severity", "long", "short", "spent")
@@ -123,10 +123,10 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     )
     if not form.timed:
         given.pop("threshold", None)
-    return replace(form, **_cut(given), tiers=tiers)
+    return replace(form, **_cleaned(given), tiers=tiers)
 
 
-def _cut(values: Mapping[str, str]) -> dict[str, Any]:
+def _cleaned(values: Mapping[str, str]) -> dict[str, Any]:
     # A pattern of a name may end in a blank.
     return {
         key: (value.lstrip() if value.startswith("~") else value.strip())[:_LONGEST]
@@ -141,7 +141,7 @@ def of_objective(objective: Objective, base: str) -> WhatIfForm:
     return WhatIfForm(
         base=base,
         name=objective.name,
-        models=_models(objective.models),
+        models=_models_text(objective.models),
         target=_percent(objective.target),
         threshold=objective.indicator.threshold_text,
         window=calendar.calendar if calendar else objective.window.nominal,
@@ -161,7 +161,7 @@ def of_objective(objective: Objective, base: str) -> WhatIfForm:
     )
 
 
-def _models(models: Choice) -> str:
+def _models_text(models: Choice) -> str:
     if models.everything:
         return "all"
     return f"~{models.regex}" if models.regex else ", ".join(models.names or ())
@@ -181,7 +181,7 @@ def _spent(tier: Tier) -> str:
 
 def objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, ...]:
     """Return the objective that a form asks for, or what is wrong with it in the words of `tritonwatch check`."""
-    text = writing.write([base]) if form == of_objective(base, form.base) else _text(form, base)
+    text = writing.write([base]) if form == of_objective(base, form.base) else _objective_yaml(form, base)
     reading = read([("objective", text)])
     return reading.problems if reading.problems else reading.objectives[0]
 
@@ -191,11 +191,11 @@ def mistakes(text: str, around: Surroundings) -> list[Problem]:
     return findings(read([("objective", text)]), around)
 
 
-def _text(form: WhatIfForm, base: Objective) -> str:
+def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
     data = writing.plain(base)
     was = of_objective(base, form.base)
     data["name"] = form.name
-    data["target"] = _ratio(form.target)
+    data["target"] = _percent_text(form.target)
     if form.window != was.window:
         zone = {"timezone": base.calendar.timezone} if base.calendar else {}
         data["window"] = {"calendar": form.window, **zone} if form.window in WINDOWS[-3:] else form.window
@@ -217,13 +217,13 @@ def _text(form: WhatIfForm, base: Objective) -> str:
             int(form.min_failures) if form.min_failures.isdecimal() else form.min_failures
         )
     if form.confidence != was.confidence:
-        alerting["confidence"] = _ratio(form.confidence)
+        alerting["confidence"] = _percent_text(form.confidence)
     if alerting:
         data["alerting"] = alerting
     return writing.dump({"objectives": [data]})
 
 
-def _ratio(text: str) -> str:
+def _percent_text(text: str) -> str:
     """Return a number of percent as a ratio: what is written without a sign is percent, too."""
     return f"{text}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else text
 
@@ -246,5 +246,5 @@ def _tier(fields: TierFields) -> dict[str, Any]:
     if burn := re.fullmatch(r"([0-9]*\.?[0-9]+)\s*x", fields.spent):
         parts["burn"] = float(burn[1])
     else:
-        parts["budget"] = _ratio(fields.spent)
+        parts["budget"] = _percent_text(fields.spent)
     return parts

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from triton_slo.correction.group_correction import GroupCorrection
-from triton_slo.prometheus import PrometheusError
+from triton_slo.prometheus.client import PrometheusError
 from triton_slo.rules.plan import Plan
 from tritonwatch.arguments import moment
 from tritonwatch.command_error import CommandError, UsageError
@@ -62,13 +62,13 @@ def routes(site: Site) -> Sequence[Route]:
     """Return the list with the form, and one correction; both also take forms that write."""
 
     def page(request: Request) -> Response:
-        return _list(site, request, {name: request.query_params.get(name, "") for name in _FIELDS})
+        return _list_page(site, request, {name: request.query_params.get(name, "") for name in _FIELDS})
 
     def entry(request: Request) -> Response:
         return _correction(site, request, request.query_params.get("id", ""))
 
     async def apply(request: Request) -> Response:
-        return await run_in_threadpool(_apply, site, request, await posted(request))
+        return await run_in_threadpool(_apply_page, site, request, await posted(request))
 
     async def change(request: Request) -> Response:
         return await run_in_threadpool(_change, site, request, await posted(request))
@@ -81,7 +81,7 @@ def routes(site: Site) -> Sequence[Route]:
     ]
 
 
-def _list(
+def _list_page(
     site: Site, request: Request, form: Mapping[str, str], problem: str = "", code: int = 200
 ) -> Response:
     source = site.sources.corrections
@@ -92,7 +92,7 @@ def _list(
         try:
             answer = _planned(site, form)
         except CommandError as error:
-            problem, code = problem or _worded(error), 400 if code == 200 else code
+            problem, code = problem or _form_message(error), 400 if code == 200 else code
         else:
             answers.append(answer)
             plan = answer.value
@@ -104,7 +104,7 @@ def _list(
         "plan": None if plan is None else ordered(plan)[:_GROUPS],
         "more": max(0, len(plan or ()) - _GROUPS),
         "problem": problem,
-        "lines": [_line(trail.value, entry) for entry in reversed(trail.value.entries)]
+        "lines": [_correction_line(trail.value, entry) for entry in reversed(trail.value.entries)]
         if trail.value
         else [],
     }
@@ -119,7 +119,7 @@ def _correction(site: Site, request: Request, name: str, problem: str = "", code
     if trail.value is None:
         raise HTTPException(404, trail.problem or "no audit trail is known here")
     entry = _exact(trail.value, name)
-    line = _line(trail.value, entry)
+    line = _correction_line(trail.value, entry)
     groups = ordered(making.stored_groups(entry))
     now = site.sources.reader.now
     loaded = site.sources.reader.ask(
@@ -172,7 +172,7 @@ def _shared(source: CorrectionSource | None) -> dict[str, object]:
     }
 
 
-def _apply(site: Site, request: Request, form: Mapping[str, str]) -> Response:
+def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Response:
     kind: Kind
     try:
         source, writing = _writable(site, form)
@@ -182,7 +182,7 @@ def _apply(site: Site, request: Request, form: Mapping[str, str]) -> Response:
             corrections = planning.history(prometheus, [_plan(site, form)], now, into.newest(now))
             kind, span, nothing = HISTORY, planning.history_span(corrections, now), planning.NO_HISTORY
         else:
-            corrected = _time(form)
+            corrected = _corrected_time(form)
             planning.refuse_recent(corrected, into, now)
             corrections = planning.planned(prometheus, corrected, now, site.sources.options.time_scale)
             kind, span, nothing = "exclude", corrected.span, planning.NO_EVENTS
@@ -190,7 +190,7 @@ def _apply(site: Site, request: Request, form: Mapping[str, str]) -> Response:
             raise CommandError(nothing)
         made = making.make(kind, corrections, span, signed, source.trail, into)
     except (CommandError, PrometheusError) as error:
-        return _list(site, request, form, _worded(error), _code(error))
+        return _list_page(site, request, form, _form_message(error), _status_code(error))
     return RedirectResponse(_url(made), 303)
 
 
@@ -207,7 +207,7 @@ def _change(site: Site, request: Request, form: Mapping[str, str]) -> Response:
                 signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
                 making.undo(trail, entry, signed, writing.writer_of(entry))
     except CommandError as error:
-        return _correction(site, request, name, _worded(error), _code(error))
+        return _correction(site, request, name, _form_message(error), _status_code(error))
     return RedirectResponse(urls.address("/correction", {"id": name}), 303)
 
 
@@ -224,12 +224,12 @@ def _writable(site: Site, form: Mapping[str, str]) -> tuple[CorrectionSource, Co
     return source, source.writing
 
 
-def _code(error: Exception) -> int:
+def _status_code(error: Exception) -> int:
     codes = ((_RefusedError, 403), (UsageError, 400), (PrometheusError, 503), (CommandError, 409))
     return next(code for kind, code in codes if isinstance(error, kind))
 
 
-def _worded(error: Exception) -> str:
+def _form_message(error: Exception) -> str:
     """Return a message with the fields of the form instead of the options of the command line."""
     return re.sub(rf"--({'|'.join((*_FIELDS, *_SIGNATURE))})\b", r"\1", str(error))
 
@@ -243,7 +243,7 @@ def _planned(site: Site, form: Mapping[str, str]) -> Answer[tuple[GroupCorrectio
             lambda prometheus: planning.history(prometheus, [plan], now, now),
             None,
         )
-    corrected, scale = _time(form), site.sources.options.time_scale
+    corrected, scale = _corrected_time(form), site.sources.options.time_scale
     return site.sources.reader.ask(
         ("correction", corrected),
         lambda prometheus: planning.planned(prometheus, corrected, now, scale),
@@ -258,7 +258,7 @@ def _plan(site: Site, form: Mapping[str, str]) -> Plan:
     return plan
 
 
-def _time(form: Mapping[str, str]) -> CorrectedTime:
+def _corrected_time(form: Mapping[str, str]) -> CorrectedTime:
     moments = []
     for name in ("from", "to"):
         try:
@@ -269,7 +269,7 @@ def _time(form: Mapping[str, str]) -> CorrectedTime:
     return CorrectedTime(moments[0], moments[1], (objective,) if objective else (), model, version)
 
 
-def _line(trail: Trail, entry: Entry) -> CorrectionLine:
+def _correction_line(trail: Trail, entry: Entry) -> CorrectionLine:
     made_at = datetime.fromisoformat(entry.at).timestamp()
     return CorrectionLine(entry, trail.state(entry), made_at, _url(entry), making.change(entry))
 

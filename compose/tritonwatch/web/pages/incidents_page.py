@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.deliver.incident_json import document
-from triton_alerts.bridge.deliver.incident_links import Style
-from triton_alerts.bridge.deliver.incident_text import WORD
+from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.messages.incident_text import WORD
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import safe_url
@@ -88,14 +88,14 @@ def routes(site: Site) -> Sequence[Route]:
     """Return the list and one incident, each also as JSON, as `tritonwatch incidents --json` writes it."""
 
     def page(request: Request) -> Response:
-        return _list(site, request)
+        return _list_page(site, request)
 
     def incident_page(request: Request) -> Response:
         return _incident(site, request)
 
     def as_json(request: Request) -> Response:
         refuse_others(request, urls.TIME, urls.LAST, "kind", "state", "q")
-        chosen, now = _asked(site, request, "")
+        chosen, now = _choice_and_moment(site, request, "")
         answer = site.sources.incidents()
         if answer.problem:
             raise HTTPException(503, answer.problem)
@@ -104,7 +104,7 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route(MENU[1], page), Route("/incident", incident_page), Route("/api/incidents", as_json)]
 
 
-def _asked(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:
+def _choice_and_moment(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:
     """Return what the address chooses, and the moment that it is about."""
     chosen = IncidentChoice(
         asked_choice(request, urls.LAST, LENGTHS, usual_length),
@@ -116,8 +116,8 @@ def _asked(site: Site, request: Request, usual_length: str) -> tuple[IncidentCho
     return chosen, site.sources.reader.now if at is None else at
 
 
-def _list(site: Site, request: Request) -> Response:
-    chosen, now = _asked(site, request, _LENGTH)
+def _list_page(site: Site, request: Request) -> Response:
+    chosen, now = _choice_and_moment(site, request, _LENGTH)
     answer = site.sources.incidents()
     axis = TimeAxis(chosen.start(now), now)
     during = replace(chosen, kind="all", state="all", q="").among(answer.value, now)
@@ -129,7 +129,8 @@ def _list(site: Site, request: Request) -> Response:
         "states": STATES,
         "axis": axis,
         "lines": [
-            _line(record, axis, now, request.query_params.get(urls.TIME, "")) for record in matching[:_MOST]
+            _incident_line(record, axis, now, request.query_params.get(urls.TIME, ""))
+            for record in matching[:_MOST]
         ],
         "found": len(matching),
         "more": max(0, len(matching) - _MOST),
@@ -147,7 +148,7 @@ def _shown(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
     return (answer,) if answer.problem else ()
 
 
-def _line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:
+def _incident_line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> IncidentLine:
     incident = record.incident
     end = now if incident.open else incident.ended_at
     return IncidentLine(
@@ -159,20 +160,20 @@ def _line(record: RecordedIncident, axis: TimeAxis, now: float, at: str) -> Inci
         incident.since,
         in_words(end - incident.since),
         listing.acknowledged(record),
-        _models(record),
+        _models_of(record),
         axis.x(incident.since),
         axis.width(incident.since, end),
     )
 
 
-def _models(record: RecordedIncident) -> tuple[str, ...]:
+def _models_of(record: RecordedIncident) -> tuple[str, ...]:
     models = (member.labels.get("model", "") for member in record.incident.members.values())
     return tuple(dict.fromkeys(model for model in models if model))
 
 
 def _searched(record: RecordedIncident) -> str:
     alerts = (member.name for member in record.incident.members.values())
-    return " ".join((record.incident.name, listing.title(record), *_models(record), *alerts)).casefold()
+    return " ".join((record.incident.name, listing.title(record), *_models_of(record), *alerts)).casefold()
 
 
 def _incident(site: Site, request: Request) -> Response:
@@ -195,7 +196,7 @@ def _incident(site: Site, request: Request) -> Response:
         "facts": list(listing.facts(record, now)),
         "first_step": sent["first_step"],
         "happened": happened,
-        "models": _models(record),
+        "models": _models_of(record),
         "alerts": list(record.incident.members.values()),
         "links": [(label, url) for label, url in sent["links"].items() if safe_url(url)],
     }

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from triton_dashboards import shared
 from triton_exporter.duration import parse_seconds
-from triton_slo.prometheus import Prometheus
+from triton_slo import links
+from triton_slo.prometheus.client import Prometheus
 from tritonwatch.web import urls
 from tritonwatch.web.detail import model_facts
 from tritonwatch.web.detail.charts import POINTS
@@ -40,37 +40,54 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route("/model", page)]
 
 
+class _Facts(NamedTuple):
+    """What Prometheus answered about one model."""
+
+    timeline: Answer[Timeline]
+    traffic: Answer[model_facts.TrafficFacts]
+    phases: Answer[tuple[model_facts.Phase, ...]]
+    devices: Answer[tuple[model_facts.Device, ...]]
+    limits: Answer[tuple[model_facts.ModelLimit, ...]]
+
+
+def _read_facts(site: Site, model: str, at: float | None, last: str) -> _Facts:
+    """Ask for the facts at a moment (None: now), and for the timeline of the time `last` before it."""
+
+    def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
+        return site.sources.reader.ask(("model", what, model, at), read, empty)
+
+    length = parse_seconds(last)
+    now = site.sources.reader.now if at is None else at
+    return _Facts(
+        ask(
+            f"timeline {last}",
+            lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
+            Timeline(now - length, now, length / POINTS),
+        ),
+        ask(
+            "traffic",
+            lambda prometheus: model_facts.read_traffic(prometheus, model, at),
+            model_facts.TrafficFacts(),
+        ),
+        ask("phases", lambda prometheus: model_facts.read_phases(prometheus, model, at), ()),
+        ask("devices", lambda prometheus: model_facts.read_devices(prometheus, model, at), ()),
+        ask("limits", lambda prometheus: model_facts.read_limits(prometheus, model, at), ()),
+    )
+
+
 def _page(site: Site, request: Request) -> Response:
     model = request.query_params.get("model", "")
     if not model or len(model) > LONGEST_NAME:
         raise HTTPException(400, "the address names no model: open a model from the overview")
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
-    length = parse_seconds(last)
-
-    def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
-        return site.sources.reader.ask(("model", what, model, at), read, empty)
-
-    now = site.sources.reader.now if at is None else at
-    timeline = ask(
-        f"timeline {last}",
-        lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
-        Timeline(now - length, now, length / POINTS),
-    )
-    traffic = ask(
-        "traffic",
-        lambda prometheus: model_facts.read_traffic(prometheus, model, at),
-        model_facts.TrafficFacts(),
-    )
-    no_phases: tuple[model_facts.Phase, ...] = ()
-    no_devices: tuple[model_facts.Device, ...] = ()
-    no_limits: tuple[model_facts.ModelLimit, ...] = ()
-    phases = ask("phases", lambda prometheus: model_facts.read_phases(prometheus, model, at), no_phases)
-    devices = ask("devices", lambda prometheus: model_facts.read_devices(prometheus, model, at), no_devices)
-    limits = ask("limits", lambda prometheus: model_facts.read_limits(prometheus, model, at), no_limits)
+    facts = _read_facts(site, model, at, last)
     status = site.status(at)
     rows = [row for row in status.value if row.model == model]
-    known = bool(timeline.value.lanes or rows or limits.value) or traffic.value.requests is not None
+    known = (
+        bool(facts.timeline.value.lanes or rows or facts.limits.value)
+        or facts.traffic.value.requests is not None
+    )
     # It knows the Triton of now only.
     doctor = None if at is not None or not known else site.sources.doctor
     context = {
@@ -78,25 +95,25 @@ def _page(site: Site, request: Request) -> Response:
         "has_doctor": site.sources.doctor is not None,
         "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
-        "timeline": timeline.value,
-        "axis": TimeAxis(timeline.value.start, timeline.value.end),
+        "timeline": facts.timeline.value,
+        "axis": TimeAxis(facts.timeline.value.start, facts.timeline.value.end),
         "last": last,
-        "lengths": [(length, _address(request, model, length)) for length in LENGTHS],
-        "traffic": traffic.value,
-        "phases": phases.value,
-        "devices": devices.value,
-        "limits": limits.value,
+        "lengths": [(length, _model_url(request, model, length)) for length in LENGTHS],
+        "traffic": facts.traffic.value,
+        "phases": facts.phases.value,
+        "devices": facts.devices.value,
+        "limits": facts.limits.value,
         "rows": rows,
-        "board": urls.grafana_url(site.sources.addresses.grafana, shared.MODEL, {"model": model}),
+        "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
-    answers = (timeline, traffic, phases, devices, limits, status)
+    answers = (*facts, status)
     response = site.page(request, "model.html", context, *answers)
     if not known and not any(answer.problem or answer.warnings for answer in answers):
         response.status_code = 404
     return response
 
 
-def _address(request: Request, model: str, last: str) -> str:
+def _model_url(request: Request, model: str, last: str) -> str:
     return urls.address(
         "/model", {"model": model, urls.LAST: last, urls.TIME: request.query_params.get(urls.TIME, "")}
     )

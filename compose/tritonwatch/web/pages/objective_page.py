@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from triton_exporter.duration import DAY, duration_text, parse_seconds
-from triton_slo import names
+from triton_slo import links, names
 from triton_slo.burn import amounts
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.prometheus import WARNS
+from triton_slo.prometheus.remarks import WARNS
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.estimate import no_page_because, settled_by
 from triton_slo.verdict.forecast import forecast
@@ -38,7 +38,6 @@ _PERIOD = "period"
 _LENGTH = "1d"
 _NOT_LABELS = frozenset({names.SLO, urls.TIME, urls.LAST})
 _ERRORS = names.sli_error("")
-_DASHBOARD = "triton-slo"
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -231,11 +230,10 @@ def _spent_since(axis: Axis, past: Past, row: GroupStatus) -> Values:
 
 def _page(site: Site, request: Request) -> Response:
     shown = _Shown(site, request)
-    row, plan = shown.row, shown.plan
+    row, plan, states = shown.row, shown.plan, shown.states.value
     durations = group_history.distribution(site, row, shown.at)
     concerned = [alert for alert in shown.alerts.value if alert.concerns(row)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
-    states = shown.states.value
 
     def recorded(tier: str, part: str) -> Truth:
         if shown.states.read_at is None:
@@ -243,23 +241,12 @@ def _page(site: Site, request: Request) -> Response:
         series = states.named(names.burn_part(part), tier=tier)
         return series is not None and not gap(series.times[-1], states.axis.end, states.axis.step)
 
-    parameters: Mapping[str, object] = {
-        names.SLO: row.slo,
-        **row.group,
-        urls.TIME: request.query_params.get("at"),
-    }
-    own = group_history.own_matchers(row)
     context = {
         "row": row,
         "about": shown.about,
         "forecast": forecast(row, shown.about.period_days),
         "alerts": concerned,
         "last": shown.last,
-        "lengths": {
-            length: urls.address("/objective", {**parameters, urls.LAST: length})
-            for length in (*LENGTHS, _PERIOD)
-        },
-        "charts_url": urls.address("/api/objective", {**parameters, urls.LAST: shown.last}),
         "charts": shown.charts(),
         "bands": states.bands(),
         "marks": shown.marks,
@@ -270,23 +257,30 @@ def _page(site: Site, request: Request) -> Response:
         "tiers": tier_conditions(plan, row, recorded, firing.__contains__) if plan else (),
         "timeline": _timeline(states),
         "axis": shown.axis,
-        "grafana": urls.grafana_url(
-            site.sources.addresses.grafana,
-            _DASHBOARD,
-            {
-                name: value
-                for name, value in {names.SLO: row.slo, **row.group}.items()
-                if name in (names.SLO, *names.GROUPING)
-            },
-        ),
-        "prometheus": urls.prometheus_url(
-            site.sources.addresses.prometheus,
-            f"{names.PERIOD_BUDGET_REMAINING}{own}",
-            duration_text(shown.axis.end - shown.axis.start),
-        ),
-        "runbook": site.sources.options.runbook_url.format(alert=plan.objective.burn_alert) if plan else "",
+        **_page_links(shown, request.query_params.get("at")),
     }
     return site.page(request, "objective.html", context, *shown.answers(), durations)
+
+
+def _page_links(shown: _Shown, at: str | None) -> Mapping[str, object]:
+    """Return the addresses on the page: other lengths of time, the charts' values, Grafana, Prometheus, runbook."""
+    row, plan, addresses = shown.row, shown.plan, shown.site.sources.addresses
+    parameters: Mapping[str, object] = {names.SLO: row.slo, **row.group, urls.TIME: at}
+    of_board = {name: value for name, value in row.group.items() if name in names.GROUPING}
+    return {
+        "lengths": {
+            length: urls.address("/objective", {**parameters, urls.LAST: length})
+            for length in (*LENGTHS, _PERIOD)
+        },
+        "charts_url": urls.address("/api/objective", {**parameters, urls.LAST: shown.last}),
+        "grafana": urls.grafana_url(addresses.grafana, links.SLO, {names.SLO: row.slo, **of_board}),
+        "prometheus": urls.prometheus_url(
+            addresses.prometheus,
+            f"{names.PERIOD_BUDGET_REMAINING}{group_history.own_matchers(row)}",
+            duration_text(shown.axis.end - shown.axis.start),
+        ),
+        "runbook": links.runbook_url(shown.site.sources.options, plan.objective.burn_alert) if plan else "",
+    }
 
 
 def _timeline(states: Past) -> list[tuple[str, list[tuple[float, float]]]]:

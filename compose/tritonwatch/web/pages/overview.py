@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_slo.prometheus import Series
+from triton_slo.prometheus.client import Series
 from triton_slo.verdict.forecast import Forecast, forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables import status_table
@@ -42,7 +42,7 @@ _WIDTH, _HEIGHT = 90, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OverviewLine:
     """One row of the table; `sparkline` is a path of SVG."""
 
     row: GroupStatus
@@ -53,7 +53,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class OverviewChoice:
     """Rows that the address chooses: words to search for, filters, order, time, and the part of the table."""
 
     q: str = ""
@@ -66,7 +66,7 @@ class Choice:
     at: str = ""
 
     @classmethod
-    def asked(cls, request: Request) -> Choice:
+    def asked(cls, request: Request) -> OverviewChoice:
         """Read the address. What cannot be read is answered with 400."""
         given = {field.name: request.query_params.get(field.name, "").strip() for field in fields(cls)}
         chosen = cls(**{name: value for name, value in given.items() if value})
@@ -89,7 +89,7 @@ class Choice:
         down = self.sort == column and self.order == "up"
         return self.address(sort=column, order="down" if down else "up")
 
-    def keeps(self, line: Line) -> bool:
+    def keeps(self, line: OverviewLine) -> bool:
         """Return whether a row is among those that are searched for."""
         row = line.row
         words = f"{row.slo} {status_table.place(row)} {row.version} {line.about.owner}".lower()
@@ -101,8 +101,8 @@ class Choice:
         )
 
 
-_DEFAULTS = asdict(Choice())
-_SORTS: Mapping[str, Callable[[Line], tuple[float | str, ...] | None]] = {
+_DEFAULTS = asdict(OverviewChoice())
+_SORTS: Mapping[str, Callable[[OverviewLine], tuple[float | str, ...] | None]] = {
     "urgency": lambda line: (),
     "objective": lambda line: (line.row.slo,),
     "model": lambda line: (line.row.model, line.row.version),
@@ -143,9 +143,9 @@ def _status(site: Site, request: Request) -> Response:
 
 
 def _page(site: Site, request: Request) -> Response:
-    choice, at = Choice.asked(request), asked_time(request)
+    choice, at = OverviewChoice.asked(request), asked_time(request)
     status, about, alerts = site.status(at), objective_infos(site, at), slo_alerts(site, at)
-    everything = [_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
+    everything = [_overview_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
     lines = _ordered([line for line in everything if choice.keeps(line)], choice)
     pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
@@ -167,7 +167,7 @@ def _page(site: Site, request: Request) -> Response:
             "first": (number - 1) * ROWS + 1,
             "page": number,
             "pages": pages,
-            "summary": _summary(everything),
+            "summary": _state_counts(everything),
             "total": len(everything),
             "firing": Counter(alert.severity for alert in alerts.value if alert.state == "firing"),
             "slos": sorted({line.row.slo for line in everything}),
@@ -181,25 +181,25 @@ def _page(site: Site, request: Request) -> Response:
     )
 
 
-def _line(row: GroupStatus, about: ObjectiveInfo) -> Line:
-    return Line(row, about, forecast(row, about.period_days))
+def _overview_line(row: GroupStatus, about: ObjectiveInfo) -> OverviewLine:
+    return OverviewLine(row, about, forecast(row, about.period_days))
 
 
-def _ordered(lines: Sequence[Line], choice: Choice) -> list[Line]:
+def _ordered(lines: Sequence[OverviewLine], choice: OverviewChoice) -> list[OverviewLine]:
     keys = [(_SORTS[choice.sort](line), line) for line in lines]
     known = [(key, line) for key, line in keys if key is not None]
     known.sort(key=lambda pair: pair[0], reverse=choice.order == "down")
     return [line for _, line in known] + [line for key, line in keys if key is None]
 
 
-def _summary(lines: Sequence[Line]) -> list[tuple[str, int]]:
+def _state_counts(lines: Sequence[OverviewLine]) -> list[tuple[str, int]]:
     counts = Counter(line.row.state for line in lines)
     return [(state, counts[state]) for state in STATES] + [  # type: ignore[index]  # the keys are states
         (_CAVEAT, sum(bool(line.row.caveats) for line in lines))
     ]
 
 
-def _with_sparkline(line: Line, past: Series | None) -> Line:
+def _with_sparkline(line: OverviewLine, past: Series | None) -> OverviewLine:
     """Draw the past budget; its last point is the budget that the row shows."""
     points = [] if past is None else list(zip(past.times, past.values, strict=True))
     if not points or line.row.budget_left is None:

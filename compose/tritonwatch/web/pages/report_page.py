@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_slo.objective.zone import known
-from triton_slo.prometheus import Prometheus
+from triton_slo.objective.zone import time_zone
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.report import report_text
 from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
 from triton_slo.report.recorded_report import recorded_report
@@ -85,9 +85,9 @@ def routes(site: Site) -> Sequence[Route]:
 
 
 def _page(site: Site, reader: Reader, request: Request) -> Response:
-    chosen, now = _chosen(site, request)
+    chosen, now = _choice_and_moment(site, request)
     answer, incidents, trail = (
-        _recorded(site, reader, chosen, now),
+        _report_answer(site, reader, chosen, now),
         site.sources.incidents(),
         site.sources.trail(),
     )
@@ -110,7 +110,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
         else:
             context["tally"] = tuple(tally(report.objectives).items())
             context["sections"] = [
-                (section, _rows(section, chosen.at)) for section in report_text.sections(report)
+                (section, _section_cells(section, chosen.at)) for section in report_text.sections(report)
             ]
     response = site.page(
         request, "report.html", context, answer, *(other for other in (incidents, trail) if other.problem)
@@ -120,9 +120,9 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
 
 
 def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
-    chosen, now = _chosen(site, request)
+    chosen, now = _choice_and_moment(site, request)
     answer, incidents, trail = (
-        _recorded(site, reader, chosen, now),
+        _report_answer(site, reader, chosen, now),
         site.sources.incidents(),
         site.sources.trail(),
     )
@@ -142,7 +142,7 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     return Response(text, media_type="text/markdown", headers=headers)
 
 
-def _chosen(site: Site, request: Request) -> tuple[ReportChoice, float]:
+def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, float]:
     """Return what the address chooses, and the time of the report."""
     asked = asked_time(request)
     now = site.sources.reader.now if asked is None else asked
@@ -151,7 +151,7 @@ def _chosen(site: Site, request: Request) -> tuple[ReportChoice, float]:
     given = {name: request.query_params.get(name, "").strip() for name in _CHOSEN}
     zone = given["timezone"] or _ZONE
     try:
-        known(zone)
+        time_zone(zone)
     except ValueError as error:
         raise ParameterError("timezone", error) from error
     try:
@@ -161,7 +161,7 @@ def _chosen(site: Site, request: Request) -> tuple[ReportChoice, float]:
     return ReportChoice(reported, given["owner"], zone, request.query_params.get(urls.TIME, "")), now
 
 
-def _recorded(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> Answer[PeriodReport]:
+def _report_answer(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> Answer[PeriodReport]:
     def read(prometheus: Prometheus) -> PeriodReport:
         return recorded_report(prometheus, chosen.reported, now, chosen.timezone, site.sources.objectives)
 
@@ -191,7 +191,7 @@ def _periods(now: float, timezone: str, kind: str) -> Iterator[str]:
         yield ReportedPeriod(newest.kind, number // length, number % length + 1).name
 
 
-def _rows(section: Section, at: str) -> list[list[Cell]]:
+def _section_cells(section: Section, at: str) -> list[list[Cell]]:
     return [
         [_cell(column, text, at) for column, text in zip(section.columns, row, strict=True)]
         for row in section.rows

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from triton_exporter.duration import DAY, limit_text, parse_seconds
+from triton_exporter.duration import DAY, parse_seconds, time_text
 from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
 from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError
@@ -21,9 +21,9 @@ from triton_slo.convert import writing
 from triton_slo.lint import Surroundings
 from triton_slo.objective.model import Objective
 from triton_slo.problem import Problem
-from triton_slo.prometheus import Prometheus
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.windows import Clock
-from triton_slo.verdict.estimate import version_name
+from triton_slo.verdict.group_names import version_name
 from tritonwatch.web.detail import what_if_form
 from tritonwatch.web.detail.drawing import WIDTH, TimeAxis, lines
 from tritonwatch.web.detail.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
@@ -110,7 +110,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
     try:
         answer = _evidence(site, histories, form, chosen, asked_time(request))
     except HistoryError as error:
-        return site.page(request, "what_if.html", context | {"nothing": _nothing(error)})
+        return site.page(request, "what_if.html", context | {"nothing": _no_history(error)})
     if answer.value is not None:
         result = what_if(answer.value, chosen, site.sources.options)
         context |= _bounds(form, answer.value) | _result(result)
@@ -148,7 +148,7 @@ def _problems(problems: Sequence[Problem]) -> tuple[str, ...]:
     return tuple(f"{problem.reason}{f' (fix: {problem.fix})' if problem.fix else ''}" for problem in problems)
 
 
-def _nothing(error: HistoryError) -> str:
+def _no_history(error: HistoryError) -> str:
     if str(error) == "no series to replay":
         return (
             "Prometheus has no series of these models for this indicator (fix: choose others, or check names)"
@@ -163,12 +163,12 @@ def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
     known = dict(evidence.bounds)
     now = parse_seconds(form.threshold)
     most = max(known.values(), default=0)
-    choices = [(limit_text(edge), _having(groups, most)) for edge, groups in sorted(known.items())]
+    choices = [(time_text(edge), _having(groups, most)) for edge, groups in sorted(known.items())]
     if now not in known:
         choices = [(form.threshold, "no bucket ends here" if known else ""), *choices]
     return {
         "thresholds": choices,
-        "chosen_threshold": form.threshold if now not in known else limit_text(now),
+        "chosen_threshold": form.threshold if now not in known else time_text(now),
     }
 
 
