@@ -6,12 +6,17 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -23,8 +28,10 @@ yaml.safe_load, yaml.safe_load_all = (
     partial(yaml.load_all, Loader=_LOADER),
 )
 
-# Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again.
+# Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again:
+# there is none until they are made, and few afterwards.
 gc.set_threshold(50_000, 20, 20)
+gc.disable()
 
 # With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on looking for idle cores.
 # The limit of memory is soft: beyond it the collector runs more often.
@@ -91,6 +98,15 @@ COMPUTING = (
 """Files in which promtool works for five seconds or more."""
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, or the test is skipped."""
+    from support.browser import browsing  # Playwright, which few tests need
+
+    with browsing() as running:
+        yield running
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest files begin, then those that start real servers, and a file that computes between any two.
 
@@ -108,6 +124,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exempt what the modules made from garbage collection: it lives as long as the tests do."""
     gc.freeze()
+    gc.enable()
 
 
 def _file(item: pytest.Item) -> str:

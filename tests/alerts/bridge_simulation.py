@@ -237,7 +237,7 @@ class SimulatedBridge(BridgeUnderTest):
 
     def _settled(self) -> bool:
         outbox = self.store.outbox
-        doubtful = self.slack.late or outbox.first_unconfirmed(CHANNEL)
+        doubtful = self.slack.late or self.store.unconfirmed.first(CHANNEL)
         return not (outbox.pending(CHANNEL) or doubtful or self._has_planned())
 
     def _has_planned(self) -> bool:
@@ -309,8 +309,9 @@ class SimulatedBridge(BridgeUnderTest):
             if "📋" in message.text:
                 times = [message.at, *message.edited_at]
                 for at, shown in zip(times, message.shown_over_time, strict=True):
-                    for line in re.findall(rf"[^\n\"]*`{name}`[^\n\"]*", shown.replace("\\n", "\n")):
-                        delivered.append((at, "resolved" if "Resolved:" in line else "opened", message))
+                    for line in re.split(r'\n|\\n|"', shown):
+                        if f"`{name}`" in line:
+                            delivered.append((at, "resolved" if "Resolved:" in line else "opened", message))
             elif not message.thread_ts and f"incident `{name}`" in message.shown:
                 delivered += self._delivered_by(message)
                 replies = self.workspace.thread(message)

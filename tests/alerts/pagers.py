@@ -6,23 +6,21 @@ https://developer.pagerduty.com/docs/send-alert-event
 from __future__ import annotations
 
 import json
-import threading
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.loopback import Handler, HttpServer
 
 KEY = "0123456789abcdef0123456789abcdef"
 TOKEN = "webhook-token"
 LATE = -1
 
 
-class PagerServer(ThreadingHTTPServer):
+class PagerServer(HttpServer):
     """Takes events at /v2/enqueue and JSON at /hook; `status` is the answer to all, unless it is 0.
 
     With LATE no request is answered, and each is acted on when `act_late` is called.
     """
-
-    daemon_threads = True
 
     def __init__(self) -> None:
         self.status = 0
@@ -30,15 +28,15 @@ class PagerServer(ThreadingHTTPServer):
         self.documents: list[dict[str, Any]] = []
         self.refused: list[str] = []
         self.late: list[tuple[str, dict[str, Any]]] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
 
     @property
     def pagerduty(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v2/enqueue"
+        return f"{self.url}/v2/enqueue"
 
     @property
     def hook(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+        return f"{self.url}/hook"
 
     @property
     def open(self) -> dict[str, str]:
@@ -50,14 +48,6 @@ class PagerServer(ThreadingHTTPServer):
         self.documents += [body for path, body in self.late if path == "/hook"]
         self.events += [body for path, body in self.late if path != "/hook"]
         self.late.clear()
-
-    def __enter__(self) -> PagerServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
 
 def mistake(event: dict[str, Any], size: int) -> str:
@@ -89,26 +79,21 @@ def mistake(event: dict[str, Any], size: int) -> str:
     return ""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: PagerServer
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        status, answer = self.server.status, b"{}"
+        body = self.body()
+        event, status = json.loads(body), self.server.status
+        answer: dict[str, Any] = {}
         if status == LATE:
-            self.server.late.append((self.path, json.loads(body)))
+            self.server.late.append((self.path, event))
             return
         if not status and self.path == "/hook":
             status = 200 if self.headers.get("Authorization") == f"Bearer {TOKEN}" else 401
-            self.server.documents += [json.loads(body)] if status == 200 else []
+            self.server.documents += [event] if status == 200 else []
         elif not status:
-            reason = mistake(json.loads(body), len(body))
-            status, answer = (400, json.dumps({"errors": [reason]}).encode()) if reason else (202, answer)
-            (self.server.refused.append(reason) if reason else self.server.events.append(json.loads(body)))
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+            reason = mistake(event, len(body))
+            status, answer = (400, {"errors": [reason]}) if reason else (202, {})
+            (self.server.refused.append(reason) if reason else self.server.events.append(event))
+        self.reply(answer, status)

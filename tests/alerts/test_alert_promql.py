@@ -45,18 +45,15 @@ def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, lowered: str)
         ("a * on(i) group_left (x) b", 'a{cluster="eu1"} * on(i) group_left (x) b{cluster="eu1"}'),
         ("vector(1) unless a offset 5m > bool 2", 'vector(1) unless a{cluster="eu1"} offset 5m > bool 2'),
         ("absent(up)", 'absent(up{cluster="eu1"})'),
+        (
+            'sum without (r) (increase(a{r!="b"}[5m])) / on(c) group_left (d) e > 5m',
+            'sum without (r) (increase(a{r!="b",cluster="eu1"}[5m])) / on(c) group_left (d) e{cluster="eu1"} > 300',
+        ),
     ],
 )
 def test_a_selector_reaches_every_series(expr: str, lowered: str) -> None:
     """The matcher is added to each selector, not to functions, label lists or words of PromQL."""
     assert lowered == promql.lower(expr, Options(selector='cluster="eu1"'))
-
-
-def test_metric_names_are_read_off_an_expression() -> None:
-    """Lints and docs learn from the expression which series it needs."""
-    expr = 'sum without (reason) (increase(a_total{reason!="b"}[5m])) / on (c) group_left (d) e > 5m'
-
-    assert ("a_total", "e") == promql.metric_names(expr)
 
 
 @given(st.integers(min_value=1, max_value=40 * 86400))

@@ -377,7 +377,7 @@ def test_the_text_of_the_fallback_names_the_first_step(binary: Path, tmp_path: P
         "annotations": {
             "summary": "The bridge is down",
             "description": "Pages do not arrive.",
-            "cause": "setup",
+            "cause": "state:unknown 80%, compute_infer 20%",
             "action": "Restart it.",
             "runbook_url": "https://example.com/AlertBridgeDown.md",
         },
@@ -396,7 +396,7 @@ def test_the_text_of_the_fallback_names_the_first_step(binary: Path, tmp_path: P
     assert 0 == rendered.returncode, rendered.stderr
     for text in (
         "[FIRING] The bridge is down (AlertBridgeDown)",
-        "Cause: setup",
+        "- Cause: Triton does not answer 80%, compute infer 20%\n",
         "First: Restart it.",
         "Runbook: https",
     ):

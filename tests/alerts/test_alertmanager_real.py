@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import requests
 import yaml
 
 from support.files import write
-from support.loopback import served, started
+from support.loopback import Handler, answering, free_ports, started
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager import configuration as alertmanager
@@ -26,7 +25,6 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.objective.reading import read
-from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 BY_NAME = {alert.name: alert for alert in ALERTS}
@@ -67,18 +65,12 @@ def webhook() -> Iterator[tuple[Inbox, str]]:
     """A real HTTP server that keeps every notification and answers 200."""
     inbox = Inbox()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            inbox.notifications.append(json.loads(body))
-            self.send_response(200)
-            self.end_headers()
+    def store(request: Handler) -> None:
+        inbox.notifications.append(json.loads(request.body()))
+        request.reply()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield inbox, f"http://127.0.0.1:{server.server_port}/alertmanager"
+    with answering(store) as url:
+        yield inbox, f"{url}/alertmanager"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from triton_alerts import reference
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
-from triton_alerts.rules import links
+from triton_alerts.rules.alert_rules import texts
 from triton_dashboards.generate import artifacts as dashboards
 from triton_slo.artifact import Options
 
@@ -39,7 +39,7 @@ def _boards() -> dict[str, str]:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alerts_dashboard_exists_and_takes_its_variables(alert: Alert) -> None:
     """The link of an alert opens a dashboard that we make, with variables that it has."""
-    url = links.dashboard_url(alert, Options(dashboard_url="https://grafana.example.com/"))
+    url = texts(alert, Options(dashboard_url="https://grafana.example.com/"))["dashboard_url"]
     match = re.fullmatch(r"https://grafana\.example\.com/d/([\w-]+)(?:\?(.*))?", url)
     assert match is not None
     boards = _boards()

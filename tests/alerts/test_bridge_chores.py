@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
-from support.loopback import served
+from support.loopback import Handler, HttpServer, served
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
+from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.slack import API_URL
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, Press, pressed
-from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch, Reconciler
+from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
+from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
-from triton_slo.prometheus import Access, Prometheus, PrometheusError, Series
+from triton_slo.prometheus.client import Prometheus, PrometheusError, Series
+from triton_slo.prometheus.server_access import Access
 
 
-class _Api(BaseHTTPRequestHandler):
+class _Api(Handler):
     """What the chores ask an Alertmanager; the real one is in test_bridge_real."""
 
     server: FakeAlertmanager
@@ -55,7 +56,7 @@ class _Api(BaseHTTPRequestHandler):
             )
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.body())
         self.server.silences.append(body)
         number = body.get("id") or f"s{len(self.server.silences)}"
         self.server.in_force[number] = {**body, "id": number, "status": {"state": "active"}}
@@ -68,24 +69,17 @@ class _Api(BaseHTTPRequestHandler):
         self._answer({})
 
     def _answer(self, body: Any) -> None:
-        data = json.dumps(body if self.server.answer is None else self.server.answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.reply(body if self.server.answer is None else self.server.answer)
 
 
-class FakeAlertmanager(ThreadingHTTPServer):
+class FakeAlertmanager(HttpServer):
     def __init__(self) -> None:
         self.firing: dict[str, float] = {}
         self.silences: list[dict[str, Any]] = []
         self.in_force: dict[str, dict[str, Any]] = {}
         self.ended: list[str] = []
         self.answer: Any = None  # instead of every other one
-        super().__init__(("127.0.0.1", 0), _Api)
+        super().__init__(_Api)
 
 
 class Bridge(BridgeUnderTest):
@@ -93,9 +87,8 @@ class Bridge(BridgeUnderTest):
 
     def __init__(self, folder: Path, alertmanager: FakeAlertmanager) -> None:
         self.alertmanager = alertmanager
-        url = f"http://127.0.0.1:{alertmanager.server_address[1]}"
         options = DeliveryOptions(escalation=Escalation(900, mention="<!subteam^S0ONCALL>"))
-        super().__init__(folder, options=options, alertmanagers=(Alertmanager(Access(url)),))
+        super().__init__(folder, options=options, alertmanagers=(Alertmanager(Access(alertmanager.url)),))
 
     def fire(self, firing: dict[str, float], ended: dict[str, tuple[float, float]] | None = None) -> None:
         """Alerts fire and end, and the bridge is notified."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
-from triton_alerts.bridge.deliver import message
+from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import Member
 
@@ -278,7 +278,7 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     raised = Event(
         at=200.0,
         kind="raised",
-        text="critical",
+        severity="critical",
         by="U0ANA",
         count=1,
         alerts=("TritonReadinessBudgetBurn",),

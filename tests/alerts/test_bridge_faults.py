@@ -6,7 +6,6 @@ TRITONWATCH_THOROUGH=1 draws 2000 new ones.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections import Counter
@@ -30,12 +29,11 @@ from alerts.bridge_simulation import (
     Step,
 )
 from support.bridge import CHANNEL
+from support.files import IN_MEMORY
 from support.slack import Posted
 from support.thorough import THOROUGH
 from triton_alerts.bridge.deliver import plan
 
-# A schedule commits thousands of times; memory-backed where there is such a place.
-FAST = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
 RAN: Counter[str] = Counter()
 LATE_SECONDS = 40.0
 
@@ -116,7 +114,7 @@ def _say_what_ran() -> Iterator[None]:
 @pytest.mark.timeout(1800)
 def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedule) -> None:
     """An hour of alerts, Slack's every failure, HA twins and kills: nothing is lost, little is doubled."""
-    with tempfile.TemporaryDirectory(dir=FAST) as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
         if schedule.early_digests:
             patch.setattr(plan, "DIGEST_FROM", 3)
             patch.setattr(plan, "MOST_OWN", 2)

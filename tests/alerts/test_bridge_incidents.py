@@ -17,8 +17,9 @@ from support import history
 from support.bridge import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
+from triton_alerts.bridge.deliver.composing import DeliveryOptions
 from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
@@ -28,7 +29,7 @@ from triton_alerts.bridge.review.period_summary import periodic
 from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
 from triton_alerts.bridge.review.summary import summarize, weekly
 from triton_slo import names
-from triton_slo.prometheus import PrometheusError
+from triton_slo.prometheus.client import PrometheusError
 from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport
 from triton_slo.report.reported_period import ReportedPeriod
 from tritonwatch.cli import main
@@ -114,12 +115,13 @@ def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
 def test_a_list_of_incidents_fits_a_narrow_terminal(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two lines an incident, the oldest first: when, how urgent, how long, who."""
+    """A line an incident and what was wrong below, the oldest first: when, how urgent, how long, who."""
     recorded = a_week(store)
     lines = printed(capsys, "--data", str(tmp_path), "--last", "3650d").splitlines()
 
-    assert recorded == [line[:8] for line in lines[::2]]
-    assert f"{recorded[0]}  2026-11-21 00:37  page    took 15m, acknowledged in 3m" == lines[0]
+    assert recorded == [line[:8] for line in lines if not line.startswith(" ")]
+    assert "          Model broken" in lines[1]
+    assert f"{recorded[0]}  2026-11-21 00:37:00 UTC  page    took 15m, acknowledged in 3m" == lines[0]
     assert [] == [line for line in lines if len(line) > 80]
 
 
@@ -136,24 +138,24 @@ def test_list_is_a_word_like_show(
 
 
 @pytest.mark.parametrize(
-    ("description", "largest", "words"),
+    ("cause", "largest", "words"),
     [
-        ("It burns. Cause: Triton does not answer (100%).", "", "Triton does not answer"),
-        ("It burns. Cause: unavailable (80%).", "loading", "loading"),
-        ("It burns.", "", "not known"),
+        ("state:unknown 100%", "", "Triton does not answer"),
+        ("state:unavailable 80%", "loading", "loading"),
+        ("", "", "not known"),
     ],
 )
 def test_a_cause_that_the_message_named_is_known_the_morning_after(
     store: Store,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    description: str,
+    cause: str,
     largest: str,
     words: str,
 ) -> None:
-    """A burn alert has its cause in the description, or in its evidence: in `show` and the summary."""
+    """A burn alert has its cause in an annotation, or in its evidence: in `show` and the summary."""
     body = json.loads(body_of("m", {"m1": SATURDAY}, {}, "critical", group="m"))
-    body["alerts"][0]["annotations"]["description"] = description
+    body["alerts"][0]["annotations"]["cause"] = cause
     body["alerts"][0]["labels"]["alertname"] = "TritonReadinessBudgetBurn"
     store.receive(parse(json.dumps(body).encode()), SATURDAY + OPENED_LATER)
     [recorded] = list_incidents(tmp_path)
@@ -179,9 +181,9 @@ def test_the_json_of_an_incident_has_its_times_and_its_timeline(
     page, raised, ticket = map(json.loads, lines)
 
     assert (180.0, 900.0) == (page["seconds_to_acknowledge"], page["seconds_to_recover"])
-    assert {"by": "U0ALICE", "at": "2026-11-21T00:40:30+00:00"} == page["acknowledged"]
+    assert {"by": "U0ALICE", "at": "2026-11-21T00:40:30Z"} == page["acknowledged"]
     assert ["fired", "acknowledged", "closed"] == [event["kind"] for event in page["timeline"]]
-    assert ("critical", "2026-11-16T12:00:30+00:00") == (raised["severity"], raised["paged_at"])
+    assert ("critical", "2026-11-16T12:00:30Z") == (raised["severity"], raised["paged_at"])
     assert ("warning", None) == (ticket["severity"], ticket["paged_at"])
 
 

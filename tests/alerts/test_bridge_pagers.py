@@ -16,15 +16,15 @@ import requests
 
 from alerts.pagers import KEY, LATE, TOKEN, PagerServer
 from support.bridge import BridgeUnderTest, Clock, body_of
+from support.loopback import free_ports, served
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
-from triton_alerts.bridge.incidents.outbox import Outbox
+from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
 from triton_alerts.bridge.incidents.store import Change
-from tritonwatch.local.triton import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "on-call.md"
 
@@ -47,7 +47,7 @@ class Bridge(BridgeUnderTest):
 
 @pytest.fixture
 def server() -> Iterator[PagerServer]:
-    with PagerServer() as made:
+    with served(PagerServer()) as made:
         yield made
 
 
@@ -175,11 +175,11 @@ def test_a_request_that_a_kill_or_a_full_disk_cut_short_is_repeated(
     bridge.pager_workers.pop()
     if full:
         with monkeypatch.context() as disk:
-            disk.setattr(Outbox, "add_unconfirmed", _full)
+            disk.setattr(UnconfirmedMessages, "add", _full)
             bridge.run_for(8)
     else:
         with monkeypatch.context() as killed:
-            killed.setattr(pagers, "_post", _then_killed(pagers._post))
+            killed.setattr(pagers, "_post_json", _then_killed(pagers._post_json))
             with pytest.raises(KeyboardInterrupt):
                 bridge.run_for(8)
         bridge.close()

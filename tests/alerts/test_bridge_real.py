@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import http.server
 import json
 import random
 import re
@@ -25,14 +24,13 @@ import requests
 
 from support import history
 from support.bridge import body_of
-from support.loopback import served
+from support.loopback import answering, free_ports
 from support.recorded_period import MadeGroup, MadeObjective, unix
 from support.slack import APP_TOKEN, TOKEN, Posted, SlackServer, Workspace
 from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
-from tritonwatch.local.triton import free_ports
 
 _MOVED = """\
 import sys, time
@@ -138,17 +136,6 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
                 process.end()
 
 
-class _Target(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.end_headers()
-        self.wfile.write(b"x 1\n")
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.mark.real
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
 def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) -> None:
@@ -180,7 +167,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
     assert stack.slack.workspace.files[0]["content"].startswith(b"\x89PNG")
 
     bridge.end(signal.SIGKILL)
-    with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
+    with answering("x 1\n", target):
         time.sleep(1.5)  # the resolve meets a closed port first
         again = stack.bridge()
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 40)
@@ -212,7 +199,7 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
     eventually(lambda: sent(am) >= 1, "the new Alertmanager has notified again")
 
     stack.slack.fault = lambda _method: "reset"
-    with served(http.server.HTTPServer(("127.0.0.1", target), _Target)):
+    with answering("x 1\n", target):
         eventually(lambda: not firing(am), "the alert is over")
         time.sleep(2.5)  # the end is reported to the bridge, which cannot tell Slack
         assert "Resolved:" not in root.shown

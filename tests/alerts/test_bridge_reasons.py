@@ -15,16 +15,19 @@ import pytest
 
 from support.bridge import body_of
 from support.loopback import served
-from triton_alerts.bridge import mistakes
+from triton_alerts.bridge import settings_problems
+from triton_alerts.bridge.arguments import add_arguments
 from triton_alerts.bridge.assembly import evidence_sources
-from triton_alerts.bridge.evidence.enrich import Enricher, reasons_in
-from triton_alerts.bridge.incidents.incident import Evidence, Findings, Incident
+from triton_alerts.bridge.evidence.enrich import Enricher
+from triton_alerts.bridge.evidence.reasons import reasons_in
+from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.settings import STACK_USER, add_arguments
+from triton_alerts.bridge.settings import STACK_USER, bridge_settings
+from triton_exporter.catalogue.bridge import EVIDENCE_SOURCES
 from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
-from triton_slo.prometheus import PrometheusError
+from triton_slo.prometheus.client import PrometheusError
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -83,7 +86,9 @@ def test_an_exporter_behind_a_password_gives_its_reasons(tmp_path: Path) -> None
         words = ["--exporter", server.url, "--password-file", str(tmp_path / "password")]
         parser = argparse.ArgumentParser()
         add_arguments(parser)
-        evidence = evidence_sources(parser.parse_args(words), time.time)["exporter"](incident)
+        evidence = evidence_sources(bridge_settings(parser.parse_args(words)), time.time)["exporter"](
+            incident
+        )
 
     assert {"broken v1": "no such file"} == evidence.reasons
 
@@ -107,14 +112,15 @@ def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: 
     with served(Server("127.0.0.1", 0, handler)) as server:
         words = ["--exporter", server.url, "--prometheus", server.url]
         args = parser.parse_args([*words, "--header", f"X-Scope-OrgID: @{tmp_path / 'tenant'}"])
-        sources = evidence_sources(args, time.time)
+        sources = evidence_sources(bridge_settings(args), time.time)
         sources["exporter"](incident)
         with pytest.raises(PrometheusError):
             sources["servers"](incident)
 
     assert {"/state": {None}, "/api/v1/query": {"team-a"}} == seen
+    assert set(sources) <= set(EVIDENCE_SOURCES)
     wrong = parser.parse_args(["--dry-run", "--data", str(tmp_path), "--header", "s3cret"])
-    [problem] = mistakes.of_running(wrong)
+    [problem] = settings_problems.of_running(bridge_settings(wrong))
     assert "--header: write 'NAME: VALUE' or 'NAME: @FILE' (fix: such as 'X-Scope-OrgID: team-a')" == str(
         problem
     )
@@ -127,15 +133,15 @@ def test_a_source_that_hangs_or_fails_costs_its_own_facts_alone(
     caplog.set_level(logging.INFO)
     release, ended, failed = threading.Event(), threading.Event(), []
 
-    def hangs(_incident: Incident) -> Findings:
+    def hangs(_incident: Incident) -> SourceFacts:
         release.wait(60)
         ended.set()
-        return Findings(facts=(("Late", "never shown"),))
+        return SourceFacts(facts=(("Late", "never shown"),))
 
-    def fails(_incident: Incident) -> Findings:
+    def fails(_incident: Incident) -> SourceFacts:
         raise OSError("connection refused")
 
-    sources = {"hangs": hangs, "fails": fails, "good": lambda _: Findings(facts=(("Burn rate", "22"),))}
+    sources = {"hangs": hangs, "fails": fails, "good": lambda _: SourceFacts(facts=(("Burn rate", "22"),))}
     with closing(Store(tmp_path / "bridge.sqlite", lambda _severity: "C0PAGES")) as store:
         store.receive(parse(body_of("g0", {"a": 100.0}, {}), "am"), 100.0)
         where = {"hangs": "http://a:9401", "fails": "http://b:9090"}

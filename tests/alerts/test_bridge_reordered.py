@@ -16,8 +16,8 @@ from triton_alerts.alertmanager_client import Alertmanager, ListedAlert
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import EARLIER, Store
-from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, Reconciler
-from triton_slo.prometheus import Access
+from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
+from triton_slo.prometheus.server_access import Access
 
 TICK_SECONDS = 10.0
 SETTLED_SECONDS = 480.0

@@ -11,9 +11,10 @@ import pytest
 from support.bridge import BridgeUnderTest, Clock, body_of
 from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
+from triton_alerts.bridge.settings import bridge_settings
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
@@ -196,7 +197,7 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
         [f"--slack-webhook-file={tmp_path / 'hook'}", "--channel=C0PAGES", "--channel-for=warning=C0TICKETS"]
     )
     clock = Clock()
-    service = assemble(args, ("127.0.0.1", 0), tmp_path, clock)
+    service = assemble(bridge_settings(args), ("127.0.0.1", 0), tmp_path, clock)
     page = body_of("g0", {"m": clock()}, {})
     service.store.receive(parse(page.replace(b'"critical"', b'"warning"'), "am"), clock())
     service.store.receive(parse(page.replace(b'"fingerprint": "m"', b'"fingerprint": "n"'), "am"), clock())

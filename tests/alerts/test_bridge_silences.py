@@ -17,17 +17,17 @@ import pytest
 import requests
 
 from support.bridge import CHANNEL, BridgeUnderTest, Clock
-from support.loopback import until_answers
+from support.loopback import free_ports, until_answers
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
-from triton_alerts.bridge.deliver.worker import Escalation
+from triton_alerts.bridge.deliver.composing import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS
 from triton_alerts.bridge.incidents.store import StoredValues
 from triton_alerts.bridge.operations.actions import Actions, Press
-from triton_alerts.bridge.operations.chores import COMPARE_SECONDS, Escalator, Reconciler
-from triton_slo.prometheus import Access
-from tritonwatch.local.triton import free_ports
+from triton_alerts.bridge.operations.chores import Escalator
+from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
+from triton_slo.prometheus.server_access import Access
 
 CONFIG = "route: {receiver: none}\nreceivers:\n- name: none\n"
 
@@ -152,8 +152,8 @@ class Bridge(BridgeUnderTest):
         return self.incident(incident).escalated_at is not None
 
     def thread(self, incident: int = 1) -> list[tuple[str, str]]:
-        """Kind and text of everything that happened to an incident."""
-        return [(event.kind, event.text) for event in self.store.incidents.events(incident, 0, 1000)]
+        """Kind and words of everything that happened to an incident."""
+        return [(event.kind, event.words) for event in self.store.incidents.events(incident, 0, 1000)]
 
 
 @pytest.fixture(params=alertmanagers(), ids=lambda path: str(path.parent.parent.name))

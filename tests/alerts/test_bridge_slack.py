@@ -8,15 +8,19 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
-from triton_alerts.bridge.deliver.blocks import Message
-from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook
+from triton_alerts.bridge.deliver.composing import DeliveryOptions
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook, refusal
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
@@ -156,6 +160,41 @@ def test_a_channel_waits_as_long_as_slack_asks(tmp_path: Path) -> None:
 
     assert 2 == len(times)
     assert 7.0 <= times[1] < 9.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [("0", 0.0), ("9999", 9999.0), ("9" * 400, 30.0), ("²", 30.0), ("-1", 30.0), ("", 30.0)],
+)
+def test_a_wait_that_is_no_sensible_number_silences_no_channel(asked: str, seconds: float) -> None:
+    """A number of 400 digits is infinite: the channel waited until the bridge was started again."""
+    assert seconds == refusal(429, {"Retry-After": asked}, "ratelimited").retry_after
+
+
+def test_an_edit_that_cannot_be_composed_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most urgent edit goes first: one that failed each time would have been the last one of its channel."""
+    workspace = Workspace()
+    sender, clock = worker(tmp_path, workspace)
+    for name in ("g0", "g1"):
+        sender.store.receive(parse(body_of(name, {"a": clock()}, {}), "am"), clock())
+        run(sender, clock, 5)
+    root = message.root
+
+    def broken(incident: Incident, *rest: Any) -> Message:
+        if "g0" in incident.key:
+            raise ValueError("Invalid IPv6 URL")
+        return root(incident, *rest)
+
+    monkeypatch.setattr(message, "root", broken)
+    for name in ("g0", "g1"):
+        sender.store.receive(parse(body_of(name, {}, {"a": (clock(), clock() + 1)}), "am"), clock())
+    run(sender, clock, 30)
+    sender.store.close()
+
+    assert [False, True] == ["Resolved" in posted.text for posted in workspace.roots()]
+    assert [True, True] == ["Recovered" in posted.shown for posted in workspace.messages if posted.thread_ts]
 
 
 def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import pytest
 
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
+from triton_alerts.bridge.deliver.composing import DeliveryOptions
 from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
+from triton_alerts.bridge.incidents import history
 from triton_alerts.bridge.incidents.history import list_incidents
-from triton_alerts.bridge.incidents.incident import Incident
+from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, PRUNED_AT_ONCE, Store
 
@@ -236,6 +238,32 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
     assert (
         shown.count("Resolved: Model m failed to load") == 2
     )  # this Workspace never had the first one's message
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (
+            Event(at=NOW, kind="raised", severity="critical", alerts=("TritonServerDown",), by="U0ANA"),
+            "critical",
+        ),
+        (Event(at=NOW, kind="note", words="2 alerts are 🔴 still firing"), "2 alerts are 🔴 still firing"),
+    ],
+)
+def test_an_event_is_stored_and_sent_as_older_bridges_know_it(
+    store: Store, tmp_path: Path, event: Event, text: str
+) -> None:
+    """They have one field for the severity and for the words, and so has what a web page asks a bridge for."""
+    fill(store, 1)
+    store.change(1, lambda before: (before, (event,)))
+    (stored,) = store.database.row("SELECT document FROM events ORDER BY seq DESC LIMIT 1") or ()
+    sent = history.to_json(list_incidents(tmp_path))
+
+    assert event == store.incidents.events(1, 0, 100)[-1]
+    assert event == history.from_json(sent)[-1].events[-1]
+    for document in (json.loads(stored), json.loads(sent)[-1]["events"][-1]):
+        assert text == document["text"]
+        assert not {"severity", "words"} & set(document)
 
 
 def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
+from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.text import slack_hour
@@ -140,6 +142,26 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     assert 2 * MOST_OWN == later
     assert f"📋 {STORM} incidents: {STORM} firing, 0 already resolved" == first
     assert f"📋 {STORM} incidents: {STORM - MOST_OWN} firing, {MOST_OWN} already resolved" == digest.text
+
+
+def test_a_digest_that_cannot_be_composed_holds_up_no_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is edited before the messages of incidents, which would have stayed as they were."""
+    storm = Storm(tmp_path)
+    storm.send_until_new()
+    (own, *_) = [root for root in storm.workspace.roots() if "📋" not in root.text]
+    (ended,) = [f"g{number}" for number in range(STORM) if f"Model g{number} failed" in own.text]
+
+    def broken(*_: object, **__: object) -> Message:
+        raise ValueError("Invalid IPv6 URL")
+
+    monkeypatch.setattr(message, "digest", broken)
+    storm.notify({}, {ended: (storm.began, storm.clock())}, name=ended)
+    storm.send_until_new()
+    storm.close()
+
+    assert own.text.startswith("🟢")
 
 
 def test_what_ended_before_the_digest_was_posted_stays_named(tmp_path: Path) -> None:

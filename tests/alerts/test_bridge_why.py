@@ -10,25 +10,27 @@ from pathlib import Path
 import pytest
 
 from support import history
-from triton_alerts.bridge.evidence.changes import last_changes
-from triton_alerts.bridge.evidence.facts import from_prometheus
-from triton_alerts.bridge.evidence.gpus import gpu_state
-from triton_alerts.bridge.evidence.servers import serving, worded
-from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Findings, Incident
+from support.history import Series
+from triton_alerts.bridge.evidence.changes import source as last_changes
+from triton_alerts.bridge.evidence.gpus import source as gpu_state
+from triton_alerts.bridge.evidence.objective_budget import source as from_prometheus
+from triton_alerts.bridge.evidence.servers import ready_text
+from triton_alerts.bridge.evidence.servers import source as serving
+from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 
 pytestmark = pytest.mark.real
 
 STEP = 15
 HOURS = 3600.0
 GIB = 1024.0**3
-Series = tuple[str, dict[str, str], list[tuple[float, float]]]
 
 
 def about(now: float, **labels: str) -> Incident:
@@ -223,24 +225,24 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     }
     incident = about(now, slo="errors", indicator="errors", model="ranker", version="3")
     with history.serve(history.openmetrics(traffic(now)), tmp_path / "p", rules=rules) as url:
-        findings = wait_for_facts(Prometheus(Access(url)), incident)
+        known = wait_for_facts(Prometheus(Access(url)), incident)
 
-    facts = dict(findings.facts)
+    facts = dict(known.facts)
     assert "0.5x the allowed rate" == facts["Burn rate"]
     assert re.fullmatch(r"50\.0% \(recorded for [0-9ms ]+ only\)", facts["Budget left"])
     assert "99 % of requests without an error over 30 d" == facts["Objective"]
     assert "BACKEND 100 %" == facts["Where it goes"]
-    assert "The model's own code fails" in findings.first_step
+    assert "The model's own code fails" in known.first_step
 
 
-def wait_for_facts(prometheus: Prometheus, incident: Incident) -> Findings:
+def wait_for_facts(prometheus: Prometheus, incident: Incident) -> SourceFacts:
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
-        findings = from_prometheus(prometheus)(incident)
-        if len(findings.facts) == 4:
-            return findings
+        known = from_prometheus(prometheus)(incident)
+        if len(known.facts) == 4:
+            return known
         time.sleep(0.5)
-    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {findings}")
+    raise AssertionError(f"{names.CURRENT_BURN_RATE} and its like were not recorded: {known}")
 
 
 @pytest.mark.parametrize(
@@ -263,9 +265,9 @@ def test_an_alert_about_a_model_shows_where_the_model_is_ready(
     """On-call wants to know which server to look at, and whether another one serves the model meanwhile."""
     prometheus, now = made_prometheus
 
-    findings = serving(prometheus)(about(now, **labels))
+    known = serving(prometheus)(about(now, **labels))
 
-    assert (facts, not_ready) == (dict(findings.facts), findings.servers_not_ready)
+    assert (facts, not_ready) == (dict(known.facts), known.servers_not_ready)
 
 
 @pytest.mark.parametrize(
@@ -279,4 +281,4 @@ def test_an_alert_about_a_model_shows_where_the_model_is_ready(
 )
 def test_servers_are_named_as_far_as_a_line_goes(ready: dict[str, bool], line: str) -> None:
     """Those in trouble first."""
-    assert line == worded(ready)
+    assert line == ready_text(ready)

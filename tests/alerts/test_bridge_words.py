@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from support.slack import check_message
 from support.tools import ROOT
 from triton_alerts.bridge import text
-from triton_alerts.bridge.deliver import message, terminal
-from triton_alerts.bridge.deliver.blocks import Message
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver import terminal
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     FACTS,
     GPU,
@@ -32,7 +33,7 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.sample import sample
 from triton_exporter.lifecycle.reasons import NOT_LISTED
-from triton_slo.indicators import Errors, Latency, Readiness
+from triton_slo.indicators import Errors, Latency, Queue, Readiness
 from triton_slo.indicators.indicator import Indicator
 
 HOSTILE = (
@@ -137,7 +138,8 @@ def test_every_message_fits_slack_and_mentions_nobody(incident: Incident, button
             alerts=st.lists(words, max_size=3).map(tuple),
             summaries=st.lists(words, max_size=3).map(tuple),
             by=words,
-            text=words,
+            severity=words,
+            words=words,
         ),
         max_size=12,
     ),
@@ -220,23 +222,27 @@ def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet
 
 
 @pytest.mark.parametrize(
-    ("kind", "description", "step"),
+    ("kind", "cause", "step"),
     [
-        (Latency, "Slow. Cause: compute infer (80%). Cause: queue (20%).", Latency.step_for("compute_infer")),
-        (Errors, "Bad. Cause: REJECTED (100%).", Errors.step_for("failure:REJECTED")),
-        (Readiness, "Away. Cause: missing (99.9%).", Readiness.step_for("state:missing")),
-        (Readiness, "Away. Cause: loading (100%).", Readiness.first_step),
-        (Latency, "Slow.", Latency.first_step),
+        (Latency, "compute_infer 80%, queue 20%", Latency.step_for("compute_infer")),
+        (Errors, "failure:REJECTED 100%", Errors.step_for("failure:REJECTED")),
+        (Readiness, "state:missing 99.9%", Readiness.step_for("state:missing")),
+        (Readiness, "state:loading 90%, state:missing 10%", Readiness.first_step),
+        (Latency, "", Latency.first_step),
+        (Queue, "", Queue.first_step),
     ],
 )
-@pytest.mark.parametrize("before", ["", "Postpone risky changes. "])
-def test_without_prometheus_the_first_step_is_that_for_the_cause_in_the_text(
-    kind: type[Indicator], description: str, step: str, before: str
+@pytest.mark.parametrize(
+    ("alert", "before"),
+    [("TritonLatencyBudgetBurn", ""), ("TritonSLOBudgetSpentUnnoticed", "Postpone risky changes. ")],
+)
+def test_without_prometheus_the_first_step_is_that_for_the_largest_cause_of_the_alert(
+    kind: type[Indicator], cause: str, step: str, alert: str, before: str
 ) -> None:
     """A bridge with no `--prometheus` reads the alert: the steps for other causes are in the runbook."""
     member = failed_load().members["f"]
-    labels = {**member.labels, "alertname": "TritonSLOBudgetSpentUnnoticed", "indicator": kind.name()}
-    texts = {"action": before + kind.all_steps(), "description": description}
+    labels = {**member.labels, "alertname": alert, "indicator": kind.name()}
+    texts = {"action": before + kind.all_steps(), "cause": cause}
     burning = failed_load(
         members={"f": member.model_copy(update={"annotations": texts, "labels": labels})}, evidence=None
     )
@@ -361,7 +367,7 @@ def test_a_reply_names_alert_model_and_summary(kind: EventKind, word: str) -> No
 )
 def test_a_line_about_an_alert_names_its_tier(severity: str, kind: EventKind, words: str) -> None:
     """A ticket and a page of one objective have the same name; older events do not know it."""
-    event = Event(at=1.0, kind=kind, count=1, alerts=("TritonX",), summaries=("m burns",), text=severity)
+    event = Event(at=1.0, kind=kind, count=1, alerts=("TritonX",), summaries=("m burns",), severity=severity)
 
     assert f"{words}m burns (TritonX)" in message.reply(failed_load(), (event,)).text
 
@@ -492,6 +498,18 @@ def test_an_expression_too_long_for_slack_leads_to_the_alert() -> None:
     assert ['ALERTS{alertname="TritonModelLoadFailed", instance="t:9401", model="ranker"}'] == parse_qs(
         arguments
     )["g0.expr"]
+
+
+@pytest.mark.parametrize("url", ["http://[bad", f"http://[{'x' * 3000}/graph"])
+def test_an_address_that_cannot_be_parsed_costs_one_button(url: str) -> None:
+    """It cost the whole message, which then named neither the model nor the reason."""
+    incident = failed_load()
+    (name,) = incident.members
+    wrong = incident.members[name].model_copy(update={"generator_url": url})
+    incident = incident.model_copy(update={"members": {name: wrong}})
+
+    assert [] == links(incident, Style(False), "Query")
+    assert 1 == len(links(incident, Style(False), "Runbook"))
 
 
 @pytest.mark.parametrize("value", ["TritonServerDown", 'a "quoted\\ name', "two\nlines"])

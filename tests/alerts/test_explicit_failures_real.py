@@ -52,7 +52,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     loaded = ["--load-model=used", "--load-model=flappy"]
     expected: dict[str, tuple[str, ...]] = {"used": (), "expected": ()}
     with (
-        live_triton(repository.path, directory, "explicit", loaded) as server,
+        live_triton(repository.path, directory, "explicit", loaded, auto_complete=True) as server,
         exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
         watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):

@@ -17,12 +17,13 @@ import pytest
 import requests
 
 from support.exporter import exporting
+from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
@@ -62,7 +63,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     ]
     expected = dict.fromkeys(EXPECTED, ())
     with (
-        live_triton(repository.path, directory, "poll", arguments) as server,
+        live_triton(repository.path, directory, "poll", arguments, auto_complete=True) as server,
         exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
         watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):

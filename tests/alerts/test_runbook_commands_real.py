@@ -13,7 +13,7 @@ import pytest
 
 from support.exporter import exporting
 from support.files import write
-from support.loopback import started
+from support.loopback import free_ports, started
 from support.repository import Repository
 from support.tools import alertmanagers
 from support.triton import live_triton
@@ -21,7 +21,6 @@ from support.watching import INTERVAL_SECONDS, SCALE, watching
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
-from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"

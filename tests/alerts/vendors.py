@@ -24,12 +24,12 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from alerts.pagers import KEY, TOKEN, mistake
+from support.loopback import Handler, HttpServer
 
 TEAMS = "https://prod-00.westeurope.logic.azure.com/workflows/1f/triggers/manual/paths/invoke?sig=" + KEY
 IRM = f"https://oncall-prod.grafana.net/oncall/integrations/v1/alertmanager/{KEY}/"
@@ -130,28 +130,35 @@ _SERVICES: dict[str, Callable[[Request], str]] = {
 }
 
 
-class Vendors(ThreadingHTTPServer):
+class Vendors(HttpServer):
     """An HTTPS proxy on loopback that is every service; `refused` has a reason for each request not taken."""
-
-    daemon_threads = True
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.tls.load_cert_chain(certificate, key)
         self.taken: list[Request] = []
         self.refused: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
 
     def of(self, host: str) -> list[Request]:
         """What a service took, in order."""
         return [request for request in self.taken if request.host == host]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _TlsUpgrade(socketserver.StreamRequestHandler):
+    """A connection that becomes TLS after some lines in the clear."""
+
+    def upgrade(self, tls: ssl.SSLContext) -> None:
+        self.connection = tls.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", 0)
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+
+class _Handler(_TlsUpgrade, Handler):
     server: Vendors
     protocol_version = "HTTP/1.1"
     host = ""
@@ -160,14 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.host = self.path.partition(":")[0]
         self.send_response(200)
         self.end_headers()
-        self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
-        self.rfile = self.connection.makefile("rb")
-        self.wfile = self.connection.makefile("wb", 0)
+        self.upgrade(self.server.tls)
         self.close_connection = False
 
     def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        reason = ""
+        content = self.body()
         request = Request(
             self.host, self.path, self.headers.get("Authorization", ""), json.loads(content), len(content)
         )
@@ -181,17 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.refused.append(f"{self.host}{self.path}: {reason}")
         else:
             self.server.taken.append(request)
-        self.send_response(400 if reason else 202)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def finish(self) -> None:
-        super().finish()
-        self.connection.close()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.reply({}, 400 if reason else 202)
 
 
 class MailServer(socketserver.ThreadingTCPServer):
@@ -209,7 +203,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _MailHandler)
 
 
-class _MailHandler(socketserver.StreamRequestHandler):
+class _MailHandler(_TlsUpgrade):
     server: MailServer
 
     def handle(self) -> None:
@@ -223,9 +217,7 @@ class _MailHandler(socketserver.StreamRequestHandler):
                 self._answer("250-mail.example.com", f"250 {offered}")
             elif verb == "STARTTLS":
                 self._answer("220 go ahead")
-                self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
-                self.rfile = self.connection.makefile("rb")
-                self.wfile = self.connection.makefile("wb", 0)
+                self.upgrade(self.server.tls)
                 secure = True
             elif verb == "AUTH":
                 known = secure and line.split(" ")[1:] == ["PLAIN", self.server.login]
@@ -244,10 +236,6 @@ class _MailHandler(socketserver.StreamRequestHandler):
             else:
                 self.server.recipients += [line] if verb == "RCPT" else []
                 self._answer("250 ok")
-
-    def finish(self) -> None:
-        super().finish()
-        self.connection.close()
 
     def _answer(self, *lines: str) -> None:
         self.wfile.write("".join(f"{line}\r\n" for line in lines).encode())

@@ -7,6 +7,7 @@ small part and its time is scaled to the whole, which flatters it (a longer hist
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.policy import SLOTH, Policy, pyrra
 from triton_slo.backtest.replay import replay
+from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either
 from triton_slo.objective.model import Objective
 
 SERIES, STEPS = 1000, 30 * 1440
@@ -41,12 +43,22 @@ def step_by_step(history: History, policy: Policy) -> float:
     began = time.perf_counter()
     for at in range(first, STEPS):
         for alert in policy.alerts:
-            for pair in alert.pairs:
-                for window in (pair.long, pair.short):
-                    steps = int(window / 60)
-                    failed, events = sum(bad[at + 1 - steps : at + 1]), sum(total[at + 1 - steps : at + 1])
-                    _ = events > 0 and failed > pair.factor * (1 - TARGET) * events
+            for burn, limit in burns(alert.condition):
+                steps = int(burn.window.seconds / 60)
+                failed, events = sum(bad[at + 1 - steps : at + 1]), sum(total[at + 1 - steps : at + 1])
+                _ = events > 0 and failed > limit * (1 - TARGET) * events
     return time.perf_counter() - began
+
+
+def burns(condition: Condition | None) -> Iterator[tuple[Burn, float]]:
+    """Each burn rate that a condition of pairs of windows compares, and with what."""
+    if isinstance(condition, All | Either):
+        for part in condition.parts:
+            yield from burns(part)
+    else:
+        assert isinstance(condition, Compare)
+        assert isinstance(condition.quantity, Burn)
+        yield condition.quantity, condition.limit
 
 
 def test_replay_against_step_by_step() -> None:

@@ -21,9 +21,8 @@ import pytest
 import requests
 
 from dashboards import made_fleet
-from support.history import END
+from support.history import END, backfilled, running
 from support.panels import Grafana, fill, panels
-from support.tools import prometheuses, promtools
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import BURN_WINDOWS
@@ -309,11 +308,11 @@ def served(folder: Path) -> Iterator[str]:
     started = time.perf_counter()
     count = history(folder / "made.om", shown)
     print(f"\n{count} series written in {time.perf_counter() - started:.0f} s")
-    data = made_fleet.blocks(folder, folder / "made.om", promtools()[0])
+    data = backfilled(folder / "made.om", folder / "data")
     print(f"blocks after {time.perf_counter() - started:.0f} s")
     if copy_to := os.environ.get("BENCH_KEEP"):
         shutil.copytree(data, copy_to)
-    with made_fleet.serving(data, folder, prometheuses()[0], *_LOOKBACK) as url:
+    with running(folder, flags=_LOOKBACK) as url:
         yield url
 
 

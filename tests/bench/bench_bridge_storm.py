@@ -13,10 +13,11 @@ import requests
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.composing import DeliveryOptions
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.plan import MOST_OWN
 from triton_alerts.bridge.deliver.transport import Attempts
-from triton_alerts.bridge.deliver.worker import DeliveryOptions, DeliveryWorker
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from dashboards import made_fleet
-from support.history import END, openmetrics
+from support.history import END, Series, backfilled, openmetrics, record, running
 from support.panels import MACROS, Grafana, fill, panels
-from support.tools import prometheuses, promtools
 from triton_dashboards.boards import fleet
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.recording import rules_text
@@ -33,7 +31,7 @@ def _points(per_second: float) -> list[tuple[float, float]]:
     return [(at, (at - start) * per_second) for at in range(start, END + 1, STEP)]
 
 
-def _series() -> Iterator[made_fleet.Series]:
+def _series() -> Iterator[Series]:
     counters: tuple[tuple[Metric, float, dict[str, str]], ...] = (
         (triton.REQUEST_SUCCESS, 10.0, {}),
         *(
@@ -82,10 +80,10 @@ def _cost(url: str, asked: list[tuple[str, bool]]) -> tuple[int, float]:
     """Samples read and seconds taken by queries (text, instant)."""
     samples, started = 0, time.perf_counter()
     for expr, instant in asked:
-        parameters = {"query": expr, "stats": "all", "timeout": "120s"}
-        span = {"time": END} if instant else {"start": END - VIEW_SECONDS, "end": END, "step": STEP}
+        parameters: dict[str, str | float] = {"query": expr, "stats": "all", "timeout": "120s"}
+        parameters |= {"time": END} if instant else {"start": END - VIEW_SECONDS, "end": END, "step": STEP}
         path = "query" if instant else "query_range"
-        answer = requests.get(f"{url}/api/v1/{path}", params={**parameters, **span}, timeout=180).json()
+        answer = requests.get(f"{url}/api/v1/{path}", params=parameters, timeout=180).json()
         assert answer["status"] == "success", answer
         samples += answer["data"]["stats"]["samples"]["totalQueryableSamples"]
     return samples, time.perf_counter() - started
@@ -94,18 +92,11 @@ def _cost(url: str, asked: list[tuple[str, bool]]) -> tuple[int, float]:
 @pytest.mark.timeout(600)
 def test_fleet_refresh_reads_a_tenth_of_the_naive_one(tmp_path: Path) -> None:
     """At 1,000 models x 10 servers a refresh reads at most a tenth of the samples, rules counted apart."""
-    binary = prometheuses()[0]
-    made_fleet.write(
-        tmp_path,
-        openmetrics(_series()),
-        rules_text(Options(scrape_interval_seconds=STEP)),
-        promtools()[0],
-        binary,
-        END - MINUTES * 60 + 120,
-        STEP,
-    )
+    backfilled(openmetrics(_series()), tmp_path / "data")
+    rules = rules_text(Options(scrape_interval_seconds=STEP))
+    record(rules, tmp_path, (END - MINUTES * 60 + 120, END, STEP))
     model = dashboard_model(fleet.dashboard(Options()))
-    with made_fleet.serving(tmp_path / "data", tmp_path, binary) as url:
+    with running(tmp_path) as url:
         chosen = Grafana(url, END, VIEW_SECONDS, STEP).choose(model, {})
         ours = [
             (fill(target["expr"], chosen).replace("3600s:", f"{VIEW_SECONDS}s:"), target["instant"])
@@ -113,22 +104,22 @@ def test_fleet_refresh_reads_a_tenth_of_the_naive_one(tmp_path: Path) -> None:
             for target in panel["targets"]
         ]
         # The same panels: stats and time series over the view, the two tables at its end.
-        naive = [(fill(expr, MACROS | {"__rate_interval": "2m"}), False) for expr in _naive("")[:4]]
-        naive += [(fill(expr, MACROS | {"__rate_interval": "2m"}), False) for expr in _naive("model")[:4]]
+        naive = [(fill(expr, {**MACROS, "__rate_interval": "2m"}), False) for expr in _naive("")[:4]]
+        naive += [(fill(expr, {**MACROS, "__rate_interval": "2m"}), False) for expr in _naive("model")[:4]]
         naive += [
-            (fill(expr, MACROS | {"__rate_interval": "2m"}), True)
+            (fill(expr, {**MACROS, "__rate_interval": "2m"}), True)
             for by in ("model", "instance")
             for expr in _naive(by)
         ]
         read, seconds = _cost(url, ours)
         naively, slowly = _cost(url, naive)
-        rules = sum(_cost(url, [(rule, True)])[0] for rule in _rules())
+        evaluated = sum(_cost(url, [(rule, True)])[0] for rule in _rules())
     print(
         f"\nfleet dashboard, {MODELS} models x {SERVERS} servers, {VIEW_SECONDS // 60} min at {STEP} s:\n"
         f"  ours   {len(ours):3} queries  {read:12,} samples  {seconds:6.2f} s\n"
         f"  naive  {len(naive):3} queries  {naively:12,} samples  {slowly:6.2f} s\n"
         f"  ratio  {read / naively:.4f} of the samples, {seconds / slowly:.3f} of the time\n"
-        f"  recording costs {rules:,} samples an evaluation, once, however many people look"
+        f"  recording costs {evaluated:,} samples an evaluation, once, however many people look"
     )
 
     assert read <= naively / 10

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
 from support.tools import ROOT
 from triton_exporter.catalogue import state, triton
@@ -27,7 +28,7 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_ACCURACY_SECONDS", "300"))
 SETTLE_SECONDS = 50.0
@@ -121,31 +122,23 @@ class Truth:
 def send(url: str, traffic: Traffic, started: float, truth: Truth) -> None:
     """Follow the plan; a request that is due does not wait for the one before it."""
     threads: list[threading.Thread] = []
-    sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
     for at, sleeps in traffic.plan(random.Random(traffic.name)):
         time.sleep(max(0.0, started + at - time.monotonic()))
-        thread = threading.Thread(target=send_request, args=(url, traffic.name, sleeps, truth, sessions))
+        thread = threading.Thread(target=send_request, args=(url, traffic.name, sleeps, truth))
         thread.start()
         threads = [thread for thread in threads if thread.is_alive()]
         threads.append(thread)
     for thread in threads:
         thread.join()
-    for session in sessions:
-        session.close()
 
 
-def send_request(
-    url: str, model: str, sleeps: list[float], truth: Truth, sessions: list[requests.Session]
-) -> None:
-    with truth.lock:
-        session = sessions.pop() if sessions else requests.Session()
+def send_request(url: str, model: str, sleeps: list[float], truth: Truth) -> None:
     before = time.time()
-    assert 200 == sleep_request(session, url, model, sleeps, before)
+    assert 200 == sleep_request(url, model, sleeps, before)
     took = time.time() - before
     with truth.lock:
         truth.request.append(took)
         truth.queue.append(max(0.0, took - sum(sleeps)))
-        sessions.append(session)
 
 
 class Observers:

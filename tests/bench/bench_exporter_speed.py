@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.measured import Measured
 from dashboards.fleet import exposition
-from support.loopback import started
+from support.loopback import free_ports, started
 from support.tools import ROOT
 from triton_exporter.app.parts import MetricsObserver
 from triton_exporter.catalogue import state
@@ -30,13 +31,12 @@ from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import Exposition, Parser
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
-from triton_exporter.exposition.write import render_text
+from triton_exporter.exposition.write import text_pieces
 from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import native
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.tracker import Lifecycle
-from tritonwatch.local.triton import free_ports
 
 STUB = Path(__file__).parent / "stub_triton.py"
 FIGURES: dict[str, str] = {}
@@ -92,10 +92,7 @@ def test_parser_against_prometheus_client() -> None:
         return sum(len(family.samples) for family in text_string_to_metric_families(body.decode()))
 
     assert 60_000 <= ours(bodies[0]) == theirs(bodies[0])
-    pairs = [
-        (milliseconds(lambda page=body: theirs(page)), milliseconds(lambda page=body: ours(page)))
-        for body in bodies[1:]
-    ]
+    pairs = [(milliseconds(partial(theirs, body)), milliseconds(partial(ours, body))) for body in bodies[1:]]
     ratio = statistics.median(slow / fast for slow, fast in pairs)
     slow, fast = pairs[0]
     print(f"\nparse 60,000 series: {fast:.1f} ms; prometheus_client {slow:.0f} ms, {ratio:.0f} times")
@@ -252,10 +249,10 @@ def cost(models: int) -> Cost:
     parser, distributions = Parser(), Distributions()
     rounds = []
     for moment, body in enumerate(bodies):
-        parse = cpu_milliseconds(lambda page=body: parser.parse(page))
+        parse = cpu_milliseconds(partial(parser.parse, body))
         parsed = parser.parse(body)
-        observe = cpu_milliseconds(lambda page=parsed, at=moment: distributions.observe(page, at))
-        render = cpu_milliseconds(lambda: render_text(distributions.families(0)))
+        observe = cpu_milliseconds(partial(distributions.observe, parsed, moment))
+        render = cpu_milliseconds(lambda: b"".join(text_pieces(distributions.families(0))))
         if moment >= 2:
             rounds.append((parse, observe, render))
     parse, observe, render = (statistics.median(column) for column in zip(*rounds, strict=True))

@@ -18,12 +18,13 @@ import pytest
 import requests
 
 from support.exporter import Scraped
+from support.loopback import free_ports
 from support.sleeper import write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import own, state
 from triton_exporter.catalogue.metric import Metric
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_GOVERN_SECONDS", "300"))
 FIRST_SECONDS, LAST_SECONDS = 15.0, 20.0

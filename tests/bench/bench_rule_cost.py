@@ -115,7 +115,7 @@ def sloth_engine(folder: Path) -> Engine:
         "slos": [{**slo, "alerting": {"name": "Sloth", **severities}}],
     }
     (folder / "sloth.yml").write_text(yaml.safe_dump(spec))
-    command = ["sloth", "generate", "-i", folder / "sloth.yml", "-o", folder / "sloth-rules.yml"]
+    command = ["sloth", "generate", "-i", str(folder / "sloth.yml"), "-o", str(folder / "sloth-rules.yml")]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     groups = groups_of((folder / "sloth-rules.yml").read_text())
     return Engine("Sloth", groups, lambda now: ratios(FLEET, now, "slo:sli_error:ratio_rate5m", _SLOTH_IDS))

@@ -26,11 +26,11 @@ import yaml
 from bench.fleet_pages import share
 from bench.measured import Measured
 from support import loopback
+from support.loopback import free_ports
 from support.tools import ROOT, prometheuses, versions_of, vmalert
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo import names
 from tritonwatch.cli import main
-from tritonwatch.local.triton import free_ports
 
 PAGE = ROOT / "docs" / "scale.md"
 WHOLE = "50x200x10"

@@ -25,16 +25,16 @@ import pytest
 import requests
 
 from support.exporter import Scraped
-from support.loopback import started
+from support.loopback import free_ports, started
 from support.sleeper import write_sleeper
 from support.tools import ROOT
 from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.buckets import Buckets, Signal, le
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import Parser
-from triton_exporter.exposition.scrape import read
+from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http.client import Client
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_STOCK_SECONDS", "100"))
 LOAD = Path(__file__).parents[1] / "slo" / "load.py"
@@ -307,7 +307,7 @@ def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
     ):
 
         def sample() -> None:
-            reading = read(client, "", time.time)
+            reading = fetch_metrics(client, "", time.time)
             means.observe(parser.parse(reading.body), reading.at)
 
         watched = ([psutil.Process(exporter.pid)], tritons)

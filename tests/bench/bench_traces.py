@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import requests
@@ -13,6 +13,7 @@ import requests
 from support.loopback import served
 from support.otlp import as_json, request
 from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue.metric import Metric
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
 from triton_exporter.tracing.receiver import TraceReceiver
@@ -55,7 +56,7 @@ def body(traced: Sequence[Served], number: int) -> bytes:
 
 def readings(all_of: Sequence[Served], until: float) -> Iterator[tuple[float, bytes]]:
     """The counters as they stand at each moment."""
-    count, seconds = Counter[str](), Counter[str]()
+    count, seconds = Counter[str](), defaultdict[str, float](float)
     place, now = 0, START
     while now < until:
         now += 1 / READINGS
@@ -63,7 +64,7 @@ def readings(all_of: Sequence[Served], until: float) -> Iterator[tuple[float, by
             count[all_of[place].model] += 1
             seconds[all_of[place].model] += all_of[place].took
             place += 1
-        values = {
+        values: dict[Metric, Mapping[str, float]] = {
             triton.REQUEST_SUCCESS: count,
             triton.REQUEST_DURATION_US: {model: 1e6 * total for model, total in seconds.items()},
             triton.QUEUE_DURATION_US: dict.fromkeys(count, 0),

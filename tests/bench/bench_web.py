@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,17 +23,19 @@ import requests
 
 from bench.measured import Measured
 from support import history, web_fleet
-from support.browser import browsing, looking
+from support.browser import browsing, page_on
+from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
 from triton_slo import names
 from triton_slo.report.reported_period import ReportedPeriod
-from tritonwatch.local.triton import free_ports
 
 MODELS = int(os.environ.get("BENCH_MODELS", 1000))
 VIEWERS, WARM = 50, 20
 OBJECTIVE = "/objective?slo=latency&model=ranker&version=2"
 REPORT = "/report?period=this-month"
+Query = dict[str, str | float]
+"""Parameters of one query of Prometheus' API; one with a `step` is of a span."""
 PYRRA_WINDOWS = ("5m", "1h", "30m", "6h", "2h", "1d", "6h", "4d")
 """Short and long window of each of its four alerts."""
 
@@ -61,23 +63,23 @@ def test_the_pages_beside_pyrras(tmp_path: Path) -> None:
         _compare(prometheus, tmp_path / "report.log", REPORT, [])
 
 
-def _compare(prometheus: str, log: Path, path: str, pyrra: list[Mapping[str, object]]) -> None:
+def _compare(prometheus: str, log: Path, path: str, pyrra: list[Query]) -> None:
     with _serving(prometheus, log) as (url, server):
         cold, first = _measured(prometheus, lambda: _get(url + path), server)
-        warm, again = _measured(prometheus, lambda: [_get(url + path) for _ in range(WARM)], server)
+        warm, again = _measured(prometheus, lambda: _get(url + path, WARM), server)
         viewers, _ = _measured(prometheus, lambda: _at_once(url + path), server)
         print(f"\n{path}: first {cold}, server {1000 * first:.0f} ms CPU")
         print(f"  again: {warm.queries:.0f} queries, server {1000 * again / WARM:.1f} ms CPU a page")
         print(f"  {VIEWERS} viewers at once: {viewers}")
         print(f"  first contentful paint in Chromium: {_painted(url + path):.0f} ms")
     if pyrra:
-        replayed, _ = _measured(prometheus, lambda: [_ask(prometheus, query) for query in pyrra])
+        replayed, _ = _measured(prometheus, lambda: _ask(prometheus, pyrra))
         print(f"  Pyrra's page, for each viewer: {replayed}")
     assert cold.queries <= 12
     assert 0 == warm.queries == viewers.queries
 
 
-def _month(end: float) -> Iterator[web_fleet.Recorded]:
+def _month(end: float) -> Iterator[history.Series]:
     """Sums of this month, where the report reads them, in which one group in 50 missed, and when rules ran."""
     start = (
         ReportedPeriod("month", *map(int, time.strftime("%Y %m", time.gmtime(end)).split()))
@@ -98,7 +100,7 @@ def _month(end: float) -> Iterator[web_fleet.Recorded]:
             yield names.SLI_EVENTS_SINCE, labels, [(at - 7, start - 86_400) for at in read]
 
 
-def _pyrra_series(end: float) -> Iterator[web_fleet.Recorded]:
+def _pyrra_series(end: float) -> Iterator[history.Series]:
     for slo in ("latency", "queue"):
         for number in range(MODELS):
             labels = {"slo": slo, "model": f"model-{number:04}"}
@@ -113,7 +115,7 @@ def _pyrra_series(end: float) -> Iterator[web_fleet.Recorded]:
         yield f"pyrra:burnrate{window}", {"slo": "latency", "model": "ranker"}, [(at, 0.01) for at in hours]
 
 
-def _pyrra_list() -> list[Mapping[str, object]]:
+def _pyrra_list() -> list[Query]:
     """For each objective its requests and its errors, by model, and its alerts."""
     return [
         {"query": query}
@@ -126,7 +128,7 @@ def _pyrra_list() -> list[Mapping[str, object]]:
     ]
 
 
-def _pyrra_detail(end: float) -> list[Mapping[str, object]]:
+def _pyrra_detail(end: float) -> list[Query]:
     """Requests and errors, the budget over 30 days, rates over a day from the counters, and the burn rates."""
     own = '{slo="latency", model="ranker"}'
     month, day = ({"start": end - span, "end": end, "step": span / 240} for span in (30 * 86_400, 86_400))
@@ -136,11 +138,11 @@ def _pyrra_detail(end: float) -> list[Mapping[str, object]]:
     return [
         {"query": f"sum(pyrra_total:increase30d{own})"},
         {"query": f"sum(pyrra_error:increase30d{own})"},
-        {"query": budget} | month,
-        {"query": f"sum(rate(requests_total{own}[5m])) > 0"} | day,
-        {"query": f"sum(rate(errors_total{own}[5m])) / sum(rate(requests_total{own}[5m])) > 0"} | day,
+        {"query": budget, **month},
+        {"query": f"sum(rate(requests_total{own}[5m])) > 0", **day},
+        {"query": f"sum(rate(errors_total{own}[5m])) / sum(rate(requests_total{own}[5m])) > 0", **day},
         {"query": f"ALERTS{own}"},
-        *({"query": f"pyrra:burnrate{window}{own}"} | day for window in PYRRA_WINDOWS),
+        *[Query(query=f"pyrra:burnrate{window}{own}", **day) for window in PYRRA_WINDOWS],
     ]
 
 
@@ -183,8 +185,9 @@ def _counters(prometheus: str) -> tuple[float, float]:
     return sum(map(float, asked)), float(re.findall(r"^process_cpu_seconds_total (\S+)", text, re.M)[0])
 
 
-def _get(url: str) -> None:
-    assert 200 == requests.get(url, timeout=60).status_code
+def _get(url: str, times: int = 1) -> None:
+    for _ in range(times):
+        assert 200 == requests.get(url, timeout=60).status_code
 
 
 def _at_once(url: str) -> None:
@@ -192,12 +195,13 @@ def _at_once(url: str) -> None:
         list(viewers.map(_get, [url] * VIEWERS))
 
 
-def _ask(prometheus: str, parameters: Mapping[str, object]) -> None:
-    path = "query_range" if "step" in parameters else "query"
-    requests.get(f"{prometheus}/api/v1/{path}", params=dict(parameters), timeout=60).raise_for_status()
+def _ask(prometheus: str, queries: list[Query]) -> None:
+    for query in queries:
+        path = "query_range" if "step" in query else "query"
+        requests.get(f"{prometheus}/api/v1/{path}", params=query, timeout=60).raise_for_status()
 
 
 def _painted(url: str) -> float:
-    with browsing() as browser, looking(browser) as shown:
+    with browsing() as browser, page_on(browser) as shown:
         page = shown.open(url)
         return float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))

@@ -11,8 +11,11 @@ import json
 import re
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support import loopback
 
 FAILED = re.compile(r'nv_inference_request_failure\{model="model_(\d+)",reason="BACKEND"')
 SUCCEEDED = re.compile(r'nv_inference_request_success\{model="model_(\d+)"')
@@ -54,11 +57,11 @@ class Pages:
         self._template = "\n".join(lines) + "\n"
         self._began = time.time()
 
-    def page(self, server: int) -> bytes:
+    def page(self, server: int) -> str:
         """What the server says now."""
         passed = (time.time() - self._began) * (1 + server % 5)
         values = [start + pace * passed for start, pace in zip(self._start, self._pace, strict=True)]
-        return (self._template % tuple(values)).encode()
+        return self._template % tuple(values)
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -73,23 +76,15 @@ def _moves_on(name: str) -> bool:
     return metric.endswith(("_total", "_count", "_sum", "_bucket", "_us", "_success"))
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(loopback.Handler):
     protocol_version = "HTTP/1.1"
     pages: Pages
 
     def do_GET(self) -> None:
-        body = self.pages.page(int(self.path.split("/")[1] or 0))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.reply(self.pages.page(int(self.path.split("/")[1] or 0)))
 
 
 if __name__ == "__main__":
     content = json.loads(Path(sys.argv[2]).read_text())
     Handler.pages = Pages(content["before"], content["after"], content["seconds"])
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    loopback.HttpServer(Handler, int(sys.argv[1])).serve_forever()

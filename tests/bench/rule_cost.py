@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import requests
 import yaml
 from numpy.typing import NDArray
 
-from support.loopback import served, started
-from support.tools import prometheuses, promtools
+from support.history import backfilled, running
+from support.loopback import answering
+from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, models, state, triton
 from triton_exporter.duration import parse_seconds
 from triton_slo import names
-from tritonwatch.local.triton import free_ports
 
 SCRAPE = 60
 """Seconds between scrapes and, in production, between evaluations: Prometheus' defaults."""
@@ -173,17 +170,8 @@ def backfill(folder: Path, lines: Iterable[Line]) -> None:
             )
             file.write("\n")
         file.write("# EOF\n")
-    words = ("tsdb", "create-blocks-from", "--max-block-duration=2400h", "openmetrics")
-    done = subprocess.run(
-        [promtools()[-1], *words, path, folder / "data"],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    backfilled(path, folder / "data")
     path.unlink()
-    if done.returncode:
-        raise RuntimeError(done.stdout[-500:] + done.stderr[-1500:])
 
 
 def copied(common: Path, folder: Path) -> Path:
@@ -192,36 +180,14 @@ def copied(common: Path, folder: Path) -> Path:
     return folder
 
 
-@contextmanager
-def target(counters: Counters) -> Iterator[str]:
-    """A server that shows the counters as they go on."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = counters.exposition(time.time()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Page)) as server:
-        yield f"127.0.0.1:{server.server_address[1]}"
-
-
 @dataclass(frozen=True)
 class Running:
     """A Prometheus that evaluates."""
 
-    process: psutil.Process
     url: str
 
     def cpu(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+        return self.metric("process_cpu_seconds_total")
 
     def metric(self, name: str) -> float:
         """The sum of a metric's series on its own page."""
@@ -245,9 +211,9 @@ class Running:
 @contextmanager
 def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Iterator[Running]:
     """A Prometheus over the folder's data that evaluates groups every few seconds."""
-    with target(counters) as address:
+    with answering(lambda request: request.reply(counters.exposition(time.time()))) as target:
         replicas = [
-            {"targets": [address], "labels": {"instance": f"s{replica}"}}
+            {"targets": [target.removeprefix("http://")], "labels": {"instance": f"s{replica}"}}
             for replica in range(counters.fleet.replicas)
         ]
         # One group, so that the number of its evaluations is that of all rules.
@@ -259,18 +225,8 @@ def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Ite
             "rule_files": ["rules.yml"] if groups else [],
             "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": replicas}],
         }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        [port] = free_ports(1)
-        command = [
-            prometheuses()[-1],
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            "--storage.tsdb.retention.time=20y",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        url = f"http://127.0.0.1:{port}"
-        with started(command, f"{url}/-/ready", folder / "prometheus.log") as process:
-            yield Running(psutil.Process(process.pid), url)
+        with running(folder, config, server=prometheuses()[-1]) as url:
+            yield Running(url)
 
 
 def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float) -> Cost:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +12,14 @@ import numpy as np
 import requests
 import yaml
 
-from support.history import serve
-from support.tools import prometheuses, promtools
+from support.history import backfilled, record, running
+from support.tools import prometheuses
 from triton_exporter.catalogue import triton
 
 STEP = 60
 """Seconds between scrapes and between evaluations: Prometheus' defaults."""
 HOUR = 3600
 Rule = Mapping[str, Any]
-_BACKFILL = ("tsdb", "create-blocks-from")
 
 
 @dataclass(frozen=True)
@@ -63,27 +61,14 @@ class History:
         self.folder, self.end, self.start = folder, end, end - round(days * 86_400)
         (folder / "data").mkdir(parents=True)
         write_history(folder / "history.om", models, self.start, end)
-        self._promtool(
-            "--max-block-duration=2400h", "openmetrics", str(folder / "history.om"), str(folder / "data")
-        )
+        backfilled(folder / "history.om", folder / "data")
         (folder / "history.om").unlink()
 
     def record(self, rules: Sequence[Rule], *ranges: tuple[float, float, int]) -> None:
         """Let promtool record rules over (start, end, step), in an order in which each finds what it reads."""
         for level in levels(rules):
             document = {"groups": [{"name": "rules", "rules": [dict(rule) for rule in level]}]}
-            (self.folder / "rules.yml").write_text(yaml.safe_dump(document))
-            with serve("", self.folder, server=prometheuses()[-1]) as url:
-                for start, end, step in ranges:
-                    self._promtool(
-                        "rules",
-                        f"--url={url}",
-                        f"--start={start:.0f}",
-                        f"--end={end:.0f}",
-                        f"--eval-interval={step}s",
-                        f"--output-dir={self.folder / 'data'}",
-                        str(self.folder / "rules.yml"),
-                    )
+            record(yaml.safe_dump(document), self.folder, *ranges)
 
     def add(self, series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         """Write series as (time, value), of which each may hold what promtool cannot record."""
@@ -92,12 +77,12 @@ class History:
             for name, points in series.items():
                 file.writelines(f"{name} {value:.9g} {at:.3f}\n" for at, value in points)
             file.write("# EOF\n")
-        self._promtool("--max-block-duration=2400h", "openmetrics", str(path), str(self.folder / "data"))
+        backfilled(path, self.folder / "data")
         path.unlink()
 
     def recorded(self, series: str) -> list[tuple[Mapping[str, str], list[tuple[float, float]]]]:
         """All that was recorded of series: labels, and (time, value) of each."""
-        with serve("", self.folder, server=prometheuses()[-1]) as url:
+        with running(self.folder, server=prometheuses()[-1]) as url:
             query = {"query": f"{series}[{self.end - self.start + HOUR}s]", "time": self.end}
             answer = requests.post(f"{url}/api/v1/query", data=query, timeout=600).json()
         return [
@@ -107,7 +92,7 @@ class History:
 
     def ask(self, exprs: Sequence[str], at: float) -> list[Answer]:
         """Each expression at a time, with what it read."""
-        with serve("", self.folder, server=prometheuses()[-1]) as url:
+        with running(self.folder, server=prometheuses()[-1]) as url:
             return [_ask(url, expr, at) for expr in exprs]
 
     def evaluated(self, series: str) -> float:
@@ -115,12 +100,6 @@ class History:
         before = self.end - 2 * HOUR
         (answer,) = self.ask([f"max(max_over_time(timestamp({series})[1h:1s]))"], before)
         return answer.values[""] + 2 * HOUR
-
-    def _promtool(self, *arguments: str) -> None:
-        command = [str(promtools()[-1]), *_BACKFILL, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        if done.returncode or "failed" in done.stderr:
-            raise RuntimeError(f"{' '.join(arguments)[:300]}: {done.stdout[-500:]}{done.stderr[-1500:]}")
 
 
 def _ask(url: str, expr: str, at: float) -> Answer:

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dashboards.fleet import exposition
+from support import loopback
 
 MOMENTS = 10
 
 
-class Stub(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Stub(loopback.HttpServer):
     def __init__(self, port: int, models: int, churn: int) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__(Handler, port)
         self.models, self.churn, self.numbers = models, churn, count()
         self.moments = [] if churn else [exposition(models, moment) for moment in range(MOMENTS)]
         names = [f"model_{number}" for number in range(models)]
@@ -38,43 +36,34 @@ class Stub(ThreadingHTTPServer):
         return self.moments[number % MOMENTS]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(loopback.Handler):
     protocol_version = "HTTP/1.1"
     server: Stub
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/metrics":
-            self._answer(self.server.metrics())
+            self.reply(self.server.metrics())
         elif path == "/page":
-            self._answer(self.server.page)
+            self.reply(self.server.page)
         elif path == "/v2/models/stats":
-            self._answer(self.server.statistics)
+            self.reply(self.server.statistics)
         elif path.endswith("/config"):
-            self._answer(b'{"name":"%s","max_batch_size":8}' % path.split("/")[3].encode())
+            self.reply(b'{"name":"%s","max_batch_size":8}' % path.split("/")[3].encode())
         elif path.startswith("/v2/health/") or path.endswith("/ready"):
-            self._answer(b"")
+            self.reply(b"")
         elif path == "/v2":
-            self._answer(b'{"name":"triton","version":"2.51.0","extensions":["statistics"]}')
+            self.reply(b'{"name":"triton","version":"2.51.0","extensions":["statistics"]}')
         else:
-            self._answer(b"{}", 404)
+            self.reply(b"{}", 404)
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer(self.server.index if self.path == "/v2/repository/index" else b"{}")
+        self.body()
+        self.reply(self.server.index if self.path == "/v2/repository/index" else b"{}")
 
     def do_PUT(self) -> None:
-        self.server.page = self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(b"")
-
-    def _answer(self, body: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.server.page = self.body()
+        self.reply(b"")
 
 
 def _statistics(name: str) -> dict[str, object]:

@@ -185,9 +185,9 @@ def test_pages_and_tickets_are_sent_to_the_service_of_the_bridge(applied: Cluste
     }
     for amtool in amtools():
         config = f"--config.file={tmp_path / 'alertmanager.yml'}"
-        subprocess.run([amtool, "check-config", tmp_path / "alertmanager.yml"], check=True)
+        subprocess.run([amtool, "check-config", str(tmp_path / "alertmanager.yml")], check=True)
         for severity in ("page", "warning"):
-            words = [amtool, "config", "routes", "test", config, f"severity={severity}", "component=slo"]
+            words = [str(amtool), "config", "routes", "test", config, f"severity={severity}", "component=slo"]
             receivers = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
             print(severity, receivers)
             assert {WEBHOOK} == addresses[receivers[0].split(",")[0]]

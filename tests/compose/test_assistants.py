@@ -12,11 +12,11 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
 
 from support import history
 from support.bridge import body_of
 from support.history import END
+from support.recorded_group import group_labels, recorded_group
 from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
@@ -31,33 +31,34 @@ NOBODY = "http://127.0.0.1:1"
 DAY = 86_400
 
 
-def recorded() -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+def recorded() -> Iterator[history.Series]:
     """A healthy model, one whose state is unknown, and the counters of both over a day."""
     times = [END - DAY + 300 * step for step in range(DAY // 300 + 1)]
     exporter = {"job": "triton-exporter", "instance": "a"}
     yield own.LAST_SUCCESS.name, exporter, [(at, at - 20) for at in times]
-    objective = {names.SLO: "errors", names.INDICATOR: "errors"}
+    objective = group_labels("errors")
     about = {"owner": "search", "window": "30d", "target": "0.99"}
     yield names.INFO, {**objective, **about}, [(at, 1.0) for at in times]
     yield names.PERIOD_DAYS, objective, [(at, 30.0) for at in times]
     for model in ("good", HOSTILE):
-        labels = {**objective, "model": model, "version": "1"}
         yield (
             state.MODEL_READY.name,
             {**exporter, "model": model, "version": "1"},
             [(at, 1.0) for at in times],
         )
-        yield names.OBJECTIVE_RATIO, labels, [(at, 0.99) for at in times]
-        yield names.LAST_SEEN, labels, [(at, at) for at in times]
-        yield names.PERIOD_BUDGET_REMAINING, labels, [(at, 0.75) for at in times]
-        yield names.CURRENT_BURN_RATE, labels, [(at, 0.25) for at in times]
-        yield names.SLI_EVENTS_SINCE, labels, [(at, END - DAY) for at in times]
-        for event, pace in ((names.ERROR, 0.01), (names.TOTAL, 5.0)):
-            growing = [(at, pace * (at - times[0])) for at in times]
-            yield names.SLI_EVENTS_SUM, {**labels, names.EVENT: event}, growing
+        yield from recorded_group(
+            group_labels("errors", model),
+            times,
+            target=0.99,
+            burn=0.25,
+            left=0.75,
+            seen=lambda at: at,
+            since=END - DAY,
+            sums=(lambda at: 0.01 * (at - times[0]), lambda at: 5.0 * (at - times[0])),
+        )
         counted = {**exporter, "model": model, "version": "1"}
         yield triton.REQUEST_SUCCESS, counted, history.counter(END - 7200, END, 15, 5.0)
-    yield names.UNKNOWN, {**objective, "model": HOSTILE, "version": "1", names.REASON: "stuck"}, [(END, 1.0)]
+    yield from recorded_group(group_labels("errors", HOSTILE), [END], unknown="stuck")
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +76,22 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def assistant(*options: str) -> Any:
+    """The official client, of a server process with these options."""
+    # Not above: its import takes each worker of the tests half a second, and one of them needs it.
+    from mcp import Client, StdioServerParameters, stdio_client
+
+    words = ["-m", "tritonwatch", "mcp", *options]
+    command = StdioServerParameters(command=sys.executable, args=words, cwd=ROOT)
+    return Client(stdio_client(command, errlog=sys.__stderr__))
+
+
 def asked(*questions: tuple[str, Mapping[str, Any]], options: tuple[str, ...]) -> list[tuple[bool, Any]]:
     """Whether each answer is an error, and its text, or its value where it is none."""
-    command = StdioServerParameters(
-        command=sys.executable, args=["-m", "tritonwatch", "mcp", *options], cwd=ROOT
-    )
 
     async def ask() -> list[tuple[bool, Any]]:
         answers = []
-        async with Client(stdio_client(command)) as client:
+        async with assistant(*options) as client:
             for tool, arguments in questions:
                 result = await client.call_tool(tool, dict(arguments))
                 text = "".join(getattr(part, "text", "") for part in result.content)
@@ -193,10 +201,7 @@ def test_every_tool_only_reads_and_calls_its_answer_data() -> None:
     """The protocol's own marks state it to assistants, and in words; nothing can be written or trusted."""
 
     async def listed() -> list[Any]:
-        command = StdioServerParameters(
-            command=sys.executable, args=["-m", "tritonwatch", "mcp", "--prometheus", NOBODY], cwd=ROOT
-        )
-        async with Client(stdio_client(command)) as client:
+        async with assistant("--prometheus", NOBODY) as client:
             return list((await client.list_tools()).tools)
 
     tools = {tool.name: tool for tool in anyio.run(listed)}

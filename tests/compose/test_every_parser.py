@@ -72,6 +72,17 @@ def printed(*words: str) -> tuple[int, str]:
     return code, written.getvalue()
 
 
+@pytest.mark.parametrize(
+    "words", [words for words, parser in PARSERS.items() if "--objectives" in parser._option_string_actions]
+)
+def test_an_empty_folder_of_objectives_is_refused(words: str) -> None:
+    """A variable that is not set leaves it; it would be the current folder."""
+    code, written = printed(*words.split(), "--objectives", "")
+
+    assert 2 == code
+    assert "--objectives: is empty; is a variable not set?" in written
+
+
 def test_whoever_reads_prometheus_can_name_a_tenant() -> None:
     """A Mimir with tenants answers nobody without a header that names one."""
     options = {words: parser._option_string_actions.keys() for words, parser in PARSERS.items()}

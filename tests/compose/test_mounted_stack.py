@@ -7,23 +7,21 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import requests
 
-from support.history import openmetrics
-from support.loopback import served
+from support.history import backfilled, openmetrics
+from support.loopback import Handler, answering
 from support.mounted_stack import MountedStack
 from support.recorded_fleet import RecordedFleet
 from support.slack import SlackServer, Workspace
-from support.tools import alertmanagers, prometheuses, promtools
+from support.tools import alertmanagers, prometheuses
+from triton_exporter.moments import rfc3339
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
-from tritonwatch.exporter_options import chosen
-from tritonwatch.tables.correction_table import moment_text
+from tritonwatch.exporter_options.chosen_settings import chosen
 
 NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
@@ -115,13 +113,10 @@ def test_a_correction_is_written_on_the_page_of_the_stack(tmp_path: Path) -> Non
     binaries = {"prometheus": prometheuses()[-1]}
     settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "made" / "corrections_token")}
     fleet = RecordedFleet(recorded=True)
-    start, end = map(moment_text, fleet.stretch)
+    start, end = map(rfc3339, fleet.stretch)
     form = {"from": start, "to": end, "model": "tested", "reason": "load test", "author": "anna"}
     with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False, settings=settings) as stack:
-        (tmp_path / "history.om").write_text(openmetrics(fleet.series()))
-        words = ["tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
-        files = [tmp_path / "history.om", tmp_path / "prometheus"]
-        subprocess.run([promtools()[-1], *words, *files], check=True, capture_output=True)
+        backfilled(openmetrics(fleet.series()), tmp_path / "prometheus")
         blocks = set((tmp_path / "prometheus").iterdir())
         assert 0 == stack.generate()
         for service in ("prometheus", "web"):
@@ -267,28 +262,12 @@ def test_a_folder_that_prometheus_does_not_read_is_found(
     assert not list(elsewhere.rglob("*.yml"))
 
 
-@contextmanager
-def _refusing(port: int) -> Iterator[None]:
-    """An Alertmanager that is ready and refuses to reload: the real one takes whatever amtool took."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer(200, b"OK")
-
-        def do_POST(self) -> None:
-            self._answer(500, b"failed to reload config: of no use to me")
-
-        def _answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", port), Handler)):
-        yield
+def _refused(request: Handler) -> None:
+    """Answer as an Alertmanager that is ready and refuses to reload: the real one takes whatever amtool took."""
+    if request.command == "POST":
+        request.reply("failed to reload config: of no use to me", 500)
+    else:
+        request.reply("OK")
 
 
 @pytest.mark.real
@@ -300,7 +279,7 @@ def test_what_alertmanager_refuses_is_taken_back_from_prometheus_too(
     _edit(stack, "name: latency", "name: my-latency")
     stack.children["alertmanager"].stop(5)
 
-    with _refusing(stack.ports["alertmanager"]):
+    with answering(_refused, stack.ports["alertmanager"]):
         code = main(stack.own_command("reload"))
 
     printed = capsys.readouterr().err

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import bcrypt
@@ -23,7 +22,8 @@ from support.tls import authority, certificate
 from support.tools import ROOT
 from support.web_fleet import states
 from triton_exporter.http.web_config import load_web_config
-from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.site import Site
@@ -268,19 +268,10 @@ def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:
     assert (2, 22.0, "") == (again.value, again.read_at, again.problem)
 
 
-class _Partial(BaseHTTPRequestHandler):
-    """As a Thanos that lacks a store: the oldest Prometheus that is tested has no warnings."""
-
-    def do_GET(self) -> None:
-        answer = {"status": "success", "data": {"resultType": "vector", "result": []}}
-        body = json.dumps(answer | ({"warnings": ["no store"]} if "partial" in self.path else {})).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def _partial(request: loopback.Handler) -> None:
+    """Answer as a Thanos that lacks a store: the oldest Prometheus that is tested has no warnings."""
+    answer = {"status": "success", "data": {"resultType": "vector", "result": []}}
+    request.reply(answer | ({"warnings": ["no store"]} if "partial" in request.path else {}))
 
 
 def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
@@ -300,8 +291,8 @@ def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
         return warned(client) + _failing(client)
 
     with (
-        loopback.served(ThreadingHTTPServer(("127.0.0.1", 0), _Partial)) as server,
-        Prometheus(Access(f"http://127.0.0.1:{server.server_port}")) as client,
+        loopback.answering(_partial) as url,
+        Prometheus(Access(url)) as client,
         ThreadPoolExecutor(1) as other,
     ):
         reader = Reader(client, 60.0)

@@ -6,7 +6,6 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import bcrypt
@@ -16,10 +15,11 @@ import requests
 from support import history, loopback, web_fleet
 from support.web_fleet import text_of
 from triton_exporter.http.web_config import load_web_config
-from triton_slo.prometheus import Access, Prometheus
-from tritonwatch.assistants.asking import Asking
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
+from tritonwatch.assistants.asking import ask
 from tritonwatch.cli import main
-from tritonwatch.commands import gate, mcp
+from tritonwatch.commands import mcp
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
@@ -161,24 +161,6 @@ def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
     assert 'Basic realm="tritonwatch"' == answer.headers["WWW-Authenticate"]
 
 
-class _PartialProxy(BaseHTTPRequestHandler):
-    """A real Prometheus behind a vmselect of which a storage node is away: its answers, marked as partial."""
-
-    prometheus = ""
-
-    def do_GET(self) -> None:
-        answer = requests.get(self.prometheus + self.path, timeout=10)
-        body = answer.content.replace(b"{", b'{"isPartial":true,', 1)
-        self.send_response(answer.status_code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def end() -> float:
     """The newest moment of the history: now, on a whole minute."""
@@ -187,13 +169,17 @@ def end() -> float:
 
 @pytest.fixture(scope="module")
 def partial(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus with two objectives of two models, which always answers in part."""
+    """A Prometheus with two objectives of two models, behind a vmselect of which a storage node is away."""
     text = history.openmetrics(web_fleet.fleet(2, end))
     folder = tmp_path_factory.mktemp("prometheus")
     with history.serve(text, folder, flags=web_fleet.LOOKBACK) as url:
-        handler = type("Proxy", (_PartialProxy,), {"prometheus": url})
-        with loopback.served(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
-            yield f"http://127.0.0.1:{server.server_port}"
+
+        def marked(request: loopback.Handler) -> None:
+            answer = requests.get(url + request.path, timeout=10)
+            request.reply(answer.content.replace(b"{", b'{"isPartial":true,', 1), answer.status_code)
+
+        with loopback.answering(marked) as proxy:
+            yield proxy
 
 
 PARTIAL = "the answer is partial (isPartial)"
@@ -318,9 +304,9 @@ def test_a_gate_names_the_warning_for_assistants_and_people(
     """The verdict holds, and is not sure: its `doubts` have the warning as those of `status` have it."""
     parser = argparse.ArgumentParser()
     mcp.configure(parser)
-    asking = Asking({"gate": gate}, parser.parse_args(["--prometheus", partial]))
+    [gate] = [tool for tool in mcp.TOOLS if tool.name == "gate"]
 
-    answer = asking.gate([f"--at={end}"])
+    answer = ask(gate, parser.parse_args(["--prometheus", partial]), {"at": end})
     assert 3 == main(["gate", "--prometheus", partial, "--at", str(end)])
 
     assert not answer["sure"]

@@ -13,13 +13,15 @@ from playwright.sync_api import Browser
 
 from support import history, web_fleet
 from support.bridge import CHANNEL, body_of
-from support.browser import DEVICES, browsing, page_on
+from support.browser import DEVICES, page_on
+from support.recorded_group import group_labels, recorded_group
 from support.tools import ROOT
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.correcting.trail import Entry, locked
 from tritonwatch.objective_files import load
 from tritonwatch.web.reading import Reader
@@ -36,13 +38,6 @@ PICTURED = {
 }
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 """A folder to which the pictures of the documentation are written, if it is set."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, or the test is skipped."""
-    with browsing() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +133,11 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *web_fleet.group(end, LONG, LONG, spent=1.2, now=20.0),
         *web_fleet.objective(end, LONG, LONG),
         (names.INFO, {**own, "owner": LONG}, [(end - 60, 1.0), (end, 1.0)]),
-        (
-            names.SLI_EVENTS_SINCE,
-            {**own, "model": LONG, "version": "1"},
-            [(end - 60, end - 600), (end, end - 600)],
-        ),
-        *(
-            (
-                names.SLI_EVENTS_SUM,
-                {**own, "model": LONG, "version": "1", "event": event},
-                [(end - 60, 0.0), (end, count)],
-            )
-            for event, count in ((names.ERROR, 500.0), (names.TOTAL, 900.0))
+        *recorded_group(
+            group_labels(LONG, LONG, indicator="latency"),
+            (end - 60, end),
+            since=end - 600,
+            sums=(lambda at: 500.0 * (at == end), lambda at: 900.0 * (at == end)),
         ),
     ]
     with (

@@ -14,19 +14,20 @@ import yaml
 from playwright.sync_api import Browser
 
 from support import web_fleet
-from support.browser import DEVICES, browsing, page_on
+from support.browser import DEVICES, page_on
 from support.history import openmetrics
 from support.recorded_fleet import OBJECTIVE, RecordedFleet
 from support.victoria import storing
 from support.web_fleet import text_of
+from triton_exporter.moments import rfc3339
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.correcting.trail import Trail
 from tritonwatch.correcting.writers import VictoriaMetrics
-from tritonwatch.tables.correction_table import moment_text
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting, Sources
 
@@ -193,19 +194,12 @@ def victoria(fleet: RecordedFleet, tmp_path_factory: pytest.TempPathFactory) -> 
         yield url
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, or the test is skipped."""
-    with browsing() as chromium:
-        yield chromium
-
-
 @pytest.mark.real
 def test_a_correction_is_planned_written_and_undone(
     browser: Browser, victoria: str, fleet: RecordedFleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without JavaScript: the budgets are those of `correct plan`, the events those that happened."""
-    start, end = (moment_text(at) for at in fleet.stretch)
+    start, end = (rfc3339(at) for at in fleet.stretch)
     words = ["--from", start, "--to", end, "--model", "tested", "--prometheus", victoria]
     assert 0 == main(["correct", "plan", *words, "--json"])
     [group] = json.loads(capsys.readouterr().out)["groups"]
@@ -282,7 +276,7 @@ def test_everybody_can_use_the_page(
     browser: Browser, victoria: str, fleet: RecordedFleet, device: str, tmp_path: Path
 ) -> None:
     """axe-core finds nothing serious in preview, list and entry, and nothing is wider than the window."""
-    stretch = {"from": moment_text(fleet.stretch[0]), "to": moment_text(fleet.stretch[1])}
+    stretch = {"from": rfc3339(fleet.stretch[0]), "to": rfc3339(fleet.stretch[1])}
     with pages(victoria, tmp_path, objectives=(OBJECTIVE,)) as site, page_on(browser, device) as shown:
         made = sent(site, **stretch, objective="errors", model="tested", version="", **SIGNED)
         assert 303 == made.status_code, text_of(made.text)

@@ -6,9 +6,10 @@ import pytest
 
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.burn.condition import burn_condition, named_parts
+from triton_slo.burn.condition import burn_condition
+from triton_slo.burn.condition_tree import named_parts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Series
+from triton_slo.prometheus.client import Series
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.detail.charts import Axis, Band

@@ -15,14 +15,14 @@ import requests
 
 from support import history, web_fleet
 from support.bridge import Clock
+from support.loopback import free_ports
 from support.repository import Repository
 from support.triton import live_triton
 from support.waiting import eventually
 from support.web_fleet import text_of
-from triton_exporter.doctor import TritonFacts
+from triton_exporter.doctor.finding import TritonFacts
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.cli import main
-from tritonwatch.local.triton import free_ports
 from tritonwatch.web.doctor_reading import DoctorReader
 
 PAGE = "What would show more"

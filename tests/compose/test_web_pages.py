@@ -20,8 +20,8 @@ from playwright.sync_api import Browser, expect
 
 from support import history, web_fleet
 from support.bridge import CHANNEL, body_of
-from support.browser import DEVICES, browsing, page_on
-from support.history import END
+from support.browser import DEVICES, page_on
+from support.history import END, Series
 from support.loopback import served
 from support.tools import ROOT
 from support.web_fleet import text_of
@@ -33,7 +33,8 @@ from triton_alerts.bridge.receiver import Webhook, listen
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
@@ -53,7 +54,6 @@ FAILED = END - 2 * HOUR
 HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 """A folder to which the picture of the documentation is written, if it is set."""
-Series = tuple[str, dict[str, str], list[tuple[float, float]]]
 
 
 def _every(value: float, since: float = START, until: float = END) -> list[tuple[float, float]]:
@@ -157,7 +157,7 @@ def test_a_model_has_its_states_and_its_loads(site: str) -> None:
 
     text = text_of(page)
     # The states are read every 90 seconds.
-    loaded = re.search(r"2025-10-09 06:1(\d):\d\d UTC version 1 on triton-0:9400 loaded 34\.5 s", text)
+    loaded = re.search(r"2025-10-09 06:1(\d):\d\d UTC version 1 on triton-0:9400 loaded 34\.5s", text)
     assert loaded is not None
     assert int(loaded[1]) < 3
     assert re.search(r"2025-10-09 07:0[0-3]:\d\d UTC triton-0:9400 failed: out of memory", text)
@@ -179,7 +179,7 @@ def test_a_model_has_the_state_that_status_has(
     text = text_of(page)
     assert "Requests per second 12 " in text
     assert "Failed 25.00 %" in text
-    assert "compute infer 25 ms 62.5 %" in text
+    assert "compute infer 25ms 62.5 %" in text
     assert "largest batch version 1 8" in text
 
 
@@ -516,13 +516,6 @@ def test_an_objective_that_is_not_known_is_named(site: str) -> None:
     page = text_of(_shown(site, "/what-if", base="other", history="1d"))
 
     assert "There is no objective other here" in page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, or the test is skipped."""
-    with browsing() as running:
-        yield running
 
 
 def _address(site: str, path: str, **parameters: object) -> str:

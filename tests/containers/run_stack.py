@@ -109,7 +109,7 @@ def _override(stack: Stack) -> None:
         *services["bridge"]["command"],
         f"--slack-url=http://host.docker.internal:{stack.slack.server_address[1]}/api/",
     ]
-    arguments = (
+    arguments: dict[str, Any] = (
         {} if stack.engine.real_images else {"build": {"args": {"PYTHON": "local", "PROMETHEUS": "local"}}}
     )
     override = {name: arguments for name in ("generator", "exporter", "triton-demo") if arguments}

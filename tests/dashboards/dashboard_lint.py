@@ -31,7 +31,7 @@ _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)[^}]*\}|\$([a-zA-Z_]\w*)")
 _FIXED_RANGE = re.compile(r"\b(?:rate|irate|increase)\([^()]*\[(?!\$__)\w+\]")
 _COUNTERS = {
     name
-    for metric in (*METRICS, *(var for var in vars(bridge).values() if isinstance(var, type(METRICS[0]))))
+    for metric in (*METRICS, *bridge.METRICS)
     for name in ((metric.name,) if metric.kind == "counter" else (metric.bucket, metric.count, metric.sum))
     if metric.kind in ("counter", "histogram")
 }

@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import requests
 
-from support.loopback import served
+from support.loopback import Handler, HttpServer, served
 from support.panels import fill
 
 TOKEN = "glsa_right"  # of the stand-in
@@ -46,26 +45,17 @@ def grafana() -> Iterator[tuple[str, State]]:
     """Serve on loopback; yields the address and the state."""
     state = State()
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self, status: int, body: object, **headers: str) -> None:
-            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(raw)))
-            for key, value in headers.items():
-                self.send_header(key, value)
-            self.end_headers()
-            self.wfile.write(raw)
-
+    class Grafana(Handler):
         def _refused(self) -> bool:
             state.requests.append((self.command, self.path))
             if state.broken == "login":
-                self._answer(302, b"", Location="/login")
+                self.reply("", 302, {"Location": "/login"})
             elif state.broken == "html":
-                self._answer(200, b"<html>not Grafana</html>")
+                self.reply("<html>not Grafana</html>")
             elif not state.anonymous and self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                self._answer(401, {"message": "Invalid API key"})
+                self.reply({"message": "Invalid API key"}, 401)
             elif f"{self.command} {self.path}" in state.forbidden:
-                self._answer(403, {"message": "You'll need additional permissions"})
+                self.reply({"message": "You'll need additional permissions"}, 403)
             else:
                 return False
             return True
@@ -79,33 +69,31 @@ def grafana() -> Iterator[tuple[str, State]]:
             uid = self.path.rsplit("/", 1)[1]
             if self.path.startswith("/api/search?"):
                 asked = dict(parse_qsl(urlsplit(self.path).query))
-                self._answer(
-                    200,
-                    [
-                        {"uid": key, "folderUid": state.folder_of.get(key, "")}
-                        for key, dashboard in state.dashboards.items()
-                        if asked["tag"] in dashboard["tags"]
-                    ][: int(asked["limit"])],
-                )
+                tagged = [
+                    {"uid": key, "folderUid": state.folder_of.get(key, "")}
+                    for key, dashboard in state.dashboards.items()
+                    if asked["tag"] in dashboard["tags"]
+                ]
+                self.reply(tagged[: int(asked["limit"])])
             elif self.path.startswith("/api/folders/") and uid in state.folders:
-                self._answer(200, {"uid": uid, "title": state.folders[uid]})
+                self.reply({"uid": uid, "title": state.folders[uid]})
             elif self.path.startswith("/api/dashboards/uid/") and uid in state.dashboards:
                 meta = {"folderUid": state.folder_of.get(uid, ""), "provisioned": uid in state.provisioned}
                 stored = json.loads(json.dumps(state.dashboards[uid]))
                 if state.angular:
                     stored["panels"][1]["options"]["__angularMigration"] = {"autoMigrateFrom": "graph"}
-                self._answer(200, {"dashboard": stored, "meta": meta})
+                self.reply({"dashboard": stored, "meta": meta})
             else:
-                self._answer(404, {"message": "not found"})
+                self.reply({"message": "not found"}, 404)
 
         def _data_source(self, path: str) -> None:
             if not state.prometheus:
-                self._answer(400, {"status": "ERROR", "message": "connection refused"})
+                self.reply({"status": "ERROR", "message": "connection refused"}, 400)
             elif path == "health":
-                self._answer(200, {"status": "OK", "message": "Successfully queried the Prometheus API."})
+                self.reply({"status": "OK", "message": "Successfully queried the Prometheus API."})
             else:
                 answer = requests.get(f"{state.prometheus}/{path.removeprefix('resources/')}", timeout=30)
-                self._answer(answer.status_code, answer.json())
+                self.reply(answer.json(), answer.status_code)
 
         def _query(self, body: dict[str, Any]) -> None:
             """As Grafana answers: frames of columns, or an error for the query and 400 for the whole."""
@@ -120,10 +108,10 @@ def grafana() -> Iterator[tuple[str, State]]:
                 frames = [{"schema": {"fields": []}, "data": {"values": value}} for value in values]
                 results[query["refId"]] = {"frames": frames, "status": 200}
             failed = any("error" in result for result in results.values())
-            self._answer(400 if failed else 200, {"results": results})
+            self.reply({"results": results}, 400 if failed else 200)
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             if self._refused():
                 return
             if self.path == "/api/ds/query":
@@ -131,35 +119,32 @@ def grafana() -> Iterator[tuple[str, State]]:
                 return
             if self.path == "/api/folders":
                 state.folders[body["uid"]] = body["title"]
-                self._answer(200, body)
+                self.reply(body)
                 return
             model = body["dashboard"]
             if model["uid"] in state.provisioned:
-                self._answer(400, {"message": "Cannot save provisioned dashboard"})
+                self.reply({"message": "Cannot save provisioned dashboard"}, 400)
             elif body["folderUid"] not in state.folders:
-                self._answer(400, {"message": "folder not found"})
+                self.reply({"message": "folder not found"}, 400)
             elif model["uid"] in state.dashboards and not body["overwrite"]:
-                self._answer(412, {"message": "version-mismatch"})
+                self.reply({"message": "version-mismatch"}, 412)
             else:
                 # Grafana stores what it was sent and adds its own id and version.
                 before = state.dashboards.get(model["uid"], {"version": 0})
                 state.dashboards[model["uid"]] = {**model, "id": 7, "version": before["version"] + 1}
                 state.folder_of[model["uid"]] = body["folderUid"]
-                self._answer(200, {"status": "success", "uid": model["uid"]})
+                self.reply({"status": "success", "uid": model["uid"]})
 
         def do_PUT(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             if not self._refused():
                 state.folders[self.path.rsplit("/", 1)[1]] = body["title"]
-                self._answer(200, body)
+                self.reply(body)
 
         def do_DELETE(self) -> None:
             if not self._refused():
                 state.dashboards.pop(self.path.rsplit("/", 1)[1])
-                self._answer(200, {"message": "Dashboard deleted"})
+                self.reply({"message": "Dashboard deleted"})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield f"http://127.0.0.1:{server.server_port}", state
+    with served(HttpServer(Grafana)) as server:
+        yield server.url, state

@@ -7,18 +7,15 @@ moves a little, so that pictures look like life, but ratios are exact at every m
 from __future__ import annotations
 
 import math
-import shutil
-import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from support.history import END, openmetrics
-from support.loopback import started
+from support.history import END, Series, backfilled, openmetrics, record
+from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, models, own, state, triton
 from triton_slo import names
-from tritonwatch.local.triton import free_ports
 
 STEP = 15
 HOURS = 3
@@ -42,7 +39,6 @@ GPUS = {
 BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
 
 Points = Sequence[tuple[float, float]]
-Series = tuple[str, Mapping[str, str], Points]
 TIMES = range(START, END + 1, STEP)
 
 
@@ -460,53 +456,36 @@ _SOURCES = {
 """What each indicator of a stock Triton with Python models is computed from."""
 
 
+_WINDOWS = {"5m": 1 / 12, "30m": 0.5, "1h": 1, "2h": 2, "6h": 6, "1d": 24, "3d": 72, "30d": 720}
+"""Hours of each window."""
+
+
 def _objective(budget: Budget) -> Iterator[Series]:
-    labels = {
-        names.SLO: budget.slo,
-        names.INDICATOR: budget.indicator,
-        "model": budget.model,
-        "version": budget.version,
-    }
+    labels = group_labels(budget.slo, budget.model, budget.version, budget.indicator)
     allowed = 1 - budget.target
 
-    def error(at: float, hours: float) -> float:
+    def error(hours: float, at: float) -> float:
         """The ratio moves from one value to the other as a window fills."""
         share = min(1.0, max(0.0, (at - FAULT) / (hours * 3600)))
         return budget.before + (budget.since - budget.before) * share
 
-    for window, hours in (
-        ("5m", 1 / 12),
-        ("30m", 0.5),
-        ("1h", 1),
-        ("2h", 2),
-        ("6h", 6),
-        ("1d", 24),
-        ("3d", 72),
-        ("30d", 720),
-    ):
-        yield names.sli_error(window), labels, _gauge(lambda at, h=hours: error(at, h))
-    yield names.OBJECTIVE_RATIO, labels, _gauge(budget.target)
-    yield names.ERROR_BUDGET_RATIO, labels, _gauge(allowed)
-    if budget.indicator == "queue":
-        yield names.THRESHOLD_SECONDS, labels, _gauge(QUEUE_LIMIT)
-    yield names.CURRENT_BURN_RATE, labels, _gauge(lambda at: error(at, 1 / 12) / allowed)
-    yield names.PERIOD_BURN_RATE, labels, _gauge(1 - budget.left)
     left = max(1.0, budget.left)
-    yield (
-        names.PERIOD_BUDGET_REMAINING,
+    estimated = budget.indicator == "queue"
+    yield from recorded_group(
         labels,
-        _gauge(lambda at: left - (left - budget.left) * min(1.0, max(0.0, (at - START) / (END - START)))),
+        TIMES,
+        target=budget.target,
+        budget=allowed,
+        threshold=QUEUE_LIMIT if estimated else None,
+        estimate_error=ESTIMATE_ERROR if estimated else None,
+        burn=lambda at: error(1 / 12, at) / allowed,
+        burning=lambda at: float(error(1 / 12, at) > allowed),
+        spent=1 - budget.left,
+        left=lambda at: left - (left - budget.left) * min(1.0, max(0.0, (at - START) / (END - START))),
+        errors={window: partial(error, hours) for window, hours in _WINDOWS.items()},
+        events={"5m": (lambda at: 20 * error(1 / 12, at), 20.0)},
+        source=_SOURCES[budget.indicator],
     )
-    yield names.BURNING, labels, _gauge(lambda at: float(error(at, 1 / 12) > allowed))
-    yield names.SLI_SOURCE, {**labels, names.SOURCE: _SOURCES[budget.indicator]}, _gauge(1)
-    if budget.indicator == "queue":
-        yield names.ESTIMATE_ERROR, labels, _gauge(ESTIMATE_ERROR)
-    for event, share in ((names.TOTAL, 1.0), (names.ERROR, -1.0)):
-        yield (
-            names.sli_events("5m"),
-            {**labels, names.EVENT: event},
-            _gauge(lambda at, s=share: 20.0 if s > 0 else 20 * error(at, 1 / 12)),
-        )
 
 
 def _promises() -> Iterator[Series]:
@@ -526,25 +505,10 @@ def _promises() -> Iterator[Series]:
         }
         yield names.INFO, labels, _gauge(1)
         yield names.PERIOD_DAYS, {names.SLO: name, names.INDICATOR: name}, _gauge(30)
-    yield (
-        names.UNKNOWN,
-        {
-            names.SLO: "latency",
-            names.INDICATOR: "latency",
-            "model": "broken",
-            "version": "1",
-            names.REASON: "vanished",
-        },
-        [(at, 1.0) for at in TIMES if at >= FAULT + 600],
-    )
+    late = [at for at in TIMES if at >= FAULT + 600]
+    yield from recorded_group(group_labels("latency", "broken"), late, unknown="vanished")
     for model in MODELS:
-        labels = {
-            names.SLO: "latency",
-            names.INDICATOR: "latency",
-            "model": model.name,
-            "version": model.version,
-        }
-        yield names.THRESHOLD_SECONDS, labels, _gauge(1)
+        yield from recorded_group(group_labels("latency", model.name, model.version), TIMES, threshold=1)
     for cause, share in (("queue", QUEUE_SHARE), ("failure:QUEUE_FULL", 0.09)):
         yield (
             names.CAUSE_SHARE,
@@ -687,66 +651,8 @@ def series() -> Iterator[Series]:
     yield from _bridge()
 
 
-def backfill(directory: Path, rules: str, promtool: Path, prometheus: Path) -> Path:
+def backfill(directory: Path, rules: str) -> Path:
     """Write the history and what `rules` make of it as blocks; returns the data folder."""
-    return write(directory, openmetrics(series()), rules, promtool, prometheus, START + 300, STEP)
-
-
-def write(
-    directory: Path, text: str, rules: str, promtool: Path, prometheus: Path, since: int, step: int
-) -> Path:
-    """Write OpenMetrics text, and what rules make of it from `since` on, as blocks; returns the folder."""
-    history = directory / "history.om"
-    history.write_text(text, encoding="utf-8")
-    data = blocks(directory, history, promtool)
-    (directory / "rules.yml").write_text(rules, encoding="utf-8")
-    recorded = directory / "recorded"
-    with serving(data, directory, prometheus) as url:
-        span = [f"--start={since}", f"--end={END}", f"--eval-interval={step}s"]
-        _run(
-            [
-                promtool,
-                *_BLOCKS,
-                "rules",
-                f"--url={url}",
-                *span,
-                f"--output-dir={recorded}",
-                directory / "rules.yml",
-            ]
-        )
-    for block in recorded.iterdir():
-        shutil.move(block, data / block.name)
+    data = backfilled(openmetrics(series()), directory / "data")
+    record(rules, directory, (START + 300, END, STEP))
     return data
-
-
-_BLOCKS = ("tsdb", "create-blocks-from")
-
-
-def blocks(directory: Path, history: Path, promtool: Path) -> Path:
-    """Write a file of OpenMetrics text as blocks; returns the folder."""
-    data = directory / "data"
-    data.mkdir(parents=True)
-    _run([promtool, *_BLOCKS, "--max-block-duration=240h", "openmetrics", history, data])
-    return data
-
-
-@contextmanager
-def serving(data: Path, directory: Path, prometheus: Path, *flags: str) -> Iterator[str]:
-    """A Prometheus over a data folder, that scrapes nothing; yields its address."""
-    [port] = free_ports(1)
-    (directory / "prometheus.yml").write_text("global: {}\n", encoding="utf-8")
-    command = [
-        str(prometheus),
-        f"--config.file={directory / 'prometheus.yml'}",
-        f"--storage.tsdb.path={data}",
-        "--storage.tsdb.retention.time=20y",
-        f"--web.listen-address=127.0.0.1:{port}",
-        *flags,
-    ]
-    url = f"http://127.0.0.1:{port}"
-    with started(command, f"{url}/-/ready", directory / "prometheus.log"):
-        yield url
-
-
-def _run(command: Iterable[object]) -> None:
-    subprocess.run([str(part) for part in command], check=True, capture_output=True, timeout=300)

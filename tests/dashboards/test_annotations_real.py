@@ -8,15 +8,11 @@ import pytest
 
 from support import history
 from support.history import END
-from support.panels import Grafana
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from support.panels import MODELS, Grafana
 from triton_slo import names
-from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real
 
-MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 NAME = "llama-3.1+x"
 """As a regular expression it does not match itself."""
 

@@ -14,9 +14,8 @@ import pytest
 from jsonschema import Draft7Validator
 
 from dashboards.dashboard_lint import lint
-from support.panels import Json, panels
+from support.panels import MODELS, Json, panels
 from triton_dashboards import per_model
-from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo.artifact import Options
 
@@ -27,7 +26,7 @@ FULL = tuple(
     for backend in (*per_model.BACKEND_ROWS, "python")
 )
 """Dashboards of one model each, that together have every row there is."""
-MODELS = {board.uid: dashboard_model(board) for board in (*dashboards(Options()), *FULL)}
+EVERY = {**MODELS, **{board.uid: dashboard_model(board) for board in FULL}}
 
 NOT_IN_THE_TYPES = {
     "definition": "shown in the list of variables; Grafana writes it itself",
@@ -76,17 +75,17 @@ def _without_known(model: Json) -> Json:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("uid", MODELS)
+@pytest.mark.parametrize("uid", EVERY)
 def test_dashboard_is_what_the_types_allow(uid: str, release: str) -> None:
     """No key unknown, no value of a wrong type or outside its closed set."""
-    assert [] == _dashboard_errors(MODELS[uid], release)
+    assert [] == _dashboard_errors(EVERY[uid], release)
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("uid", MODELS)
+@pytest.mark.parametrize("uid", EVERY)
 def test_panels_carry_the_options_of_their_kind(uid: str, release: str) -> None:
     """A panel's options and field settings are those of its kind, which the dashboard's type leaves open."""
-    assert [] == _panel_errors(MODELS[uid], release)
+    assert [] == _panel_errors(EVERY[uid], release)
 
 
 def _dashboard_errors(model: Json, release: str) -> list[str]:
@@ -107,7 +106,7 @@ def _panel_errors(model: Json, release: str) -> list[str]:
 def test_the_types_have_only_the_listed_gaps() -> None:
     """Only variables and annotations hold keys outside the types, and only those with a reason here."""
     actual = set()
-    for model in MODELS.values():
+    for model in EVERY.values():
         for error in _validator("13.2", "dashboard").iter_errors(model):
             assert error.absolute_path[0] in ("templating", "annotations"), error.message
             actual |= set(error.instance) if isinstance(error.instance, dict) else set()
@@ -121,7 +120,7 @@ def test_schema_finds_what_grafanalib_writes(release: str) -> None:
     validator = _validator(release, "dashboard")
 
     def broken(**change: Any) -> list[str]:
-        model = _without_known(MODELS["triton-fleet"])
+        model = _without_known(EVERY["triton-fleet"])
         panel = next(panel for panel in model["panels"] if panel["type"] == "stat")
         panel.update(change)
         return _errors(validator, model)
@@ -134,7 +133,7 @@ def test_schema_finds_what_grafanalib_writes(release: str) -> None:
 
 def test_foundation_sdk_reads_every_key_and_gives_it_back() -> None:
     """Grafana's own Python model of a dashboard drops no key in a round trip."""
-    assert {} == {uid: lost for uid, model in MODELS.items() if (lost := _lost(model))}
+    assert {} == {uid: lost for uid, model in EVERY.items() if (lost := _lost(model))}
 
 
 def _lost(model: Json) -> list[str]:
@@ -153,7 +152,7 @@ def _lost(model: Json) -> list[str]:
 
 def test_foundation_sdk_drops_what_it_does_not_know() -> None:
     """The round trip can fail: a key that no Grafana knows does not come back."""
-    model = copy.deepcopy(MODELS["triton-fleet"])
+    model = copy.deepcopy(EVERY["triton-fleet"])
     model["panels"][1]["colour"] = "mauve"
 
     assert ["/panels/1/colour"] == _lost(model)
@@ -161,7 +160,7 @@ def test_foundation_sdk_drops_what_it_does_not_know() -> None:
 
 def test_the_page_lists_what_schema_sdk_and_lint_found() -> None:
     """The documentation's table of results is what these checks print: run with -s to see it."""
-    groups = {_name(model): [model] for uid, model in MODELS.items() if not uid.startswith("triton-m-")}
+    groups = {_name(model): [model] for uid, model in EVERY.items() if not uid.startswith("triton-m-")}
     groups["One model's own, each backend"] = [dashboard_model(board) for board in FULL]
     rows = [f"| {name} | {' | '.join(map(str, _results(group)))} |" for name, group in groups.items()]
     print("\n".join(rows))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dashboards.grafana_api import TOKEN, State, grafana
-from support.loopback import served
+from support.loopback import answering
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.per_model import ModelFacts, dashboard
 from triton_slo.artifact import Options
@@ -277,21 +276,7 @@ def test_dashboards_of_models_that_are_gone_are_deleted_on_request(
         assert f"{gone['uid']}: {'would be deleted' if left else 'deleted'}" in capsys.readouterr().out
 
 
-@contextmanager
-def known_models() -> Iterator[str]:
+def known_models() -> AbstractContextManager[str]:
     """A Prometheus that knows one model."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            labels = {"model": "serving", "version": "1"}
-            result = [{"metric": labels, "value": [0, "1"]}]
-            body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}})
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield f"http://127.0.0.1:{server.server_port}"
+    result = [{"metric": {"model": "serving", "version": "1"}, "value": [0, "1"]}]
+    return answering({"status": "success", "data": {"resultType": "vector", "result": result}})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.loopback import served, started
+from support.loopback import answering, free_ports, started
 from support.panels import Grafana, panels
 from support.tools import prometheuses
 from support.watching import Watching
@@ -20,7 +19,6 @@ from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.exposition.write import OPENMETRICS
 from triton_slo.artifact import Options
 from tritonwatch.local.prometheus import prometheus_command
-from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 
@@ -44,19 +42,6 @@ def _page() -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-class _Exporter(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = _page().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", OPENMETRICS)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def grafana(tmp_path: Path) -> Iterator[Grafana]:
     """Prometheus as the demo starts it, scraping a page with exemplars."""
@@ -64,8 +49,9 @@ def grafana(tmp_path: Path) -> Iterator[Grafana]:
     url = f"http://127.0.0.1:{port}"
     command = prometheus_command(tmp_path / "prometheus.yml", tmp_path / "data", port)
     command[0] = str(prometheuses()[-1])
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Exporter)) as exporter:
-        target = {"targets": [f"127.0.0.1:{exporter.server_port}"]}
+    page = {"Content-Type": OPENMETRICS}
+    with answering(lambda request: request.reply(_page(), headers=page)) as exporter:
+        target = {"targets": [exporter.removeprefix("http://")]}
         config = {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": [target]}],

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from support import history
 from support.history import END
 from support.panels import Grafana, Json, panels
+from support.recorded_group import group_labels, recorded_group
 from triton_dashboards.boards import slo
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.prometheus import Access, Prometheus
-from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
+from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
 
 pytestmark = pytest.mark.real
 
 MODEL = dashboard_model(slo.dashboard(Options()))
 EVERYTHING = dict.fromkeys(("slo", "model", "version"), ".*")
 GONE = END - 900.0
-GROUPS: dict[tuple[str, str], dict[str, float]] = {
-    ("served", "1"): {names.PERIOD_BURN_RATE: 0.2, names.CURRENT_BURN_RATE: 0.5, names.BURNING: 0},
+GROUPS: dict[tuple[str, str], dict[str, Any]] = {
+    ("served", "1"): {"spent": 0.2, "burn": 0.5, "burning": 0},
     # The last failures were four minutes ago: those of the last three minutes do not show them.
-    ("burning", "1"): {names.PERIOD_BURN_RATE: 0.2, names.CURRENT_BURN_RATE: 1.16, names.BURNING: 0},
+    ("burning", "1"): {"spent": 0.2, "burn": 1.16, "burning": 0},
     ("idle", "1"): {},
-    ("retired", "1"): {names.LAST_SEEN: GONE, names.RETIRED: GONE},
-    ("retired-with-events", "1"): {
-        names.LAST_SEEN: GONE,
-        names.RETIRED: GONE,
-        names.PERIOD_BURN_RATE: 0.2,
-    },
-    ("served-again", "1"): {names.LAST_SEEN: GONE, names.RETIRED: GONE - 60, names.UNKNOWN: 1},
-    ("replaced", ""): {names.LAST_SEEN: GONE},
+    ("retired", "1"): {"seen": GONE, "retired": GONE},
+    ("retired-with-events", "1"): {"seen": GONE, "retired": GONE, "spent": 0.2},
+    ("served-again", "1"): {"seen": GONE, "retired": GONE - 60, "unknown": "vanished"},
+    ("replaced", ""): {"seen": GONE},
     ("replaced", "2"): {},
-    ("missed-before", ""): {names.PERIOD_BURN_RATE: 1.0},
+    ("missed-before", ""): {"spent": 1.0},
     ("missed-before", "2"): {},
     ("never-loaded", ""): {},
 }
@@ -44,26 +44,15 @@ GROUPS: dict[tuple[str, str], dict[str, float]] = {
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Groups of one objective, and two objectives without any listed group."""
-    rows = []
-
-    def record(name: str, labels: dict[str, str], value: float) -> None:
-        rows.append((name, labels, [(END - 60.0 + 15 * step, value) for step in range(5)]))
-
-    def recorded(objective: str, model: str, version: str, values: dict[str, float]) -> None:
-        labels = {names.SLO: objective, names.INDICATOR: "errors", "model": model}
-        labels |= {"version": version} if version else {}
-        plain = {names.LAST_SEEN: float(END), names.OBJECTIVE_RATIO: 0.99}
-        for name, value in (plain | values).items():
-            reason = {names.REASON: "vanished"} if name == names.UNKNOWN else {}
-            record(name, labels | reason, value)
-        if names.PERIOD_BURN_RATE in values:
-            record(names.PERIOD_BUDGET_REMAINING, labels, 1 - values[names.PERIOD_BURN_RATE])
-
-    for (model, version), values in GROUPS.items():
-        recorded("errors", model, version, values)
-    recorded("retired-alone", "retired", "1", GROUPS["retired", "1"])
+    times = [END - 60.0 + 15 * step for step in range(5)]
+    rows: list[history.Series] = []
+    groups = [("errors", *group) for group in GROUPS]
+    for objective, model, version in [*groups, ("retired-alone", "retired", "1")]:
+        labels = group_labels(objective, model, version, "errors")
+        rows += recorded_group(labels, times, **{"seen": END, "target": 0.99} | GROUPS[model, version])
     for objective in ("errors", "retired-alone", "new"):
-        record(names.INFO, {names.SLO: objective, names.INDICATOR: "errors"}, 1)
+        labels = group_labels(objective, indicator="errors")
+        rows.append((names.INFO, labels, [(at, 1.0) for at in times]))
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as served:
         yield served
 

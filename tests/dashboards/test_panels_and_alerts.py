@@ -9,15 +9,12 @@ from typing import Any
 import promql_parser
 import pytest
 
-from support.panels import Json, fill, panels
+from support.panels import MODELS, Json, fill, panels
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules.alert_rules import rule
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_slo.alert_settings.signals import SIGNALS
 from triton_slo.artifact import Options
 
-MODELS = [dashboard_model(dashboard) for dashboard in dashboards(Options())]
 EXPRESSIONS = {alert.name: rule(alert, Options()).expr for alert in ALERTS}
 _MARK = re.compile(r"`(\w+)` fires above ([\d.]+) ?(%|ms|m|s)")
 _UNITS = {"%": 0.01, "ms": 0.001, "s": 1.0, "m": 60.0}
@@ -25,7 +22,7 @@ _UNITS = {"%": 0.01, "ms": 0.001, "s": 1.0, "m": 60.0}
 
 def _marked() -> Iterator[tuple[str, Json, str, float]]:
     """Dashboard, panel, alert and the limit in the panel's unit, of every panel that names an alert."""
-    for model in MODELS:
+    for model in MODELS.values():
         for panel in panels(model):
             for name, number, unit in _MARK.findall(panel["description"]):
                 yield model["uid"], panel, name, round(float(number) * _UNITS[unit], 9)

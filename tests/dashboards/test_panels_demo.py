@@ -12,19 +12,14 @@ from pathlib import Path
 import pytest
 
 from dashboards import made_fleet
+from support.history import running
 from support.lived_demo import DemoRun, live
-from support.panels import Answer, Grafana, Json, View, panels
+from support.panels import MODELS, Answer, Grafana, Json, View, panels
 from support.tools import prometheuses
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
-from triton_slo.artifact import Options
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 
-MODELS: Mapping[str, Json] = {
-    dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())
-}
 NAMES = ("broken", "classifier", "embedder", "pipeline", "saturated")
 PER_MODEL = "per model"
 """Stands for the dashboards of one model each; what one of them shows counts for all."""
@@ -111,8 +106,8 @@ def grafana(
 ) -> Iterator[Grafana]:
     """Each Prometheus there is, over its own copy of what the demo left."""
     directory = tmp_path_factory.mktemp("prometheus")
-    data = shutil.copytree(demo_run.data, directory / "data")
-    with made_fleet.serving(data, directory, Path(request.param)) as url:
+    shutil.copytree(demo_run.data, directory / "data")
+    with running(directory, server=Path(request.param)) as url:
         yield Grafana(url, demo_run.ended, demo_run.ended - demo_run.began, step=1, scrape_seconds=1)
 
 

@@ -14,20 +14,15 @@ import pytest
 import yaml
 
 from dashboards import made_fleet as fleet
-from support.history import END
-from support.panels import Answer, Grafana, Json, View, panels
-from support.tools import prometheuses, promtools
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from support.history import END, running
+from support.panels import MODELS, Answer, Grafana, Json, View, panels
+from support.tools import prometheuses
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
 from triton_slo.names import ESTIMATE_ERROR, SLI_SOURCE
 
 pytestmark = pytest.mark.real
 
-MODELS: Mapping[str, Json] = {
-    dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())
-}
 VIEWS: tuple[tuple[str, Mapping[str, str]], ...] = (
     *((uid, {}) for uid in MODELS if uid != "triton-model"),
     *(
@@ -58,8 +53,8 @@ def grafana(
 ) -> Iterator[Grafana]:
     """Each Prometheus there is, over its own copy of the history."""
     directory = tmp_path_factory.mktemp("prometheus")
-    data = shutil.copytree(history, directory / "data")
-    with fleet.serving(data, directory, Path(request.param)) as url:
+    shutil.copytree(history, directory / "data")
+    with running(directory, server=Path(request.param)) as url:
         yield Grafana(url, END)
 
 
@@ -67,7 +62,7 @@ def grafana(
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The made history with what the dashboards' own rules record of it."""
     directory = tmp_path_factory.mktemp("history")
-    return fleet.backfill(directory, rules_text(Options()), promtools()[0], prometheuses()[0])
+    return fleet.backfill(directory, rules_text(Options()))
 
 
 @pytest.fixture(scope="module")

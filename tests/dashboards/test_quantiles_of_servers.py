@@ -8,8 +8,8 @@ import pytest
 
 from support.promtool import evaluated
 from support.tools import promtools
-from triton_dashboards.query import RATE, Scope
-from triton_dashboards.traffic import Raw
+from triton_dashboards.query import RATE, BoardScope
+from triton_dashboards.traffic import RawTraffic
 from triton_exporter.catalogue import state
 
 HISTOGRAM, ESTIMATED = state.REQUEST_DURATION, state.REQUEST_QUANTILE
@@ -41,7 +41,7 @@ def test_p99_of_all_servers_is_between_those_that_they_estimate(
     tool: Path, tmp_path: Path, servers: dict[str, str], shown: float
 ) -> None:
     """histogram_quantile says 0.44 between its bounds 0.2 and 0.5; no server's own p99 may contradict it."""
-    raw = Raw(Scope(('model="m"',)))
+    raw = RawTraffic(BoardScope(('model="m"',)))
     asked = [(raw.quantile(0.99, *by).replace(RATE, "5m"), 600.0) for by in ((), ("version",))]
     answer = evaluated(tool, tmp_path, "{}", servers, asked, interval=60, evaluation=60)
 

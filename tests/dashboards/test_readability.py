@@ -8,7 +8,7 @@ import pytest
 
 from support import history
 from support.history import END
-from support.panels import Grafana, Json, panels
+from support.panels import MODELS, Grafana, Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_dashboards.traffic import UNCOUNTED
@@ -17,7 +17,6 @@ from triton_exporter.catalogue import triton
 from triton_slo.artifact import Options
 from triton_slo.names import model_traffic, server_traffic
 
-MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 PANELS = [(uid, panel) for uid, model in MODELS.items() for panel in panels(model)]
 LUMINANCE = {"light-green": 0.58, "green": 0.43, "orange": 0.45, "red": 0.26, "dark-red": 0.13}
 """Relative luminance of Grafana's colours in its dark theme: what distinguishes them for everybody."""

@@ -10,13 +10,10 @@ import pytest
 
 from support import history
 from support.history import END
-from support.panels import Grafana, Json, panels
-from triton_dashboards.generate import dashboards
-from triton_dashboards.grafana.dashboard import dashboard_model
+from support.panels import MODELS, Grafana, Json, panels
+from support.recorded_group import group_labels, recorded_group
 from triton_slo import names
-from triton_slo.artifact import Options
 
-MODELS = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())}
 TABLES = [
     pytest.param(panel, id=f"{uid}-{panel['title']}")
     for uid, model in MODELS.items()
@@ -28,20 +25,12 @@ TABLES = [
 @pytest.fixture(scope="module")
 def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
     """Budgets of three models: one overspent, one healthy, one without requests, which has no budget recorded."""
-
-    def flat(value: float) -> list[tuple[float, float]]:
-        return [(END - 600 + 15 * step, value) for step in range(41)]
-
-    rows = []
+    times = [END - 600 + 15 * step for step in range(41)]
+    rows = [*recorded_group(group_labels("errors", "vanished"), times, unknown="vanished")]
     left_of = {"idle": None, "healthy": 0.4, "overspent": -0.2}
     for model, left in left_of.items():
-        labels = {names.SLO: "errors", names.INDICATOR: "errors", "model": model, "version": "1"}
-        rows.append((names.OBJECTIVE_RATIO, labels, flat(0.99)))
-        rows.append((names.model_traffic("requests"), {"model": model}, flat(1.0)))
-        if left is not None:
-            rows.append((names.PERIOD_BUDGET_REMAINING, labels, flat(left)))
-    gone = {names.SLO: "errors", names.INDICATOR: "errors", "model": "vanished", "version": "1"}
-    rows.append((names.UNKNOWN, gone, flat(1.0)))
+        rows += recorded_group(group_labels("errors", model), times, target=0.99, left=left)
+        rows.append((names.model_traffic("requests"), {"model": model}, [(at, 1.0) for at in times]))
     with history.serve(history.openmetrics(rows), tmp_path_factory.mktemp("prometheus")) as url:
         yield Grafana(url, END)
 

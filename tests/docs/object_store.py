@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from support.loopback import Handler, HttpServer, served
 
 BUCKET = "bucket"
 
@@ -40,21 +40,15 @@ class ObjectStore:
 def serving(folder: Path) -> Iterator[ObjectStore]:
     """The store over a folder, until the block ends."""
 
-    class Handler(_Handler):
+    class Bound(_Handler):
         store: ObjectStore
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Handler.store = ObjectStore(folder, server.server_port)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield Handler.store
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(HttpServer(Bound)) as server:
+        Bound.store = ObjectStore(folder, server.server_port)
+        yield Bound.store
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     store: ObjectStore
 
@@ -108,6 +102,3 @@ class _Handler(BaseHTTPRequestHandler):
             for start in range(0, len(body), size := len(body) // 20 + 1):
                 time.sleep(seconds / 20)
                 self.wfile.write(body[start : start + size])
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docs.recipes import arguments, parts, write_files
-from support.loopback import until_answers
+from support.loopback import free_ports, until_answers
 from support.tools import ROOT
 from support.watching import Watching
 from triton_slo import names
 from tritonwatch.cli import main
 from tritonwatch.local.process import Child
 from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SETUP = "What they were tried on"
 RECIPES = parts("recipes.md")

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 from PIL import Image, ImageChops
 
-from triton_alerts.bridge.deliver import message
-from triton_alerts.bridge.deliver.blocks import Message
-from triton_alerts.bridge.deliver.incident_links import Style
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message
+from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
     GPU,
     LAST_CHANGE,
@@ -149,7 +149,7 @@ def stories() -> dict[str, str]:
     raised = Event(
         at=NOW + 120,
         kind="raised",
-        text="critical",
+        severity="critical",
         count=1,
         alerts=("TritonModelDownEverywhere",),
         summaries=("No server serves model ranker",),
@@ -221,7 +221,8 @@ def _load_failure() -> Incident:
 def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
     queried = {
-        "with": " At this rate the rest of it is gone in 19h 36m 25s. Cause: queue (81%).",
+        "with": " At this rate the rest of it is gone in 19h 36m 25s.",
+        "cause": "queue 81%, compute_infer 17%, compute_input 1%",
     }
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
     member = _member("latency", "22.4", NOW - 90, queried, labels | more)

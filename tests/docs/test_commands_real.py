@@ -14,8 +14,8 @@ import requests
 from docs.commands import FOLLOWED, Command, commands
 from docs.page_folder import prepare
 from docs.recipe_servers import RecipeServers
+from support.loopback import free_ports
 from tritonwatch.cli import main
-from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 NOT_RUN = {

@@ -18,6 +18,10 @@ PACKAGES = [
     ROOT / "dashboards" / "triton_dashboards",
     ROOT / "compose" / "tritonwatch",
 ]
+Described = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+BOUNDS = {ast.Module: 300, ast.ClassDef: 12, ast.FunctionDef: 40, ast.AsyncFunctionDef: 40}
+"""What needs a reason above it: lines of a module, methods of a class, lines of a function."""
+
 ONE_FILE_A_VERB = ROOT / "compose" / "tritonwatch" / "commands"
 
 
@@ -28,7 +32,7 @@ def modules(folder: Path, pattern: str = "**/*.py") -> list[Path]:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_folder_holds_at_most_a_dozen_modules(package: Path) -> None:
-    """A newcomer reads the list of a folder at a glance."""
+    """A newcomer can read the list of a folder."""
     folders = {path.parent for path in modules(package)} - {ONE_FILE_A_VERB}
     large = {str(folder.relative_to(ROOT)) for folder in folders if len(modules(folder, "*.py")) > 12}
 
@@ -58,16 +62,57 @@ def test_a_class_name_occurs_once_in_a_package(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_function_has_at_most_60_lines(package: Path) -> None:
-    """A function fits on a screen."""
+    """A function fits on a screen, whatever its reason; its docstring is not counted."""
     long = {
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": lines
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": size(node)
         for path in modules(package)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := (node.end_lineno or 0) - node.lineno + 1) > 60
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and size(node) > 60
     }
 
     assert {} == long
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_what_is_large_gives_its_reason(package: Path) -> None:
+    """A docstring says "Long because ..." where a function, class or module is over its bound, and only there.
+
+    A module of functions that are all lists says once "Long functions because ...". ruff counts branches.
+    """
+    large: set[str] = set()
+    explained: set[str] = set()
+    for path in modules(package):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        of_functions = gives_reason(module, "Long functions because")
+        for node in ast.walk(module):
+            if isinstance(node, Described):
+                name = f"{path.relative_to(ROOT)} {getattr(node, 'name', '')}".strip()
+                is_large = size(node) > BOUNDS[type(node)]
+                large |= {name} if is_large else set()
+                by_module = of_functions and is_large and isinstance(node, ast.FunctionDef)
+                explained |= {name} if by_module or gives_reason(node, "Long because") else set()
+
+    assert [] == sorted(large - explained)
+    assert [] == sorted(explained - large)
+
+
+def size(node: Described) -> int:
+    """Lines of a module; methods of a class but those that Python calls; lines of a function but its docstring."""
+    if isinstance(node, ast.ClassDef):
+        methods = [
+            each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        return len([name for name in methods if not name.startswith("__")])
+    if isinstance(node, ast.Module):
+        return node.body[-1].end_lineno or 0
+    lines = (node.end_lineno or 0) - node.lineno + 1
+    first = node.body[0]
+    return lines - ((first.end_lineno or 0) - first.lineno + 1 if ast.get_docstring(node) else 0)
+
+
+def gives_reason(node: Described, words: str) -> bool:
+    """Return whether a line of the docstring begins with these words."""
+    return re.search(rf"^{words} \S", ast.get_docstring(node) or "", re.MULTILINE) is not None
 
 
 def test_one_module_queries_prometheus() -> None:
@@ -80,7 +125,7 @@ def test_one_module_queries_prometheus() -> None:
     }
     asking = {path: names for path, names in asking.items() if names}
 
-    assert {"slo/triton_slo/prometheus.py": ["prometheus_api_client"]} == asking
+    assert {"slo/triton_slo/prometheus/client.py": ["prometheus_api_client"]} == asking
 
 
 def test_there_is_one_http_server() -> None:

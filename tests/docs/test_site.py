@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
-from triton_slo.indicators.durations import MISTAKES
+from triton_slo.indicators.durations import WRONG_SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -47,5 +47,5 @@ def test_every_reason_for_unknown_has_a_row_with_what_to_check() -> None:
     section = (
         (ROOT / "docs" / "troubleshooting.md").read_text().partition("## Why is an objective unknown")[2]
     )
-    known = {*MISTAKES, "vanished", "stuck", "silent"}
+    known = {*WRONG_SETTINGS, "vanished", "stuck", "silent"}
     assert [] == [reason for reason in known if f"`{reason}`" not in section]

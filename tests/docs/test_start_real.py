@@ -51,7 +51,7 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
     texts = [(path.name, path.read_text()) for path in sorted((ROOT / "slo" / "objectives").glob("*.yaml"))]
     made = (*objectives(read(texts).objectives, OPTIONS), *alerts((), OPTIONS))
     with (
-        live_triton(models, tmp_path, "explicit", ["--load-model=adder"]) as triton,
+        live_triton(models, tmp_path, "explicit", ["--load-model=adder"], auto_complete=True) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
         watching(exporter.url, made, tmp_path / "watch") as watch,
     ):

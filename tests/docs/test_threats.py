@@ -12,7 +12,7 @@ import pytest
 from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.commands import bridge, web
-from tritonwatch.exporter_options import choose
+from tritonwatch.exporter_options.chosen_settings import choose
 
 _BEHAVIOUR = re.compile(r"\*([^*|]+)\*")
 """What the page writes in italics."""

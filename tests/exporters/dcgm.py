@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from support.loopback import served
+from support.loopback import Handler, HttpServer, served
 
 DIALECTS = ("1.x", "2.x-3.x", "4.x", "4.9+")
 
@@ -279,16 +278,16 @@ def serving(body: str = "") -> Iterator[Stub]:
         pass
 
     Bound.stub = stub
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Bound)) as server:
+    with served(HttpServer(Bound)) as server:
         server.daemon_threads = False
-        stub.url = f"http://127.0.0.1:{server.server_port}"
+        stub.url = server.url
         try:
             yield stub
         finally:
             stub.released.set()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     stub: Stub
 
     def do_GET(self) -> None:
@@ -303,32 +302,25 @@ class _Handler(BaseHTTPRequestHandler):
             elif stub.fault == "500":
                 self.send_error(500)
             elif stub.fault == "redirect":
-                self._answer(302, b"", Location="http://127.0.0.1:1/metrics")
+                self.reply(b"", 302, {"Location": "http://127.0.0.1:1/metrics"})
             elif stub.fault == "huge":
                 self._pour()
             elif stub.fault == "bomb":
-                self._answer(200, bomb(), **{"Content-Encoding": "gzip"})
+                self.reply(bomb(), headers={"Content-Encoding": "gzip"})
             elif stub.fault == "cut":
-                self._answer(200, body[: len(body) // 2], **{"Content-Length": str(len(body))})
+                self.reply(body[: len(body) // 2], headers={"Content-Length": str(len(body))})
             elif stub.fault == "garbage":
-                self._answer(200, bytes(range(256)) * 100)
+                self.reply(bytes(range(256)) * 100)
             elif stub.fault == "nonsense":
                 self.wfile.write(b"\x00\x01 no http at all\r\n\r\n")
             elif stub.fault == "empty":
-                self._answer(200, b"")
+                self.reply()
             else:
-                self._answer(200, body)
+                self.reply(body)
         except OSError:
             pass  # the client has gone, as it should
         if stub.fault:
             self.close_connection = True
-
-    def _answer(self, status: int, body: bytes, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | headers).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
 
     def _drip(self) -> None:
         self.send_response(200)
@@ -344,6 +336,3 @@ class _Handler(BaseHTTPRequestHandler):
             if self.stub.released.is_set():
                 return
             self.wfile.write(b"x" * 1024 * 1024)
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""

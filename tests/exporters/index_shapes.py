@@ -22,11 +22,12 @@ from typing import Any
 import requests
 
 from support.exporter import Running, exporting
+from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import control, infer
 from support.waiting import eventually
 from triton_exporter.snapshot import ModelVersion
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 HEAD = (
     "| what happened | Triton's index | its ready endpoint | `/state` | `/state` with `--expect` and "
@@ -290,7 +291,7 @@ def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
     words = [f"`{model['state']}`", "ready" if model["ready"] else "not ready"]
     if model["expected"]:
         words.append("expected")
-    if exporter.exporter.states.lifecycle.reload_failures.keys() & {(shape.model, "python_error")}:
+    if exporter.exporter.states.lifecycle.load_failures.reloads.keys() & {(shape.model, "python_error")}:
         words.append("1 failed reload counted")
     return _short(servers, ", ".join(words), model["reason"])
 

@@ -7,8 +7,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import requests
-
 from support.sleeper import sleep_request
 from tritonwatch.local.triton import TritonServer
 
@@ -23,7 +21,6 @@ class Traffic:
         self.times: list[tuple[float, float]] = []  # seconds asked for, seconds taken
         self._server, self._model = server, model
         self._end = threading.Event()
-        self._sessions: list[requests.Session] = []  # kept open: a new connection would be part of the truth
         self._thread = threading.Thread(target=self._send)
 
     def __enter__(self) -> Traffic:
@@ -33,8 +30,6 @@ class Traffic:
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
-        for session in self._sessions:
-            session.close()
 
     def _send(self) -> None:
         rng = random.Random(5)
@@ -46,11 +41,6 @@ class Traffic:
                 pool.submit(self._request, SLOW if rng.random() < 0.05 else FAST)
 
     def _request(self, seconds: float) -> None:
-        try:
-            session = self._sessions.pop()
-        except IndexError:
-            session = requests.Session()
         started = time.time()
-        if sleep_request(session, self._server.http_url, self._model, [seconds], started) == 200:
+        if sleep_request(self._server.http_url, self._model, [seconds], started) == 200:
             self.times.append((seconds, time.time() - started))
-        self._sessions.append(session)

@@ -10,7 +10,8 @@ import pytest
 from support.tools import ROOT
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, thresholds
 from triton_exporter.duration import parse_seconds
-from tritonwatch.exporter_options import Chosen, OptionsError, chosen, declare
+from tritonwatch.exporter_options.chosen_settings import Chosen, OptionsError, chosen
+from tritonwatch.exporter_options.declared_options import declare
 
 
 def test_thresholds_of_a_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from support.exporter import Running, Scraped, exporting
+from support.loopback import free_ports
 from support.otlp import as_json, request
 from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
@@ -23,7 +24,7 @@ from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.http.client import Client
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import TraceRate
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -47,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
     arguments = ["--load-model=*", "--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS"]
     arguments += ["--trace-config=rate=1", "--trace-config=opentelemetry,bsp_schedule_delay=300"]
     arguments += [f"--trace-config=opentelemetry,url=http://127.0.0.1:{otlp_port}/v1/traces"]
-    with live_triton(repository.path, directory, "explicit", arguments) as server:
+    with live_triton(repository.path, directory, "explicit", arguments, auto_complete=True) as server:
         yield server
 
 
@@ -70,10 +71,8 @@ def count(page: Scraped, model: str) -> float | None:
 
 
 def send(server: TritonServer, model: str, sleeps: list[float], at_once: int = 1) -> Counter[int]:
-    with requests.Session() as session, ThreadPoolExecutor(at_once) as pool:
-        return Counter(
-            pool.map(lambda s: sleep_request(session, server.http_url, model, [s], time.time()), sleeps)
-        )
+    with ThreadPoolExecutor(at_once) as pool:
+        return Counter(pool.map(lambda s: sleep_request(server.http_url, model, [s], time.time()), sleeps))
 
 
 def timed(server: TritonServer, model: str, sleeps: list[float], at_once: int) -> list[float]:
@@ -81,10 +80,10 @@ def timed(server: TritonServer, model: str, sleeps: list[float], at_once: int) -
 
     def send_for(sleep: float) -> float:
         started = time.monotonic()
-        assert 200 == sleep_request(session, server.http_url, model, [sleep], time.time())
+        assert 200 == sleep_request(server.http_url, model, [sleep], time.time())
         return time.monotonic() - started
 
-    with requests.Session() as session, ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(send_for, sleeps))
 
 

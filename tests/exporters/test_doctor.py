@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from exporters.faults import FaultyServer, body, faulty
+from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import triton
-from triton_exporter.doctor import TritonFacts, examine
+from triton_exporter.doctor.examination import examine
+from triton_exporter.doctor.finding import TritonFacts
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from triton_exporter.exposition.write import render_text
+from triton_exporter.exposition.write import text_pieces
 from triton_exporter.models.executions import Executions
 from triton_exporter.snapshot import BatchStatistics, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 
@@ -22,7 +22,7 @@ def _shown(*polls: ModelStatistics) -> dict[str, float]:
     config = {_MODEL: ModelConfig("worker", max_batch_size=8)}
     for second, statistics in enumerate((ModelStatistics(*_MODEL), *polls)):
         executions.observe_snapshot(Snapshot(float(second), statistics=(statistics,), configs=config))
-    lines = render_text(executions.families(10.0)).decode().splitlines()
+    lines = b"".join(text_pieces(executions.families(10.0))).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 

@@ -11,11 +11,12 @@ import pytest
 import requests
 
 from support.exporter import Running, exporting
+from support.loopback import free_ports
 from support.repository import Repository
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -65,7 +65,7 @@ def test_retries_with_the_same_text_are_logged_once_in_a_while(polled: PolledLif
 
 def test_a_failure_from_tritons_log_is_logged_without_a_version(polled: PolledLifecycle) -> None:
     """A broken config has no version."""
-    polled.lifecycle.count_logged("m", "", "failed to read text proto from m/config.pbtxt", 1.0)
+    polled.lifecycle.load_failures.count_logged("m", "", "failed to read text proto from m/config.pbtxt", 1.0)
 
     assert [
         "model m failed to load (bad_config): failed to read text proto from m/config.pbtxt"

@@ -87,6 +87,19 @@ def test_a_compressed_body_is_never_inflated_beyond_the_limit() -> None:
     assert peak < 10_000_000
 
 
+def test_a_compressed_page_without_its_end_counts_as_broken_off() -> None:
+    """What came before is read; the check sum at the end of gzip is how a client knows that it has all."""
+    with (
+        faulty({"/metrics": body(gzip.compress(_GOOD)[:-8], Content_Encoding="gzip")}) as target,
+        exporting(target.url, f"{target.url}/metrics") as running,
+    ):
+        page = running.scrape()
+        running.wait(lambda page: page.value(own.SCRAPE_FAILURES, endpoint="metrics", reason="bad_response"))
+
+    assert 0 == page.value(state.UP)
+    assert 7 == page.value(triton.INFERENCE_COUNT, model="a", version="1")
+
+
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
@@ -208,7 +221,7 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
             raise ZeroDivisionError
         return f"/v2/models/{model.model}"
 
-    monkeypatch.setattr("triton_exporter.triton.poll._path", path)
+    monkeypatch.setattr("triton_exporter.triton.model_endpoints._version_path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
     with (
         faulty(answers) as target,

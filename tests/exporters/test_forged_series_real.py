@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,14 +9,13 @@ import requests
 
 from exporters.faults import body, faulty
 from support.exporter import Running, exporting
+from support.history import running
 from support.tools import prometheuses
+from support.waiting import eventually
 from triton_exporter.catalogue import METRICS, own, state, triton
 from triton_exporter.catalogue.reserved import is_reserved
 from triton_exporter.exposition.write import TEXT
 from triton_slo import names
-from tritonwatch.local.process import Child
-from tritonwatch.local.prometheus import prometheus_command
-from tritonwatch.local.triton import free_ports
 
 pytestmark = pytest.mark.real
 
@@ -50,10 +46,10 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
                 "/all": body((_HONEST + _FORGED + _RENAMED).encode()),
             }
         ) as target,
-        exporting(target.url, f"{target.url}/all") as running,
+        exporting(target.url, f"{target.url}/all") as exporter,
     ):
-        actual = _stored(prometheus, tmp_path, target.port, running)
-        page = running.scrape()
+        actual = _stored(prometheus, tmp_path, target.port, exporter)
+        page = exporter.scrape()
 
     series = ("up", "ALERTS", "ALERTS_FOR_STATE", names.CURRENT_BURN_RATE)
     assert [0.0, 1.0, 1.0, 99.0] == [actual.get(("bare", name)) for name in series]
@@ -76,7 +72,7 @@ def test_every_name_that_the_rules_record_is_reserved() -> None:
     assert not is_reserved("vllm:num_requests_running")
 
 
-def _stored(prometheus: Path, tmp_path: Path, bare: int, running: Running) -> dict[tuple[str, str], float]:
+def _stored(prometheus: Path, tmp_path: Path, bare: int, exporter: Running) -> dict[tuple[str, str], float]:
     """The last value of each series by job and name, after both jobs were scraped twice."""
     jobs = [
         {
@@ -85,27 +81,16 @@ def _stored(prometheus: Path, tmp_path: Path, bare: int, running: Running) -> di
             "scrape_timeout": "1s",
             "static_configs": [{"targets": [at]}],
         }
-        for job, at in (("bare", f"127.0.0.1:{bare}"), ("exporter", running.url.removeprefix("http://")))
+        for job, at in (("bare", f"127.0.0.1:{bare}"), ("exporter", exporter.url.removeprefix("http://")))
     ]
-    config = tmp_path / "prometheus.yml"
-    config.write_text(json.dumps({"scrape_configs": jobs}))
-    (listen,) = free_ports(1)
-    command = [str(prometheus), *prometheus_command(config, tmp_path / "data", listen)[1:]]
-    child = Child("prometheus", command, tmp_path / "prometheus.log")
-    child.start()
-    try:
-        for _ in range(300):
-            time.sleep(0.1)
-            with suppress(requests.RequestException):
-                if len(_query(listen, "count_over_time(scrape_duration_seconds[1m]) > 1")) == 2:
-                    break
-        return _query(listen, '{job=~".+"}')
-    finally:
-        child.stop()
+    with running(tmp_path, {"scrape_configs": jobs}, server=prometheus) as url:
+        twice = "count_over_time(scrape_duration_seconds[1m]) > 1"
+        eventually(lambda: len(_query(url, twice)) == 2, "a job was never scraped twice")
+        return _query(url, '{job=~".+"}')
 
 
-def _query(port: int, expression: str) -> dict[tuple[str, str], float]:
-    answer = requests.get(f"http://127.0.0.1:{port}/api/v1/query", {"query": expression}, timeout=5).json()
+def _query(url: str, expression: str) -> dict[tuple[str, str], float]:
+    answer = requests.get(f"{url}/api/v1/query", {"query": expression}, timeout=5).json()
     return {
         (sample["metric"]["job"], sample["metric"].get("__name__", "")): float(sample["value"][1])
         for sample in answer["data"]["result"]

@@ -14,12 +14,12 @@ from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Answer, Client, FetchError
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
-from triton_exporter.tracing import governor
+from triton_exporter.tracing import governor, interference
 from triton_exporter.tracing.allotment import allot
 from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
-from tritonwatch.exporter_options import OptionsError, choose
+from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
 
 T = 1_700_000_000.0
 
@@ -189,14 +189,14 @@ def test_any_trouble_turns_traces_off(
         governed.triton.ready = 400 if trouble == "not_ready" else 200
         governed.triton.refuses = trouble == "post_failed"
         if trouble == "malformed":
-            governed.mailbox.lose("malformed")
+            governed.mailbox.count_lost("malformed")
         if trouble == "too_many":
             spans = [
                 TracedRequest(ModelVersion("m", "1"), "completed", T, 0.1, 0.0, f"{n}") for n in range(1100)
             ]
             governed.mailbox.put(spans)
         if trouble == "slow_api":
-            monkeypatch.setattr(governor.SlownessDetector, "add", lambda *_: True)
+            monkeypatch.setattr(interference.SlownessDetector, "add", lambda *_: True)
         if trouble == "slow_metrics":
             monkeypatch.setattr(Metrics, "get", unanswered)
         governed.run(8, m=100)
@@ -212,7 +212,7 @@ def test_any_trouble_turns_traces_off(
 
 def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
     """Three in a row of over half a second and ten times the usual."""
-    latency = governor.SlownessDetector()
+    latency = interference.SlownessDetector()
     assert [False] * 5 == [latency.add(0.01, True) for _ in range(5)]
     assert [False, False, True] == [latency.add(0.6, False) for _ in range(3)]
     assert not latency.add(0.01, False)

@@ -15,6 +15,7 @@ import pytest
 
 from exporters.paced import Traffic
 from support.exporter import Scraped, exporting
+from support.loopback import free_ports
 from support.sleeper import write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
@@ -23,7 +24,7 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 

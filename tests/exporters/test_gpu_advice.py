@@ -7,15 +7,15 @@ import subprocess
 import sys
 
 from exporters.dcgm import Card, serving, write
+from support.loopback import free_ports
 from triton_exporter.catalogue import dcgm, gpu
-from triton_exporter.doctor import Finding
+from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.advice import Examined, advise
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading
 from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.gpu.sources.dcgm_metrics import read
 from triton_exporter.snapshot import InstanceGroup, ModelConfig, ModelVersion
-from tritonwatch.local.triton import free_ports
 
 M = ModelVersion("embedder", "1")
 ON_GPU = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_GPU", 1, (0,)),))}

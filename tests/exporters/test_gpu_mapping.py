@@ -11,7 +11,7 @@ from triton_exporter.gpu.mapping import (
     GpuClaim,
     GpuEvidence,
     Visible,
-    claims,
+    gpu_claims,
     label_problems,
     labelled_ordinals,
     visible,
@@ -155,7 +155,7 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     )
     part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
     assert Visible((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
-    claimed = claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
+    claimed = gpu_claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
     assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in claimed]
 
 
@@ -210,7 +210,7 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
     """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
     evidence = reported(placed(z=gpus(0, 1)), z="bc")
-    claimed = claims(evidence, Visible((A, B, C), "guess", known=True))
+    claimed = gpu_claims(evidence, Visible((A, B, C), "guess", known=True))
 
     assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*claimed)
 
@@ -231,7 +231,7 @@ def test_mig_instances_are_devices_of_their_own() -> None:
 def test_nothing_known_maps_nothing() -> None:
     """Without a source and without the operator there is no device and no claim."""
     assert Visible() == visible((), None, frozenset())
-    assert () == claims(GpuEvidence(model(gpus(0))), Visible())
+    assert () == gpu_claims(GpuEvidence(model(gpus(0))), Visible())
 
 
 # --- Models -------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_nothing_known_maps_nothing() -> None:
 
 def test_instances_are_placed_by_the_config() -> None:
     """Each ordinal of the config names a device, weighted by the instances there."""
-    claimed = claims(GpuEvidence(model(gpus(0, count=3), gpus(1))), SURE)
+    claimed = gpu_claims(GpuEvidence(model(gpus(0, count=3), gpus(1))), SURE)
 
     assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claimed)
     assert [0.75, 0.25] == [claim.weight for claim in claimed]
@@ -247,30 +247,30 @@ def test_instances_are_placed_by_the_config() -> None:
 
 def test_an_ordinal_that_is_not_there_names_no_gpu() -> None:
     """A config for a machine with more GPUs than are known does not invent one."""
-    assert [] == on(*claims(GpuEvidence(model(gpus(7))), SURE))
+    assert [] == on(*gpu_claims(GpuEvidence(model(gpus(7))), SURE))
 
 
 def test_models_without_a_gpu_have_none() -> None:
     """CPU models and ensembles run on no GPU."""
-    assert () == claims(GpuEvidence(model(InstanceGroup("KIND_CPU", 4))), SURE)
+    assert () == gpu_claims(GpuEvidence(model(InstanceGroup("KIND_CPU", 4))), SURE)
     ensemble = {M: ModelConfig("m", platform="ensemble", steps=(EnsembleStep("x", -1),))}
-    assert () == claims(GpuEvidence(ensemble), SURE)
+    assert () == gpu_claims(GpuEvidence(ensemble), SURE)
 
 
 def test_a_python_model_on_every_gpu_is_a_guess() -> None:
     """The Python backend says KIND_GPU with all GPUs for a model that named none, even a tokenizer."""
     config = model(gpus(0, 1), backend="python")
 
-    assert ["guess", "guess"] == [claim.confidence for claim in claims(GpuEvidence(config), SURE)]
+    assert ["guess", "guess"] == [claim.confidence for claim in gpu_claims(GpuEvidence(config), SURE)]
     assert ["certain"] == [
-        claim.confidence for claim in claims(GpuEvidence(model(gpus(1), backend="python")), SURE)
+        claim.confidence for claim in gpu_claims(GpuEvidence(model(gpus(1), backend="python")), SURE)
     ]
 
 
 def test_the_operator_can_vouch_for_a_model() -> None:
     """A model whose name matches a pattern is certain."""
     config = model(gpus(0, 1), backend="python")
-    claimed = claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
+    claimed = gpu_claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
 
     assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claimed)
 
@@ -279,7 +279,9 @@ def test_tensorrt_llm_names_its_gpus_in_a_parameter() -> None:
     """KIND_CPU with gpu_device_ids is a GPU model."""
     config = model(InstanceGroup("KIND_CPU", 1), gpu_device_ids="0, 1")
 
-    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claims(GpuEvidence(config), SURE))
+    assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(
+        *gpu_claims(GpuEvidence(config), SURE)
+    )
 
 
 def test_a_model_that_places_itself_may_be_anywhere() -> None:
@@ -287,10 +289,10 @@ def test_a_model_that_places_itself_may_be_anywhere() -> None:
     config = model(InstanceGroup("KIND_MODEL", 1), backend="vllm")
 
     assert [(A, "all_visible", "guess"), (B, "all_visible", "guess")] == on(
-        *claims(GpuEvidence(config), SURE)
+        *gpu_claims(GpuEvidence(config), SURE)
     )
     alone = Visible((A,), "certain", "single_gpu")
-    assert [(A, "single_gpu", "likely")] == on(*claims(GpuEvidence(config), alone))
+    assert [(A, "single_gpu", "likely")] == on(*gpu_claims(GpuEvidence(config), alone))
 
 
 def test_memory_in_the_statistics_settles_a_guess() -> None:
@@ -298,7 +300,7 @@ def test_memory_in_the_statistics_settles_a_guess() -> None:
     held = (ModelStatistics("m", "1", memory=(MemoryUse("CPU", 0, 9), MemoryUse("GPU", 1, 5))),)
 
     for config in (model(InstanceGroup("KIND_MODEL", 1)), model(InstanceGroup("KIND_CPU", 1))):
-        assert [(B, "statistics", "certain")] == on(*claims(GpuEvidence(config, held), SURE))
+        assert [(B, "statistics", "certain")] == on(*gpu_claims(GpuEvidence(config, held), SURE))
 
 
 def test_tritons_label_is_the_last_resort() -> None:
@@ -308,7 +310,7 @@ def test_tritons_label_is_the_last_resort() -> None:
         config, labels={M: frozenset({"GPU-c", "GPU-x"})}, triton_gpus=frozenset({"GPU-c"})
     )
 
-    assert [(C, "triton_label", "guess")] == on(*claims(evidence, SURE))
+    assert [(C, "triton_label", "guess")] == on(*gpu_claims(evidence, SURE))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_tritons_label_is_the_last_resort() -> None:
 def test_a_wrong_or_missing_label_is_found(printed: set[str], own: set[str], problem: str | None) -> None:
     """Triton's gpu_uuid of a model is held against what is known better."""
     evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(printed)}, triton_gpus=frozenset(own))
-    claimed = claims(evidence, SURE)
+    claimed = gpu_claims(evidence, SURE)
 
     assert ({M: problem} if problem else {}) == label_problems(evidence, claimed, SURE)
 
@@ -334,4 +336,4 @@ def test_a_guess_accuses_nobody() -> None:
     guess = Visible((A, B), "guess")
     evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset({"GPU-b"})}, triton_gpus=frozenset({"GPU-b"}))
 
-    assert {} == label_problems(evidence, claims(evidence, guess), guess)
+    assert {} == label_problems(evidence, gpu_claims(evidence, guess), guess)

@@ -13,10 +13,10 @@ import pytest
 import requests
 
 from support.exporter import Scraped
+from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
 from triton_exporter.catalogue import gpu
-from tritonwatch.local.triton import free_ports
 
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")

@@ -13,12 +13,13 @@ import requests
 
 from exporters.dcgm import DIALECTS, Card, Part, Stub, serving, write
 from support.exporter import Running, Scraped, exporting
+from support.loopback import free_ports
 from support.repository import Repository
 from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gpu, state
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 

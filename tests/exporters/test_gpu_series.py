@@ -12,7 +12,7 @@ from support.exporter import Scraped, exporting
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue import dcgm as names
 from triton_exporter.exposition.parse import parse
-from triton_exporter.exposition.write import render_text
+from triton_exporter.exposition.write import text_pieces
 from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, SourceChoice
 from triton_exporter.gpu.freshness import MAX_GPUS, Freshness
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
@@ -62,7 +62,7 @@ def reading(joules: float = 1.0, **more: float) -> GpuReading:
 
 
 def page(part: Gpus, now: float) -> Scraped:
-    return Scraped(render_text(part.families(now)).decode())
+    return Scraped(b"".join(text_pieces(part.families(now))).decode())
 
 
 def gpus(*sources: FixedSource, wanted: Iterable[str] = (), **options: object) -> Gpus:
@@ -242,7 +242,7 @@ def shown(part: Gpus, now: float) -> set[str]:
     """GPUs that have any series."""
     return {
         series.labels["gpu_uuid"]
-        for family in parse(render_text(part.families(now))).families.values()
+        for family in parse(b"".join(text_pieces(part.families(now)))).families.values()
         for series in family.series
         if "gpu_uuid" in series.labels
     }
@@ -487,7 +487,7 @@ def test_every_family_shown_is_of_the_catalogue_with_its_labels(no_triton: str) 
                 part = part_of(stub.url)
                 part.poll(1.0)
             part.observe_snapshot(snapshot(1.0, 0.0))
-            text = render_text(part.families(1.0)).decode()
+            text = b"".join(text_pieces(part.families(1.0))).decode()
             for family in parse(text.encode()).families.values():
                 metric = catalogue[family.name]
                 shown.add(family.name)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import state
 from triton_exporter.family import Sample
+from triton_exporter.lifecycle.load_failures import MEMORY_SECONDS
 from triton_exporter.lifecycle.model_states import HOLD_SECONDS, ModelStates
-from triton_exporter.lifecycle.tracker import MEMORY_SECONDS, UNLOADED_SECONDS, Lifecycle
+from triton_exporter.lifecycle.tracker import UNLOADED_SECONDS, Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 
 _NAMES = st.sampled_from("abc")
@@ -65,7 +66,8 @@ def test_records_are_consistent_after_any_history(
     lifecycle = Lifecycle(expected)
     for number, snapshot in enumerate(snapshots, 1):
         before = lifecycle.records
-        failures = lifecycle.failures.copy()
+        counts = lifecycle.load_failures.counts
+        failures = counts.copy()
         lifecycle.observe_snapshot(_at(snapshot, number))
         models = {key.model for key in lifecycle.records}
         assert expected.keys() <= models, "an expected model is always shown"
@@ -82,7 +84,7 @@ def test_records_are_consistent_after_any_history(
                 assert before[key].not_ready_since == record.not_ready_since, "an episode has one beginning"
             if record.load_requested and not record.claim.ready:
                 assert record.not_ready_since is not None
-        assert all(failures[key] <= lifecycle.failures[key] for key in failures), "counters never go back"
+        assert all(failures[key] <= counts[key] for key in failures), "counters never go back"
         if snapshot.api_failure:
             assert not any(record.claim.ready for record in lifecycle.records.values())
 
@@ -140,9 +142,9 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
         list(states.families(number * 100.0))
 
     retained = MEMORY_SECONDS / 100 + 1
-    assert len(lifecycle.counted_models()) <= retained
-    assert len(lifecycle.failures) <= retained
-    assert len(lifecycle.last_failures) <= retained
+    assert len(lifecycle.load_failures.models) <= retained
+    assert len(lifecycle.load_failures.counts) <= retained
+    assert len(lifecycle.load_failures.last) <= retained
 
 
 def test_a_timeout_is_not_taken_for_a_restart() -> None:
@@ -150,11 +152,11 @@ def test_a_timeout_is_not_taken_for_a_restart() -> None:
     lifecycle = Lifecycle()
     for snapshot in (_BROKEN, Snapshot(2, api_failure="timeout"), _at(_BROKEN, 3)):
         lifecycle.observe_snapshot(snapshot)
-    assert 1 == lifecycle.failures.total()
+    assert 1 == lifecycle.load_failures.counts.total()
 
     for snapshot in (Snapshot(4, api_failure="refused"), _at(_BROKEN, 5)):
         lifecycle.observe_snapshot(snapshot)
-    assert 2 == lifecycle.failures.total()
+    assert 2 == lifecycle.load_failures.counts.total()
     assert 1.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
 
 
@@ -203,7 +205,7 @@ def test_unloading_on_purpose_ends_the_expectation() -> None:
         assert expected == ("a" in lifecycle.expected_models())
 
     assert 4.0 == lifecycle.records[ModelVersion("a", "1")].not_ready_since
-    assert 0 == lifecycle.failures.total()
+    assert 0 == lifecycle.load_failures.counts.total()
 
 
 def test_a_model_that_left_a_running_triton_is_shown_as_unloaded_until_it_is_scraped() -> None:
@@ -261,7 +263,7 @@ def test_silence_of_one_source_is_not_the_end_of_its_models() -> None:
     assert {"failed": "unavailable", "listed": "ready", "memory": "unknown"} == states((failed, listed), None)
     assert {"failed": "unavailable", "listed": "ready", "memory": "unknown"} == states((failed, listed), None)
     assert whole == states((failed, listed), statistics)
-    assert 1 == lifecycle.failures.total()
+    assert 1 == lifecycle.load_failures.counts.total()
     assert 1.0 == lifecycle.records[ModelVersion("failed", "1")].not_ready_since
 
 

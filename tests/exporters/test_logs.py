@@ -256,8 +256,8 @@ def test_an_ensemble_is_counted_once_though_triton_repeats_its_line_with_rubbish
     reader.observe_snapshot(Snapshot(1.0, live=True, index=(IndexEntry("ens"),)))
     reader.close()
 
-    assert 1 == lifecycle.failures.total()
-    assert lifecycle.last_failures["ens"].text.endswith("no tokenizer;")
+    assert 1 == lifecycle.load_failures.counts.total()
+    assert lifecycle.load_failures.last["ens"].text.endswith("no tokenizer;")
 
 
 def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp
 
     assert ("missing", True) == (record.claim.state, record.claim.reason.endswith("no tokenizer;"))
     assert {"ens"} == lifecycle.expected_models()
-    assert 0 == lifecycle.failures.total()
+    assert 0 == lifecycle.load_failures.counts.total()
 
 
 def test_an_old_failure_of_a_model_that_is_gone_or_serves_is_not_missed(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_an_old_failure_of_a_model_that_is_gone_or_serves_is_not_missed(tmp_path
     reader.close()
 
     assert {"bad"} == {key.model for key, record in lifecycle.records.items() if record.claim.ready}
-    assert {"bad"} == lifecycle.last_failures.keys() == {key.model for key in lifecycle.records}
+    assert {"bad"} == lifecycle.load_failures.last.keys() == {key.model for key in lifecycle.records}
 
 
 def test_a_named_pipe_is_read_without_waiting_for_its_writer(tmp_path: Path) -> None:
@@ -347,15 +347,15 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
     failed = IndexEntry("new", "1", "UNAVAILABLE", "Internal: RuntimeError: no")
     poll(1, ready)
     poll(2, ready, lines=_FAILED + "\n")
-    assert {("bad", "python_error"): 1} == dict(lifecycle.failures)
-    assert {("bad", "python_error"): 1} == dict(lifecycle.reload_failures)
+    assert {("bad", "python_error"): 1} == dict(lifecycle.load_failures.counts)
+    assert {("bad", "python_error"): 1} == dict(lifecycle.load_failures.reloads)
 
     line = "\"failed to load 'new' version 1: Internal: RuntimeError: no\"\n"
     poll(3, ready, failed, lines=line)
     poll(4, ready, failed)
     poll(5, ready, failed, lines=line * 2)
-    assert 3 == lifecycle.failures["new", "python_error"]
-    assert 0 == lifecycle.reload_failures["new", "python_error"]
+    assert 3 == lifecycle.load_failures.counts["new", "python_error"]
+    assert 0 == lifecycle.load_failures.reloads["new", "python_error"]
     reader.close()
 
 

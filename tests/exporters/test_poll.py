@@ -13,7 +13,8 @@ import pytest
 from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
-from triton_exporter.triton.poll import PER_POLL, ApiPoller
+from triton_exporter.triton.model_endpoints import PER_POLL
+from triton_exporter.triton.poll import ApiPoller
 
 TIMEOUT = 1.0
 
@@ -60,6 +61,24 @@ def test_a_slow_index_is_not_an_outage() -> None:
     assert 1 == asked(target).count("/v2/repository/index")
     assert ("", True, None) == (snapshot.api_failure, snapshot.live, snapshot.index)
     assert snapshot.statistics is not None
+
+
+def test_one_slow_index_is_no_reason_for_a_pause() -> None:
+    """Triton answers late while a load begins on a busy machine: a pause hid loads of a few seconds."""
+    waits = iter([0.0, 0.3, 0.3])
+
+    def answer(connection: socket.socket, stop: threading.Event) -> None:
+        stop.wait(next(waits))
+        index("a")(connection, stop)
+
+    with faulty({"/v2/repository/index": answer}) as target:
+        polling = poller(target.url)
+        pauses = []
+        for _ in range(3):
+            polling.poll()
+            pauses.append(polling.pause_seconds)
+
+    assert pauses[1] < 4 * 0.3 <= pauses[2]
 
 
 def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:

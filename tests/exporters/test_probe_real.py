@@ -17,6 +17,7 @@ import requests
 
 from exporters.faults import faulty
 from support.exporter import Running, exporting
+from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import probe, state, triton
@@ -25,7 +26,7 @@ from triton_exporter.probe.payload import DATATYPES, Tensor, load_payloads
 from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,8 @@ from support.tools import promtools
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
-from tritonwatch.exporter_options import ExporterOptions, choose, declare
+from tritonwatch.exporter_options.chosen_settings import choose
+from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -15,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.faults import body, faulty
+from support.history import running
 from support.tools import prometheuses, promtools
+from support.waiting import eventually
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import EOF, OPENMETRICS, TEXT, relayed_openmetrics
-from tritonwatch.local.process import Child
-from tritonwatch.local.prometheus import prometheus_command
-from tritonwatch.local.triton import free_ports
 
 _SEED = b"""\
 # HELP nv_inference_request_success Number of successful inference requests, all batch sizes
@@ -176,23 +173,11 @@ def _scraped(prometheus: Path, directory: Path, port: int, paths: list[str]) -> 
         for path in paths
     ]
     job = {"job_name": "relayed", "scrape_interval": "1s", "scrape_timeout": "1s", "static_configs": targets}
-    config = directory / "prometheus.yml"
-    config.write_text(json.dumps({"scrape_configs": [job]}))
-    (listen,) = free_ports(1)
-    command = [str(prometheus), *prometheus_command(config, directory / "data", listen)[1:]]
-    child = Child("prometheus", command, directory / "prometheus.log")
-    child.start()
-    try:
-        return _when_scraped(f"http://127.0.0.1:{listen}/api/v1/targets")
-    finally:
-        child.stop()
+    with running(directory, {"scrape_configs": [job]}, server=prometheus) as url:
 
+        def scraped() -> list[dict[str, Any]]:
+            answer = requests.get(f"{url}/api/v1/targets", timeout=5).json()["data"]["activeTargets"]
+            return [] if any(target["health"] == "unknown" for target in answer) else answer
 
-def _when_scraped(url: str) -> dict[str, str]:
-    for _ in range(200):
-        time.sleep(0.1)
-        with suppress(requests.RequestException, KeyError):
-            answer = requests.get(url, timeout=5).json()["data"]["activeTargets"]
-            if answer and all(target["health"] != "unknown" for target in answer):
-                return {target["labels"]["path"]: target["lastError"] for target in answer}
-    raise AssertionError("Prometheus did not scrape everything; see prometheus.log")
+        everything = eventually(scraped, "Prometheus did not scrape everything; see prometheus.log")
+    return {target["labels"]["path"]: target["lastError"] for target in everything}

@@ -17,11 +17,12 @@ import pytest
 import requests
 
 from support.exporter import Scraped
+from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import state, triton
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -97,11 +98,10 @@ class Clients:
 
     def _run(self, seed: int) -> None:
         draw = random.Random(seed)
-        with requests.Session() as session:
-            while not self._stop.wait(draw.expovariate(1 / self._pause)):
-                sleep = 0.06 if draw.random() < 0.05 else 0.003
-                if sleep_request(session, self._server.http_url, "steady", [sleep], time.time()) == 200:
-                    next(self._answered)
+        while not self._stop.wait(draw.expovariate(1 / self._pause)):
+            sleep = 0.06 if draw.random() < 0.05 else 0.003
+            if sleep_request(self._server.http_url, "steady", [sleep], time.time()) == 200:
+                next(self._answered)
 
 
 class Process:

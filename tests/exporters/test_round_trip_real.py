@@ -6,19 +6,19 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import requests
-import yaml
 
 from support.exporter import Running, exporting
+from support.history import running
 from support.repository import Repository, write
 from support.tools import prometheuses, promtools
 from support.triton import infer, live_triton
 from triton_exporter.catalogue import METRICS, models, own, state, triton
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -69,8 +69,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Tr
         yield pairs
 
 
-@contextmanager
-def _prometheus(binary: Path, directory: Path, jobs: Mapping[str, list[str]]) -> Iterator[str]:
+def _prometheus(binary: Path, directory: Path, jobs: Mapping[str, list[str]]) -> AbstractContextManager[str]:
     config = {
         "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
         "scrape_configs": [
@@ -78,28 +77,11 @@ def _prometheus(binary: Path, directory: Path, jobs: Mapping[str, list[str]]) ->
             for job, targets in jobs.items()
         ],
     }
-    directory.mkdir()
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
-    url = f"127.0.0.1:{free_ports(1)[0]}"
-    command = [
-        binary,
-        f"--config.file={directory / 'prometheus.yml'}",
-        f"--storage.tsdb.path={directory / 'data'}",
-    ]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--web.listen-address={url}"], stdout=log, stderr=log)
-    try:
-        yield f"http://{url}"
-    finally:
-        process.kill()
-        process.wait()
+    return running(directory, config, server=binary)
 
 
 def _query(url: str, query: str) -> list[dict[str, object]]:
-    try:
-        answer = requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5)
-    except requests.ConnectionError:
-        return []
+    answer = requests.get(f"{url}/api/v1/query", params={"query": query}, timeout=5)
     return answer.json()["data"]["result"] if answer.ok else []
 
 

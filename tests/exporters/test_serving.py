@@ -32,7 +32,7 @@ from triton_exporter.http import web_config
 from triton_exporter.http.connections import DROPS, MOST, Connections
 from triton_exporter.http.server import Handler, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
-from tritonwatch.exporter_options import choose
+from tritonwatch.exporter_options.chosen_settings import choose
 
 _METRICS = b"""\
 # HELP nv_inference_count He said "many" \\\\ inferences
@@ -391,7 +391,8 @@ def test_prometheus_own_checker_takes_the_same_file(certificates: Path) -> None:
         ("tls_server_config: [", "while parsing"),
         ("tls_server_config: !!bool maybe", "a value that does not fit its tag"),
         ("tls_server_config: 2026-13-01", "month must be in 1..12"),
-        ("- a", "the file: input should be"),
+        ("- a", "the file: is not a mapping of settings"),
+        ("tls_server_config: yes", "tls_server_config: is not a mapping of settings"),
         (
             "basic_auth_user: {}",
             "basic_auth_user: extra inputs are not permitted; known here: tls_server_config",
@@ -435,6 +436,17 @@ def test_all_mistakes_in_a_settings_file_are_reported_at_once(tmp_path: Path) ->
     assert 5 == len(lines)
     for key in ("listen", "timeout", "colour", "expect", "gpu"):
         assert any(f"{path}: {key}: " in line and "(fix: " in line for line in lines), key
+
+
+@pytest.mark.parametrize(("written", "read"), [("null", "None"), ("true", "True")])
+def test_a_name_in_a_list_is_text(tmp_path: Path, written: str, read: str) -> None:
+    """Models named None and True were expected: YAML reads null and true as other than text."""
+    path = tmp_path / "exporter.yml"
+    path.write_text(f"triton: http://127.0.0.1:1\nexpect: [encoder, {written}]\n")
+    result = _exporter("--config", str(path))
+
+    assert 1 == result.returncode
+    assert f"expect: {read} is not text" in result.stderr
 
 
 def test_a_settings_file_with_a_value_unlike_its_tag_is_named(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from triton_exporter.catalogue import own
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
-from triton_exporter.distribution.recent import Recent
-from triton_exporter.distribution.stored import StoredModel, StoredState, read, written
+from triton_exporter.distribution.shape import Recent
+from triton_exporter.distribution.stored import StoredModel, StoredState, decode_state, encode_state
 from triton_exporter.exposition.parse import parse
 from tritonwatch.cli import main
 
@@ -41,7 +41,7 @@ def restarted(before: Distributions, now: float, buckets: Buckets = BUCKETS) -> 
     stored = before.stored(now)
     assert stored is not None
     after = distributions(buckets)
-    after.restore(read(written(StoredState(TRITON, "boot", False, list(stored)))).models, now)
+    after.restore(decode_state(encode_state(StoredState(TRITON, "boot", False, list(stored)))).models, now)
     return after
 
 
@@ -187,7 +187,7 @@ def test_requests_that_wait_at_a_restart_are_counted_once(steps: list[tuple[int,
         stored = exporter.stored(now)
         assert stored is not None
         state = StoredState(TRITON, "boot", False, list(stored))
-        assert state == read(written(state))
+        assert state == decode_state(encode_state(state))
     requests, micros = (
         requests + 1,
         micros + 1000,

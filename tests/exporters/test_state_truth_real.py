@@ -59,7 +59,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
     twin.path.mkdir()
     arguments = [f"--model-repository={twin.path}", "--load-model=anchor"]
     with (
-        live_triton(repository.path, directory, "explicit", arguments) as server,
+        live_triton(repository.path, directory, "explicit", arguments, auto_complete=True) as server,
         exporting(server.http_url, server.metrics_url) as exporter,
     ):
         yield Explicit(server, repository, twin, exporter)
@@ -201,7 +201,8 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
     """While one model loads the server is not ready, and the other models are."""
     triton.wait_for("ready", "anchor")  # a load under way at the first look would have no beginning
-    triton.repository.model("slow", load_seconds=4)
+    # After an index that took 1.6 s, as on a busy machine while a load begins, the next poll waits 6.4 s.
+    triton.repository.model("slow", load_seconds=8)
     took: list[float] = []
 
     def load() -> None:
@@ -232,7 +233,7 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
         triton.wait_for("unloaded", "slow")
         load()
         ready = triton.wait_for("ready", "slow")
-    # The model sleeps 4 s while it loads, and Triton answers the request to load when that is over. How far a
+    # The model sleeps 8 s while it loads, and Triton answers the request to load when that is over. How far a
     # look can be off is in test_load_time; here two seconds are left for looks on a busy machine.
     assert 2.0 <= (load_seconds(ready, "slow") or 0) <= took[-1] + 2.0
 
@@ -312,8 +313,7 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
     write(folder / "1" / "raise", "new weights are bad")
     write(folder / "1" / "model.py", (folder / "1" / "model.py").read_text() + "\n")
     assert 200 != triton.load("reloaded")
-    time.sleep(0.5)
-    page = triton.exporter.scrape()
+    page = triton.wait_for("ready", "reloaded")
 
     assert 1 == page.value(state.MODEL_READY, model="reloaded", version="1")
     assert 200 == triton.infer("reloaded")
@@ -385,21 +385,6 @@ def test_versions_that_are_added_and_removed_are_followed(triton: Explicit) -> N
     assert since(page, "versions", "1") is None
     assert 1 == page.value(state.MODEL_READY, model="versions", version="2")
     assert 1 == page.value(state.MODEL_EXPECTED, model="versions")
-
-
-def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
-    """The old version serves on; the new one is unavailable and not ready."""
-    triton.repository.model("halfnew", config="version_policy { all {} }")
-    triton.load("halfnew")
-    triton.wait_for("ready", "halfnew", "1")
-    triton.repository.version("halfnew", "2", **{"raise": "weights missing"})
-    assert 200 != triton.load("halfnew")
-    page = triton.wait_for("unavailable", "halfnew", "2")
-    page = triton.exporter.wait(lambda page: failures(page, "halfnew"))
-
-    assert 1 == page.value(state.MODEL_READY, model="halfnew", version="1")
-    assert since(page, "halfnew", "2") is not None
-    assert 1 == failures(page, "halfnew")
 
 
 def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
@@ -586,3 +571,19 @@ def test_polling_retries_are_one_episode(tmp_path: Path) -> None:
             last = exporter.wait(lambda page: failures(page, "flaps") >= failures(first, "flaps") + 2)
         assert since(first, "flaps") is not None
         assert since(first, "flaps") == since(last, "flaps")
+
+
+def test_a_new_version_that_fails_is_a_failure_of_its_own(triton: Explicit) -> None:
+    """The old version serves on; the new one is unavailable and not ready."""
+    # The last test of this file: Triton 2.51 has died of signal 11 some 0.3 s after this load.
+    triton.repository.model("halfnew", config="version_policy { all {} }")
+    triton.load("halfnew")
+    triton.wait_for("ready", "halfnew", "1")
+    triton.repository.version("halfnew", "2", **{"raise": "weights missing"})
+    assert 200 != triton.load("halfnew")
+    page = triton.wait_for("unavailable", "halfnew", "2")
+    page = triton.exporter.wait(lambda page: failures(page, "halfnew"))
+
+    assert 1 == page.value(state.MODEL_READY, model="halfnew", version="1")
+    assert since(page, "halfnew", "2") is not None
+    assert 1 == failures(page, "halfnew")

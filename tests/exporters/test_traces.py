@@ -31,7 +31,7 @@ from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_file import TraceFiles, timelines
 from triton_exporter.tracing.trace_setting import read_setting
-from tritonwatch.exporter_options import OptionsError, choose
+from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
 
 T = 1_700_000_000.0
 M = ModelVersion("m", "1")
@@ -503,7 +503,7 @@ def test_a_trace_dated_in_the_future_is_the_only_one_lost() -> None:
 
 
 @pytest.mark.parametrize("hurry", [0, 1.9])
-def test_a_sender_in_a_hurry_does_not_make_the_true_traces_late(hurry: float) -> None:
+def test_spans_of_now_do_not_make_the_true_traces_late(hurry: float) -> None:
     """Spans of now do not prove that those of another sender, which come every 5 s, have all come."""
     shown = watched(120, hurry=hurry)
 

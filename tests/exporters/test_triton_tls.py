@@ -18,6 +18,7 @@ import pytest
 
 from exporters.faults import body, faulty
 from support.exporter import exporting
+from support.loopback import free_ports
 from support.repository import Repository, write
 from support.tls import authority, certificate, tls_in_front_of
 from support.triton import live_triton
@@ -31,7 +32,7 @@ from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.probe.send import sender
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.tracing.trace_setting import TraceRate
-from tritonwatch.local.triton import TritonPorts, free_ports
+from tritonwatch.local.triton import TritonPorts
 
 
 @pytest.fixture(scope="module")

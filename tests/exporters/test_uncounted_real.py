@@ -20,12 +20,13 @@ import requests
 import tritonclient.grpc as grpc
 
 from support.exporter import Running, exporting
+from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import models, state, triton
 from triton_exporter.tracing.trace import OUTCOMES
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 

@@ -20,7 +20,7 @@ from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
 from triton_exporter.exposition.parse import Parser, parse
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
-from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, render_text
+from triton_exporter.exposition.write import openmetrics_pieces, relayed_openmetrics, text_pieces
 from triton_exporter.gpu.sources import dcgm_metrics
 from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.reasons import classify
@@ -153,9 +153,9 @@ def log(data: bytes) -> None:
     """A line is a failure with a model and a reason of the closed set, or none; pieces make the same lines."""
     tail, pieces = LogTail(Path(os.devnull)), LogTail(Path(os.devnull))
     try:
-        lines = tail._split(data + b"\n")
+        lines = tail._whole_lines(data + b"\n")
         third = len(data) // 3
-        cut = [pieces._split(part) for part in (data[:third], data[third:], b"\n")]
+        cut = [pieces._whole_lines(part) for part in (data[:third], data[third:], b"\n")]
         assert lines == [line for part in cut for line in part]
     finally:
         tail.close()
@@ -176,7 +176,7 @@ def answers(data: bytes) -> None:
     for at, answered in enumerate((index, (), index), 1):
         states.observe_snapshot(Snapshot(float(at), live=True, index=answered, statistics=statistics))
     families = list(states.families(9.0))
-    text = render_text(families)
+    text = b"".join(text_pieces(families))
     assert not parse(text).faults, parse(text).faults
     lines = b"".join(openmetrics_pieces(families)).split(b"\n")
     assert all(line.startswith(b"#") or _LINE.fullmatch(line) for line in lines if line), lines

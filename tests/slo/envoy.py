@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,8 @@ from pathlib import Path
 import requests
 import yaml
 
-from support.waiting import eventually
+from support.loopback import free_ports, started
 from triton_exporter.catalogue import gateway
-from tritonwatch.local.triton import free_ports
 
 ENVOY = Path(sys.executable).with_name("envoy")
 
@@ -66,31 +64,9 @@ def envoy(upstream: str, directory: Path, names: Sequence[str]) -> Iterator[tupl
         },
     }
     (directory / "envoy.yaml").write_text(yaml.safe_dump(config))
-    command: list[str | Path] = [
-        ENVOY,
-        "-c",
-        directory / "envoy.yaml",
-        "--concurrency",
-        "1",
-        "--disable-hot-restart",
-        "-l",
-        "error",
-    ]
-    with (directory / "envoy.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            eventually(lambda: _answers(f"http://{host}:{admin}/ready"), "Envoy is not ready", 30)
-            yield f"http://{host}:{port}", f"{host}:{admin}"
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return requests.get(url, timeout=2).status_code == 200
-    except requests.ConnectionError:
-        return False
+    command = (ENVOY, "-c", directory / "envoy.yaml", "--disable-hot-restart", "-l", "error")
+    with started((*command, "--concurrency", 1), f"http://{host}:{admin}/ready", directory / "envoy.log"):
+        yield f"http://{host}:{port}", f"{host}:{admin}"
 
 
 def envoy_counters(admin: str) -> Counter[str]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import requests
-
+from support.loopback import free_ports, started
 from support.tools import ROOT
-from support.waiting import eventually
-from tritonwatch.local.triton import free_ports
 
 NGINX = ROOT / ".cache" / "nginx" / "usr" / "sbin" / "nginx"
 CONFIGURATION = """\
@@ -32,7 +28,7 @@ http {{
   proxy_http_version 1.1;
   server {{
     listen 127.0.0.1:{port};
-    location = /ready {{ access_log off; return 204; }}
+    location = /ready {{ access_log off; return 200; }}
     location ~ ^(?<rule>/v2/models/(?<model>gone))/ {{ proxy_pass {gone}; }}
     location ~ ^(?<rule>/v2/models/(?<model>stuck))/ {{ proxy_pass {upstream}; proxy_read_timeout 1s; }}
     location ~ ^(?<rule>/v2/models/(?<model>[a-z]+))/ {{ proxy_pass {upstream}; }}
@@ -54,11 +50,7 @@ def nginx(upstream: str, directory: Path, gone: str = "") -> Iterator[tuple[str,
     (directory / "nginx.conf").write_text(configuration)
     log = directory / "requests.log"
     log.touch()
-    process = subprocess.Popen([NGINX, "-p", directory, "-c", "nginx.conf", "-e", "error.log"])
+    command = (NGINX, "-p", directory, "-c", "nginx.conf", "-e", "error.log")
     url = f"http://127.0.0.1:{port}"
-    try:
-        eventually(lambda: requests.get(f"{url}/ready", timeout=2).status_code, "nginx does not listen", 20)
+    with started(command, f"{url}/ready", directory / "nginx.log"):
         yield url, log
-    finally:
-        process.terminate()
-        process.wait(20)

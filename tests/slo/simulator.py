@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from support.promtool import PAUSED
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 
@@ -76,7 +77,6 @@ class Model:
     stretches: tuple[tuple[float, float], ...]
     replicas: tuple[Replica, ...]
     seed: int = 0
-    _drawn: dict[str, dict[str, Counts]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def events(self) -> Mapping[str, Mapping[str, Counts]]:
@@ -115,7 +115,10 @@ class Model:
         return failed, failed + good
 
     def series(self, pauses: Sequence[Pause] = ()) -> Iterator[tuple[str, str]]:
-        """promtool's input series, a value a tick."""
+        """promtool's input series, a value a tick; with pauses also the series of them for `pausable` rules."""
+        if pauses:
+            paused = " ".join(str(int(any(tick in pause for pause in pauses))) for tick in range(LENGTH))
+            yield f'{PAUSED}{{model="{self.name}"}}', f"0 {paused}"
         for replica in self.replicas:
             for kind, counts in self.events[replica.instance].items():
                 labels = f'model="{self.name}", version="1", instance="{replica.instance}"'

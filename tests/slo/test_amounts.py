@@ -1,4 +1,4 @@
-"""Burn rates and budgets: one notation, wherever they are shown."""
+"""Burn rates, budgets, short times and moments: one notation each, wherever they are shown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import pytest
 
 from support.tools import ROOT
+from triton_exporter.moments import local_text, rfc3339, utc_text
 from triton_slo.burn.amounts import budget_left, burn_rate
 
 
@@ -36,9 +37,29 @@ def test_a_burn_rate_is_times_the_allowed_rate(times: float, words: str) -> None
     assert words == burn_rate(times)
 
 
-def test_nobody_else_writes_a_budget() -> None:
-    """No other module formats a share of a budget or a burn rate."""
-    forms = re.compile(r"budget_left:\.|burn\w*:\.|:\.\d[fg]\}x|times the allowed rate")
-    modules = [path for folder in ("slo", "alerts", "compose") for path in (ROOT / folder).rglob("*.py")]
-    match = [path.name for path in modules if forms.search(path.read_text())]
-    assert ["amounts.py"] == match
+@pytest.mark.parametrize(
+    ("moment", "texts"),
+    [
+        (0.0, ("1970-01-01 00:00:00 UTC", "1970-01-01 01:00", "1970-01-01T00:00:00Z")),
+        (1790805599.9, ("2026-09-30 21:59:59 UTC", "2026-09-30 23:59", "2026-09-30T21:59:59Z")),
+    ],
+)
+def test_a_moment_is_in_utc_or_in_a_zone_that_is_named(moment: float, texts: tuple[str, str, str]) -> None:
+    """For people, on the clocks of a report's zone, and for programs."""
+    assert texts == (utc_text(moment), local_text(moment, "Europe/Berlin"), rfc3339(moment))
+
+
+@pytest.mark.parametrize(
+    ("writer", "forms"),
+    [
+        ("amounts.py", r"budget_left:\.|burn\w*:\.|:\.\d[fg]\}x|times the allowed rate"),
+        ("duration.py", r"[fg]\} ?[mu]s\b"),
+        ("moments.py", r"%Y-%m-%d.%H:%M|isoformat\((timespec|\" \")|\"\+00:00"),
+    ],
+)
+def test_nobody_else_writes_them(writer: str, forms: str) -> None:
+    """No other module formats a budget or burn rate, milliseconds, or a day with its time."""
+    folders = ("exporters", "slo", "alerts", "compose")
+    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    match = [path.name for path in modules if re.search(forms, path.read_text())]
+    assert [writer] == match

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from rich.console import Console
 
 from support import history, web_fleet
 from support.history import END
+from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
-from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.backtest.fetch import fetch, stretches
+from triton_slo.backtest.fetch import fetch, query_ranges
 from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
@@ -28,7 +29,8 @@ from triton_slo.backtest.replay import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
 from tritonwatch.tables import backtest_table
@@ -229,11 +231,9 @@ def test_every_event_is_in_one_step(scrape: int, tmp_path: Path) -> None:
 def test_recorded_events_are_read_where_they_reach_back(since: float, failed: float, tmp_path: Path) -> None:
     """At steps of five minutes recorded rates stand in for counters, unless they began too late."""
     labels = {"model": "m", "version": "1"}
-    recorded = {**labels, names.SLO: "errors", names.INDICATOR: "errors"}
     times = np.arange(since, END + 1, 60.0).tolist()
     rows = [
-        (names.sli_events("5m"), {**recorded, names.EVENT: names.TOTAL}, [(at, 10.0) for at in times]),
-        (names.sli_events("5m"), {**recorded, names.EVENT: names.ERROR}, [(at, 0.3) for at in times]),
+        *recorded_group(group_labels("errors", "m"), times, events={"5m": (0.3, 10.0)}),
         # The counters give another result, which shows which source was queried.
         (str(triton.REQUEST_SUCCESS), labels, increments(1, 1)),
         (str(triton.REQUEST_FAILURE), {**labels, "reason": "BACKEND"}, increments(0, 0)),
@@ -251,17 +251,13 @@ def test_recorded_time_without_data_is_unknown_and_not_idle(tmp_path: Path) -> N
     """Rules go on recording 0 events of a model whose series are gone: true of a retired one, else not known."""
     times = np.arange(END - 86400, END + 1, 60.0).tolist()
     left = END - 7200
-    rows = []
+    rows: list[history.Series] = []
     for model in ("gone", "retired", "idle"):
-        recorded = {"model": model, "version": "1", names.SLO: "errors", names.INDICATOR: "errors"}
-        events = [(at, 10.0 if at <= left else 0.0) for at in times]
-        rows += [
-            (names.sli_events("5m"), {**recorded, names.EVENT: names.TOTAL}, events),
-            (names.sli_events("5m"), {**recorded, names.EVENT: names.ERROR}, [(at, 0.0) for at in times]),
-            (names.LAST_SEEN, recorded, [(at, at if model == "idle" else min(at, left)) for at in times]),
-        ]
+        labels, last = group_labels("errors", model), END if model == "idle" else left
+        rates = {"5m": (0.0, lambda at: 10.0 if at <= left else 0.0)}
+        rows += recorded_group(labels, times, events=rates, seen=partial(min, last))
         if model == "retired":
-            rows.append((names.RETIRED, recorded, [(at, left + 15.0) for at in times if at > left]))
+            rows += recorded_group(labels, [at for at in times if at > left], retired=left + 15.0)
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url, Prometheus(Access(url)) as client:
@@ -348,7 +344,10 @@ def test_tables_name_alerts_scores_and_unknown_time(
     assert 0 == main(["backtest", *words, "--objectives", str(objectives(tmp_path / "o"))])
     text = capsys.readouterr().out
     assert "There is data of" not in text
-    assert "3 series from 1970-01-01 00:00 to 1970-01-02 00:00, every 1m; unknown 1.39% of the time" in text
+    assert (
+        "3 series from 1970-01-01 00:00:00 UTC to 1970-01-02 00:00:00 UTC, every 1m; unknown 1.39% of the time"
+        in text
+    )
     [fast] = [line for line in text.splitlines() if "page_fast" in line]
     assert ["1970-01-01", "10:01", "page", "page_fast", "errors", "m", "1"] == fast.split()[:7]
     assert all(line.isprintable() for line in text.split("\n"))
@@ -395,8 +394,8 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     assert 0 == main(words)
     heading = capsys.readouterr().out.split("Policies")[0]
     assert (
-        "There is data of the last 1d of 10d (10%), since 1970-01-10 00:00: what follows is the verdict for that "
-        "time alone, and errors before it are in no budget." in " ".join(heading.split())
+        "There is data of the last 1d of 10d (10%), since 1970-01-10 00:00:00 UTC: what follows is the verdict "
+        "for that time alone, and errors before it are in no budget." in " ".join(heading.split())
     )
     assert "late: data of the last 6h (2.5%)" in heading
 
@@ -446,7 +445,7 @@ def test_an_archive_is_small(tmp_path: Path) -> None:
 @given(st.integers(1, 60), st.integers(1, 50_000))
 def test_long_ranges_are_asked_in_parts(step: int, steps: int) -> None:
     """The parts lie on one grid, hold each step once, and none is longer than Prometheus allows."""
-    parts = list(stretches(0, (steps - 1) * step, step))
+    parts = list(query_ranges(0, (steps - 1) * step, step))
 
     assert 0 == parts[0][0]
     assert (steps - 1) * step == parts[-1][1]

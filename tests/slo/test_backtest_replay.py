@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from triton_slo.backtest import incident
 from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
-from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, burns, pyrra
+from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, both_burn, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
-from triton_slo.burn.condition import (
+from triton_slo.burn.condition_tree import (
     All,
     Burn,
     Compare,
@@ -250,7 +250,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
 
 def test_a_louder_alert_silences_the_later_ones() -> None:
     """With inhibition one incident is one page; what still burns after it is then reported."""
-    fast, slow = burns(5 * MINUTE, MINUTE, 1), burns(30 * MINUTE, 20 * MINUTE, 1)
+    fast, slow = both_burn(5 * MINUTE, MINUTE, 1), both_burn(30 * MINUTE, 20 * MINUTE, 1)
     alerts = (PolicyAlert("fast", "page", fast), PolicyAlert("slow", "ticket", slow))
     history = steady([1.0] * 3, 60, 60)
 
@@ -266,9 +266,9 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     burst = [(10.0, 10.0), (0.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
     bad, total = (np.array([[part[i] for part in burst * 15]]) for i in range(2))
     history = History((KEY,), MINUTE * np.arange(1, 61), bad, total)
-    apart_only = burns(30 * MINUTE, MINUTE, 1)
+    apart_only = both_burn(30 * MINUTE, MINUTE, 1)
     bursts = Recurs(Window("1m", MINUTE), Window("20m", 20 * MINUTE), 2)
-    recurring = Either((apart_only, All((burns(30 * MINUTE, 10 * MINUTE, 1), bursts))))
+    recurring = Either((apart_only, All((both_burn(30 * MINUTE, 10 * MINUTE, 1), bursts))))
 
     apart = replay(history, Policy("p", (PolicyAlert("a", "page", apart_only),)), [0.9])
     held = replay(history, Policy("p", (PolicyAlert("a", "page", recurring),)), [0.9])
@@ -312,7 +312,7 @@ def test_each_alert_has_the_budget_at_its_start() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
 
-    [episode] = replay(history, Policy("p", (PolicyAlert("a", "page", burns(600, 60, 1)),)), [0.99])
+    [episode] = replay(history, Policy("p", (PolicyAlert("a", "page", both_burn(600, 60, 1)),)), [0.99])
     # One bad minute of 991 against a budget of 1 %.
     assert pytest.approx(1 - 1 / 991 / 0.01) == episode.budget_left
     assert episode.ended is None

@@ -104,8 +104,9 @@ def fired_in_promtool(
     """When the generated rules fired, evaluated and scraped `every` so many seconds."""
     name = f"slo-{objective.name}.yml"
     [rules] = [artifact.text for artifact in artifacts([objective], OPTIONS) if artifact.name == name]
-    groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
-    firing = f'ALERTS{{alertstate="firing", alertname="{BURN_ALERTS[objective.indicator.kind]}"}}'
+    alert = BURN_ALERTS[objective.indicator.kind]
+    groups = grouped({group["name"]: group["rules"] for group in alerting(rules, only=alert)})
+    firing = f'ALERTS{{alertstate="firing", alertname="{alert}"}}'
     span = f"[{minutes}m:{every:g}s]"
     questions = (
         f"min by (model, tier) (min_over_time(timestamp({firing}){span})) / 60",

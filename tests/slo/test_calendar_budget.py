@@ -26,10 +26,11 @@ from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.lint import Surroundings, lint
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Remarks, Sample
+from triton_slo.prometheus.client import Sample
+from triton_slo.prometheus.remarks import Remarks
 from triton_slo.rules.periods import LAST
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.group_status import group_statuses
+from triton_slo.verdict.recorded_status import group_statuses
 from tritonwatch.tables.status_table import document, tables
 
 DAY = 86_400

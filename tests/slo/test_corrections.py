@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from support.loopback import served
+from support.loopback import Handler, answering
 from support.promtool import evaluated, grouped
 from support.recorded_fleet import OBJECTIVE
 from support.tools import promtools
@@ -290,57 +289,38 @@ def test_bad_input_writes_nothing(
     assert ["blocks"] == [path.name for path in tmp_path.rglob("*")]
 
 
-class StoredSamples(http.server.BaseHTTPRequestHandler):
-    """The import API of VictoriaMetrics for one bearer token: exports what was imported."""
-
-    stored: ClassVar[list[str]]
-
-    def answer(self, text: str = "") -> None:
-        self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def do_GET(self) -> None:
-        storeds = (
-            line.rsplit(" ", 2) for line in self.stored if urlsplit(self.path).path == "/api/v1/export"
-        )
-        rows = [{"metric": dict(labels_of(series)), "timestamps": [int(at)]} for series, _, at in storeds]
-        self.answer("".join(f"{json.dumps(row)}\n" for row in rows))
-
-    def do_POST(self) -> None:
-        self.stored.extend(self.rfile.read(int(self.headers["Content-Length"])).decode().splitlines())
-        self.answer()
-
-    def log_message(self, *_: object) -> None:
-        return
+def _exchanged(request: Handler, stored: list[str]) -> None:
+    """Answer as the import API of VictoriaMetrics for one bearer token: exports what was imported."""
+    status = 200 if request.headers["Authorization"] == "Bearer secret" else 401
+    stored += request.body().decode().splitlines()
+    exported = request.command == "GET" and urlsplit(request.path).path == "/api/v1/export"
+    lines = (line.rsplit(" ", 2) for line in stored if exported)
+    rows = [{"metric": dict(labels_of(series)), "timestamps": [int(at)]} for series, _, at in lines]
+    request.reply("".join(f"{json.dumps(row)}\n" for row in rows), status)
 
 
 def test_an_import_is_undone_and_resumed_with_its_credentials(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The token is that of the address in the trail; without it VictoriaMetrics refuses, and nothing changes."""
-
-    class Handler(StoredSamples):
-        stored: ClassVar[list[str]] = []
-
+    stored: list[str] = []
     (tmp_path / "token").write_text("secret")
     given = ["--token-file", str(tmp_path / "token")]
     trail = ["--trail", str(tmp_path / "trail")]
     signed = ["--reason", "wrong day", "--author", "anna"]
-    with served(http.server.HTTPServer(("127.0.0.1", 0), Handler)) as server:
+    with answering(partial(_exchanged, stored=stored)) as url:
         place = Place(fails=True)
-        place.place = {"import": f"http://127.0.0.1:{server.server_address[1]}"}
+        place.place = {"import": url}
         with pytest.raises(CommandError):
             make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path / "trail", place)
         assert 1 == main(["correct", "resume", "exclude", *trail])
         assert "HTTP 401" in capsys.readouterr().err
         assert 0 == main(["correct", "resume", "exclude", *trail, *given])
-        assert 5 == len(Handler.stored)
+        assert 5 == len(stored)
         assert 1 == main(["correct", "undo", "exclude", *trail, *signed])
         assert 0 == main(["correct", "undo", "exclude", *trail, *signed, *given])
 
-    assert 10 == len(Handler.stored)
+    assert 10 == len(stored)
     assert ["undone", "written"] == [
         Trail(tmp_path / "trail").state(entry) for entry in Trail(tmp_path / "trail").entries
     ]
@@ -352,7 +332,7 @@ def test_the_list_shows_reason_author_and_state(tmp_path: Path, capsys: pytest.C
 
     assert 0 == main(["correct", "list", "--trail", str(tmp_path)])
     line = capsys.readouterr().out
-    assert f"{entry.id}  written  2023-11-14T22:13:20Z to 2023-11-14T22:23:20Z" in line
+    assert f"{entry.id}  written  2023-11-14 22:13:20 UTC to 2023-11-14 22:23:20 UTC" in line
     assert "anna" in line
     assert "load test" in line
     assert 0 == main(["correct", "list", "--trail", str(tmp_path), "--json"])

@@ -18,20 +18,20 @@ import requests
 import yaml
 
 from support.history import openmetrics, serve
-from support.loopback import started
+from support.loopback import free_ports, started
 from support.recorded_fleet import OBJECTIVE, TARGET, RecordedFleet, rules
 from support.tools import prometheuses, promtools
 from support.victoria import storing
 from support.waiting import eventually
 from support.web_fleet import text_of
+from triton_exporter.moments import rfc3339
 from triton_slo import names
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.correcting import making
 from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import VictoriaMetrics
-from tritonwatch.local.triton import free_ports
-from tritonwatch.tables.correction_table import moment_text
 
 pytestmark = pytest.mark.real
 
@@ -172,7 +172,7 @@ def shown(site: str, entry: Entry) -> str:
 def test_blocks_from_the_page_on_prometheus(tmp_path: Path, killing: Callable[[], None]) -> None:
     """Entered on the page, killed meanwhile, resumed and undone there: budgets are what the page showed before."""
     fleet = RecordedFleet()
-    start, end = map(moment_text, fleet.stretch)
+    start, end = map(rfc3339, fleet.stretch)
     signed = {"reason": "load test", "author": "anna"}
     with serve(openmetrics(fleet.series()), tmp_path, rules={"r.yml": rules()}) as url:
         before = settled(url)

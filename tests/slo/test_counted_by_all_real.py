@@ -23,12 +23,12 @@ from slo.answering import HIDDEN, RAISED, REFUSED, post, write_models
 from slo.envoy import ENVOY, envoy, envoy_counters
 from slo.nginx import NGINX, nginx
 from support.exporter import Running, Scraped, exporting
+from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gateway, state, triton
 from triton_exporter.tracing.trace import OUTCOMES
-from tritonwatch.local.triton import free_ports
 
 pytestmark = [
     pytest.mark.real,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from triton_exporter.duration import in_words, parse_seconds
+from triton_exporter.duration import in_words, measured_text, parse_seconds, time_text
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import FirstResponse
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
-from tritonwatch.exporter_options import choose
+from tritonwatch.exporter_options.chosen_settings import choose
 
 
 def test_every_threshold_in_milliseconds_names_its_bucket() -> None:
@@ -35,6 +35,21 @@ def test_rules_have_no_number_with_a_rounding_error() -> None:
     assert 'le="2.01"' in text
     assert "2010000" in text
     assert "99999999" not in text
+
+
+@pytest.mark.parametrize("text", ["0.25ms", "2.5ms", "500ms", "1s", "2.5s", "90s", "2m", "1h", "1d"])
+def test_a_threshold_is_written_as_objectives_do(text: str) -> None:
+    """None is rounded, and each can be read again."""
+    assert text == time_text(parse_seconds(text))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.0, "0ms"), (0.00035, "0.35ms"), (0.012512, "12.5ms"), (0.9996, "1s"), (93.44, "93.4s")],
+)
+def test_a_measured_time_has_three_digits(seconds: float | None, text: str) -> None:
+    """In the form of a threshold, so that the two compare."""
+    assert text == measured_text(seconds)
 
 
 @pytest.mark.parametrize("text", ["0.5", "500ms", "0.5s"])

@@ -3,98 +3,80 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from support import history
-from support.history import END
+from support.history import END, Series
+from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.verdict.gate import (
-    Firing,
-    GateLimits,
-    Judgement,
-    failure_evidence,
-    in_part,
-    judge,
-    judge_current_state,
-    worst,
-)
+from triton_slo.verdict.gate import failure_evidence, in_part, judge, judge_current_state, worst
 from triton_slo.verdict.gate_queries import Ages
 from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.judgement import Firing, GateLimits, Judgement
 from tritonwatch.cli import main
 
 LATER = END - 5 * 86400
 STOPPED = LATER - 1800
 """When objective `errors` was recorded for the last time, half an hour before one looks."""
 
-Points = list[tuple[float, float]]
-Row = tuple[str, Mapping[str, str], Points]
-
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
 
-LATENCY = {names.SLO: "latency", names.INDICATOR: "latency", "version": "1"}
 SECOND = {"job": EXPORTER_JOB, "instance": "b:9401"}
 HOSTILE = 'a"b\\c{}\n\x1b[2J\u202e\U0001f600'
 
 
-def at(*values: float, step: float = 60) -> Points:
-    """These values, the last of them at the pinned end."""
-    return [(END - step * (len(values) - 1 - i), value) for i, value in enumerate(values)]
+LATELY = (END - 60, END)
 
 
-def recorded(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Row]:
-    labels = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": version}
-    for name, value in (
-        (names.OBJECTIVE_RATIO, target),
-        (names.CURRENT_BURN_RATE, 0.5),
-        (names.PERIOD_BURN_RATE, 1 - left),
-        (names.PERIOD_BUDGET_REMAINING, left),
-        (names.LAST_SEEN, END),
-    ):
-        yield name, labels, at(value, value)
+def recorded(model: str, version: str, left: float, target: float = 0.99) -> Iterator[Series]:
+    labels = group_labels("latency", model, version)
+    yield from recorded_group(labels, LATELY, target=target, burn=0.5, spent=1 - left, left=left, seen=END)
     exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
-    yield str(state.MODEL_READY), {**exporter, "model": model, "version": version}, at(1, 1)
+    yield str(state.MODEL_READY), {**exporter, "model": model, "version": version}, lately(1)
 
 
-def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Row]:
+def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Series]:
     """Recorded rates over the last two hours."""
-    labels = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": version}
-    for event, rate in ((names.ERROR, per_second * bad), (names.TOTAL, per_second)):
-        yield names.sli_events("5m"), {**labels, names.EVENT: event}, at(*[rate] * 121)
+    times = range(END - 7200, END + 1, 60)
+    rates = {"5m": (per_second * bad, per_second)}
+    yield from recorded_group(group_labels("latency", model, version), times, events=rates)
 
 
-def estimated(model: str, version: str, error: float) -> Iterator[Row]:
+def estimated(model: str, version: str, error: float) -> Iterator[Series]:
     """A source that states how far it may be off, and 50 requests/s of 500 ms at most."""
-    labels = {**LATENCY, "model": model, "version": version}
-    yield names.SLI_SOURCE, {**labels, names.SOURCE: "decomposed"}, at(1, 1)
-    yield names.ESTIMATE_ERROR, labels, at(error, error)
-    yield names.THRESHOLD_SECONDS, labels, at(0.5, 0.5)
-    yield names.sli_events("1h"), {**labels, names.EVENT: names.TOTAL}, at(50, 50)
-    yield names.sli_events("1h"), {**labels, names.EVENT: names.ERROR}, at(7, 7)
+    labels = group_labels("latency", model, version)
+    yield from recorded_group(
+        labels, LATELY, source="decomposed", estimate_error=error, threshold=0.5, events={"1h": (7, 50)}
+    )
 
 
-def last_poll(seconds_ago: float) -> Row:
+def lately(value: float) -> list[tuple[float, float]]:
+    return [(at, value) for at in LATELY]
+
+
+def last_poll(seconds_ago: float) -> Series:
     labels = {"job": EXPORTER_JOB, "instance": "a:9401"}
-    return str(own.LAST_SUCCESS), labels, at(END - seconds_ago, END - seconds_ago)
+    return str(own.LAST_SUCCESS), labels, lately(END - seconds_ago)
 
 
-def alert(model: str, severity: str, tier: str) -> Row:
+def alert(model: str, severity: str, tier: str) -> Series:
     labels = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", names.COMPONENT: "slo"}
     about = {names.SLO: "latency", "model": model, "version": "1", names.SEVERITY: severity, names.TIER: tier}
-    return "ALERTS", labels | about, at(1, 1)
+    return "ALERTS", labels | about, lately(1)
 
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Models in every state, and a canary that is as good, one that is worse, and one that is new."""
-    info = {names.SLO: "errors", names.INDICATOR: "errors"}
-    rows: list[Row] = [
+    info = group_labels("errors")
+    rows: list[Series] = [
         (names.INFO, info, [(STOPPED - 60, 1.0), (STOPPED, 1.0)]),
         *[
             (name, labels, [(float(LATER), value) for _, value in points[-1:]])
@@ -104,18 +86,14 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         last_poll(5),
         *recorded("good", "1", 0.8),
         *recorded("estimated", "1", 0.8),
-        (names.SLI_SOURCE, {**LATENCY, "model": "estimated", names.SOURCE: "sampled_mean"}, at(1, 1)),
+        *recorded_group(group_labels("latency", "estimated"), LATELY, source="sampled_mean"),
         *recorded("means", "1", 0.8),
-        (names.SLI_SOURCE, {**LATENCY, "model": "means", names.SOURCE: "sampled_mean"}, at(1, 1)),
+        *recorded_group(group_labels("latency", "means"), LATELY, source="sampled_mean"),
         *recorded("estimated-canary", "1", 0.8),
         *recorded("estimated-canary", "2", 0.8),
         *events("estimated-canary", "1", 10, 0.0),
         *events("estimated-canary", "2", 10, 0.0),
-        (
-            names.SLI_SOURCE,
-            {**LATENCY, "model": "estimated-canary", "version": "2", names.SOURCE: "summary"},
-            at(1, 1),
-        ),
+        *recorded_group(group_labels("latency", "estimated-canary", "2"), LATELY, source="summary"),
         *recorded("sure", "1", 0.8),
         *estimated("sure", "1", 0.001),
         *recorded("singles", "1", 0.8),
@@ -133,8 +111,8 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         ],
         *recorded("spent", "1", -0.2),
         *recorded("two-servers", "1", 0.9),
-        (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, at(1, 1)),
-        (str(own.LAST_SUCCESS), SECOND, at(END - 200, END - 200)),
+        (str(state.MODEL_READY), {**SECOND, "model": "two-servers", "version": "1"}, lately(1)),
+        (str(own.LAST_SUCCESS), SECOND, lately(END - 200)),
         *recorded("paging", "1", 0.6),
         alert("paging", "critical", "page_fast"),
         *recorded("burning", "1", 0.7),
@@ -501,7 +479,7 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
 
 def test_a_page_rolls_back_even_without_data() -> None:
     """A model whose page fires while its series vanish is not merely held."""
-    gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown="vanished")
+    gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown_reasons=("vanished",))
     page = Firing("latency", "m", "1", "critical", "page_fast")
 
     [paged] = judge([gone], lambda *_: None, [page], GateLimits())

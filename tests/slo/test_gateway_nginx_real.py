@@ -17,14 +17,15 @@ from prometheus_client.registry import Collector
 from slo.answering import ROUND, SLOW, post, write_models
 from slo.nginx import NGINX, nginx
 from support import history
+from support.loopback import free_ports
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
-from tritonwatch.local.triton import free_ports
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 
 pytestmark = [
     pytest.mark.real,

@@ -21,14 +21,16 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc  # type: ignore[impo
 from slo.answering import ROUND, SLOW, post, write_models
 from slo.envoy import ENVOY, envoy, envoy_counters
 from support import history
+from support.loopback import free_ports
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = [
     pytest.mark.real,

@@ -21,8 +21,8 @@ from triton_exporter.distribution.buckets import le
 from triton_exporter.duration import DAY
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.objective.model import WORKBOOK_TIERS
+from triton_slo.objective.propose import MeasurementSource, Seen, Timing, propose, queue_threshold, round_up
 from triton_slo.objective.reading import read
-from triton_slo.propose import MeasurementSource, Seen, Timing, propose, queue_threshold, round_up
 from tritonwatch import files
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from support import history
+from support.loopback import answering
 from support.promtool import evaluated
 from support.tools import NEXT, promtools
 from support.waiting import eventually
@@ -23,7 +22,8 @@ from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators.sources import SLICES
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 
 OBJECTIVES = """
@@ -81,27 +81,6 @@ def _page(requests: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-@contextmanager
-def _exporter() -> Iterator[str]:
-    began = time.monotonic()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = _page(100 * (time.monotonic() - began)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Stay quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
     """A Prometheus of each mode, with the generated rules, by mode."""
@@ -115,15 +94,18 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
         for artifact in artifacts(objectives, options)
         if artifact.part == "rules"
     }
+    began = time.monotonic()
     with ExitStack() as stack:
-        exporter = stack.enter_context(_exporter())
+        exporter = stack.enter_context(
+            answering(lambda request: request.reply(_page(100 * (time.monotonic() - began))))
+        )
         yield {
             mode: stack.enter_context(
                 history.serve(
                     "",
                     tmp_path_factory.mktemp(mode),
                     rules=rules,
-                    scrape=exporter,
+                    scrape=exporter.removeprefix("http://"),
                     server=server,
                     settings=settings,
                     flags=flags,

@@ -6,7 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ from triton_slo.lint import Surroundings, hidden_failures
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
-Row = tuple[str, Mapping[str, str], list[tuple[float, float]]]
 CLIENTS = {
     "name": "c",
     "target": "99%",
@@ -394,7 +393,9 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
     file.write_text("name: fast\ntarget: 99%\nindicator: {kind: latency, threshold: 500ms}\n")
     now = time.time()
 
-    def fed(model: str, source: str, error: float | None = None, rate: float = 1.0) -> Iterator[Row]:
+    def fed(
+        model: str, source: str, error: float | None = None, rate: float = 1.0
+    ) -> Iterator[history.Series]:
         own = {"instance": "a", "model": model, "version": "1"}
         always = history.counter(now - 600, now, 15, rate)
         for counted in (state.REQUEST_DURATION.count, triton.REQUEST_SUCCESS):

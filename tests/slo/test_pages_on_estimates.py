@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated
+from support.promtool import alerting, evaluated, grouped
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state
@@ -18,10 +18,13 @@ from triton_slo.burn.rule_groups import objective_rules
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Remarks, Sample
+from triton_slo.prometheus.client import Sample
+from triton_slo.prometheus.remarks import Remarks
 from triton_slo.rules.plan import Plan
-from triton_slo.verdict.gate import Firing, GateLimits, judge
-from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses
+from triton_slo.verdict.gate import judge
+from triton_slo.verdict.group_status import GroupStatus
+from triton_slo.verdict.judgement import Firing, GateLimits
+from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
 from tritonwatch.tables.status_table import caveats, document
 
 HOURS = 3
@@ -33,7 +36,7 @@ def rules(**more: object) -> str:
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}, **more}
     made = artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
     [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
-    return text
+    return grouped({group["name"]: group["rules"] for group in alerting(text, names.WITHIN_ERROR)})
 
 
 def series(

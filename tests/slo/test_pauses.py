@@ -41,10 +41,9 @@ AWAKE = TILE // 6
 """Ticks (10 minutes) after a pause in which nothing is asked: counters need a few scrapes."""
 
 
-def recording(options: Options) -> list[dict[str, str]]:
-    (text,) = (
-        artifact.text for artifact in artifacts([OBJECTIVE], options) if artifact.name == "slo-errors.yml"
-    )
+def recording(options: Options, objective: Objective = OBJECTIVE) -> list[dict[str, str]]:
+    name = f"slo-{objective.name}.yml"
+    (text,) = (artifact.text for artifact in artifacts([objective], options) if artifact.name == name)
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule]
 
 
@@ -57,8 +56,7 @@ def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
     """Whatever is asked between a model's pauses: events of each window within 1 % of the truth."""
     series: dict[str, str] = {}
     for model, pauses in pauses_of.items():
-        paused = " ".join("1" if any(tick in pause for pause in pauses) else "0" for tick in range(LENGTH))
-        series |= dict(model.series(pauses)) | {f'{PAUSED}{{model="{model.name}"}}': f"0 {paused}"}
+        series |= dict(model.series(pauses))
     asked = [
         (window, tick, event)
         for window in WINDOWS
@@ -216,6 +214,29 @@ def test_a_pause_pages_nobody_and_hides_nothing() -> None:
     for scenario, outcome in zip(chosen, run("tritonwatch", chosen, every=2 * STEP), strict=True):
         assert len(scenario.incidents) == len(outcome.pages), scenario.name
         assert pytest.approx(true_budget(scenario), abs=0.05) == outcome.budget, scenario.name
+
+
+def test_the_first_evaluation_is_known_after_the_indicator_has_changed(tmp_path: Path) -> None:
+    """What was recorded of the objective's other indicator is not recorded as a second series."""
+    record = names.RULES_SINCE
+    changed = Objective.model_validate(
+        {"name": "up", "target": 0.99, "indicator": "readiness", "window": "7d"}
+    )
+    rule = next(rule for rule in recording(Options(), changed) if rule["record"] == record)
+    before = {f'{record}{{slo="up", indicator="errors"}}': "7x9 stale _x30"}
+    paused = {PAUSED: "1x9 0x30"}
+
+    [answer] = evaluated(
+        promtools()[-1],
+        tmp_path,
+        grouped({"slo": pausable([rule])}),
+        before | paused,
+        [(record, 25 * 60.0)],
+        interval=60,
+        evaluation=60,
+    )
+
+    assert [7.0] == [value for _, value in answer]
 
 
 def test_a_window_that_begins_in_a_pause_is_there_and_exact_after_another(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import requests
 
 from support import history
 from support.exporter import exporting
+from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
@@ -22,11 +23,12 @@ from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.local.triton import TritonServer, free_ports
+from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
@@ -58,10 +60,10 @@ def overload(server: TritonServer) -> Mapping[str, Counter[int]]:
     """More requests than the queues take, again and again."""
 
     def send(model: str) -> int:
-        return sleep_request(session, server.http_url, model, [SLEEP], time.time())
+        return sleep_request(server.http_url, model, [SLEEP], time.time())
 
     answers: Mapping[str, Counter[int]] = {model: Counter() for model in MODELS}
-    with requests.Session() as session, ThreadPoolExecutor(AT_ONCE * len(MODELS)) as pool:
+    with ThreadPoolExecutor(AT_ONCE * len(MODELS)) as pool:
         for _ in range(ROUNDS):
             sent = [(model, pool.submit(send, model)) for model in MODELS for _ in range(AT_ONCE)]
             for model, answer in sent:

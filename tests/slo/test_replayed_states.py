@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support.history import END, openmetrics, serve
+from support.history import END, Series, openmetrics, serve
+from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.correction.replayed_history import replayed
 from triton_slo.objective.reading import read
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from triton_slo.rules.plan import Plan
 
 MINUTE, HOUR = 60, 3600
 SINCE = END - 26 * HOUR
 """When the rules were loaded."""
 NOT_READY = (SINCE - 40 * MINUTE, SINCE - 10 * MINUTE)
-Points = list[tuple[float, float]]
 
 
-def made() -> Iterator[tuple[str, Mapping[str, str], Points]]:
+def made() -> Iterator[Series]:
     """A version that was not ready for half an hour shortly before the rules were loaded."""
     scrapes = [float(at) for at in range(END - 30 * HOUR, END + 1, MINUTE)]
     model = {"instance": "a", "model": "m", "version": "1"}
-    group = {names.SLO: "readiness", names.INDICATOR: "readiness", "model": "m", "version": "1"}
     ready = [(at, float(not NOT_READY[0] < at <= NOT_READY[1])) for at in scrapes]
     yield str(state.MODEL_READY), model, ready
     yield str(state.MODEL_STATE), {**model, "state": "ready"}, ready
     yield str(state.MODEL_STATE), {**model, "state": "unavailable"}, [(at, 1 - value) for at, value in ready]
     yield str(state.MODEL_EXPECTED), {**model, "version": ""}, [(at, 1.0) for at in scrapes]
-    lately = scrapes[-5:]
-    for name, labels, value in (
-        (names.SLI_EVENTS_SINCE, group, float(SINCE)),
-        (names.OBJECTIVE_RATIO, group, 0.99),
-        (names.INFO, {**group, "model": "", "version": "", "window": "7d"}, 1.0),
-        (names.sli_events("7d"), {**group, names.EVENT: names.ERROR}, 0.0),
-        (names.sli_events("7d"), {**group, names.EVENT: names.TOTAL}, 26 / (7 * 24)),
-    ):
-        yield name, {key: text for key, text in labels.items() if text}, [(at, value) for at in lately]
+    group, week = group_labels("readiness", "m"), {"7d": (0.0, 26 / (7 * 24))}
+    yield from recorded_group(group, scrapes[-5:], target=0.99, since=float(SINCE), events=week)
+    objective = {**group_labels("readiness"), "window": "7d"}
+    yield names.INFO, objective, [(at, 1.0) for at in scrapes[-5:]]
 
 
 @pytest.mark.real

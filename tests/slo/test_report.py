@@ -19,7 +19,7 @@ from playwright.sync_api import Browser
 
 from support import history, web_fleet
 from support.bridge import body_of
-from support.browser import DEVICES, browsing, page_on
+from support.browser import DEVICES, page_on
 from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
 from support.tools import ROOT
@@ -31,7 +31,8 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Webhook, listen
 from triton_alerts.bridge.review.period_summary import periodic
 from triton_slo import names
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
@@ -293,7 +294,7 @@ def test_the_events_of_the_last_minutes_are_read_once(tmp_path: Path) -> None:
         report = recorded_report(client, ReportedPeriod("month", 2025, 9), now)
         counted = web_fleet.queries(url) - before
 
-    actual = {group.model: group.recorded for group in report.objectives[0].groups}
+    actual = {group.group["model"]: group.recorded for group in report.objectives[0].groups}
     for group in groups:
         assert group.truth((START, now)) == (actual[group.model].error, actual[group.model].total)
     # When it was recorded, the sums of each day, those at the end, and 5 kinds of records beside them.
@@ -665,13 +666,6 @@ def test_without_prometheus_a_report_claims_nothing() -> None:
     assert "Nothing has been read yet" in text
     assert "Summary" not in text
     assert "no record" not in text
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, or the test is skipped."""
-    with browsing() as running:
-        yield running
 
 
 @pytest.mark.real

@@ -21,7 +21,8 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective, Unknown
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.local.triton import TritonServer
 
 SCRAPE_SECONDS = 0.5
@@ -82,7 +83,9 @@ class Cluster:
         home = self.directory / name
         repository = Repository(home / "models")
         models(repository)
-        server = self.stack.enter_context(live_triton(repository.path, home, mode, arguments))
+        server = self.stack.enter_context(
+            live_triton(repository.path, home, mode, arguments, auto_complete=True)
+        )
         stack = self.stack.enter_context(ExitStack())
         expected: dict[str, tuple[str, ...]] = {"restarted": ()} if name == "a" else {}
         exporter = stack.enter_context(exporting(server.http_url, server.metrics_url, expected))
@@ -182,6 +185,9 @@ def test_only_a_model_that_nobody_serves_any_more_pages(cluster: Cluster) -> Non
     b.repository.version("hot", "2")
     assert 200 == control(b.server, "load", "hot")
     assert 200 == control(b.server, "unload", "unloaded")
+    # A reason is known of the address at which it was scraped, and the pod moves below.
+    for slo in ("errors", "errors-by-server"):
+        cluster.wait(f'{names.RETIRED}{{slo="{slo}"}}', {("unloaded", "1")})
     # Restarted with the next versions; one model is no longer in the repository.
     shutil.rmtree(a.repository.path / "restarted" / "1")
     a.repository.version("restarted", "3")

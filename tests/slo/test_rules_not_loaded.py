@@ -11,6 +11,7 @@ import pytest
 
 from support import history
 from support.history import END
+from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
@@ -26,23 +27,13 @@ CANNOT_TELL = 1
 def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """At END the rules of `latency` are loaded: model good has budget left, and a page fires for model bad."""
     exporter = {"job": EXPORTER_JOB, "instance": "a:9401"}
-    rows = [
+    rows: list[history.Series] = [
         (str(state.UP), exporter, [(EARLIER, 1.0), (END, 1.0)]),
         (str(own.LAST_SUCCESS), exporter, [(END, END - 5.0)]),
     ]
     for model in ("good", "bad"):
-        group = {names.SLO: "latency", names.INDICATOR: "latency", "model": model, "version": "1"}
-        rows += [
-            (name, group, [(END, value)])
-            for name, value in (
-                (names.OBJECTIVE_RATIO, 0.99),
-                (names.THRESHOLD_SECONDS, 1.0),
-                (names.CURRENT_BURN_RATE, 0.5),
-                (names.PERIOD_BURN_RATE, 0.2),
-                (names.PERIOD_BUDGET_REMAINING, 0.8),
-                (names.LAST_SEEN, END),
-            )
-        ]
+        group = group_labels("latency", model)
+        rows += recorded_group(group, [END], target=0.99, threshold=1.0, burn=0.5, spent=0.2, seen=END)
         rows.append((str(state.MODEL_READY), {**exporter, "model": model, "version": "1"}, [(END, 1.0)]))
     alert = {"alertname": BURN_ALERTS["latency"], "alertstate": "firing", names.COMPONENT: "slo"}
     about = {

@@ -129,7 +129,7 @@ MOMENTS = (30, 60, 600, 5400)
 """Seconds of March at which the answers are compared."""
 
 
-def month_begins(folder: Path) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+def month_begins(folder: Path) -> Iterator[history.Series]:
     """What the rules of a calendar objective record around the start of March, and what the exporter exposes."""
     plan = Plan(objective("month", "month", "Europe/Berlin"), Options(scrape_interval_seconds=60))
     shift = f"(time() + {MARCH - BEFORE})"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -14,61 +15,39 @@ from rich.console import Console
 
 from support import history
 from support.history import END
+from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.burn.amounts import ratio
 from triton_slo.indicators.sources import CAVEATS
-from triton_slo.prometheus import Access, Prometheus, Remarks, Sample
-from triton_slo.verdict.group_status import SELECTOR, GroupStatus, group_statuses, overviews
+from triton_slo.prometheus.client import Prometheus, Sample
+from triton_slo.prometheus.remarks import Remarks
+from triton_slo.prometheus.server_access import Access
+from triton_slo.verdict.group_status import GroupStatus, overviews
+from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
 from tritonwatch.tables.status_table import caveats, document, duration, rate, tables
 
-GOOD = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
-SPENT = {
-    names.SLO: "latency",
-    names.INDICATOR: "latency",
-    "model": 'evil"[red]\n\x1b[2J\u202e',
-    "version": "1",
-}
-GONE = {names.SLO: "errors", names.INDICATOR: "errors", "model": "classifier", "version": "2"}
+GOOD = group_labels("latency", "embedder")
+SPENT = group_labels("latency", 'evil"[red]\n\x1b[2J\u202e')
+GONE = group_labels("errors", "classifier", "2")
 
 
-def recorded() -> list[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+def recorded() -> Iterator[history.Series]:
     """What our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
-
-    def constant(
-        name: str, labels: Mapping[str, str], value: float
-    ) -> tuple[str, Mapping[str, str], list[tuple[float, float]]]:
-        return name, labels, [(END - 60, value), (END, value)]
-
-    def group(
-        labels: Mapping[str, str], now: float, hour: float, spent: float
-    ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
-        yield constant(names.OBJECTIVE_RATIO, labels, 0.99)
-        yield constant(names.PERIOD_DAYS, labels, 30)
-        yield constant(names.CURRENT_BURN_RATE, labels, now)
-        yield constant(names.sli_error("1h"), labels, hour * 0.01)
-        yield constant(names.PERIOD_BURN_RATE, labels, spent)
-        yield constant(names.PERIOD_BUDGET_REMAINING, labels, 1 - spent)
-        yield constant(names.LAST_SEEN, labels, END)
-        yield constant(names.SLI_SOURCE, {**labels, names.SOURCE: "histogram"}, 1)
-
+    lately = [(END - 60, 1.0), (END, 1.0)]
+    group = partial(recorded_group, times=(END - 60, END), seen=END)
+    served = partial(group, target=0.99, days=30, source="histogram")
+    yield from served(GOOD, threshold=0.5, burn=0, spent=0.25, errors={"1h": 0.005})
+    yield from served(SPENT, threshold=0.1, burn=20, spent=1.5, errors={"1h": 0.1})
+    yield from group(GONE, target=0.999, left=1, seen=END - 720)
+    yield from recorded_group(GONE, [END - 1800 + 60 * i for i in range(31)], unknown="vanished")
+    yield from recorded_group(group_labels("errors"), (END - 60, END), days=30)
     cause = {"indicator": "latency", "model": SPENT["model"], "version": "1"}
-    return [
-        *group(GOOD, 0, 0.5, 0.25),
-        *group(SPENT, 20, 10, 1.5),
-        constant(names.THRESHOLD_SECONDS, GOOD, 0.5),
-        constant(names.THRESHOLD_SECONDS, SPENT, 0.1),
-        constant(names.CAUSE_SHARE, {**cause, names.CAUSE: "queue"}, 0.82),
-        constant(names.CAUSE_SHARE, {**cause, names.CAUSE: "compute_infer"}, 0.18),
-        (names.UNKNOWN, {**GONE, names.REASON: "vanished"}, [(END - 1800 + 60 * i, 1.0) for i in range(31)]),
-        constant(names.PERIOD_DAYS, {names.SLO: "errors", names.INDICATOR: "errors"}, 30),
-        constant(names.LAST_SEEN, GONE, END - 720),
-        constant(names.OBJECTIVE_RATIO, GONE, 0.999),
-        constant(names.PERIOD_BUDGET_REMAINING, GONE, 1),
-        constant(names.INFO, {names.SLO: "probe", names.INDICATOR: "probe", "owner": "x"}, 1),
-    ]
+    for name, share in (("queue", 0.82), ("compute_infer", 0.18)):
+        yield names.CAUSE_SHARE, {**cause, names.CAUSE: name}, [(at, share) for at, _ in lately]
+    yield names.INFO, {**group_labels("probe"), "owner": "x"}, lately
 
 
 @pytest.fixture(scope="module", params=prometheuses(), ids=str)
@@ -224,6 +203,7 @@ def test_json_has_rows_and_the_worst_of_each_objective(
     assert (2, 1, 0, 0) == tuple(latency[key] for key in ("groups", "exhausted", "burning", "unknown"))
     assert {"model": SPENT["model"], "version": "1"} == latency["worst"]
     assert [None] == [row["sli"] for row in answer["group_statuses"] if row["slo"] == "probe"]
+    assert "vanished" in [row["unknown"] for row in answer["group_statuses"]]
 
 
 @pytest.mark.real

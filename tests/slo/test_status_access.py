@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporters.captures import bodies
 from support import history
 from support.history import END
-from support.loopback import served
-from triton_slo.prometheus import Access, Prometheus, PrometheusError
+from support.loopback import Handler, answering
+from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus.server_access import Access
 from tritonwatch import access as arguments
 from tritonwatch.command_error import UsageError
 
-Answer = tuple[int, Mapping[str, str], str]
-EMPTY = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
+EMPTY = {"status": "success", "data": {"resultType": "vector", "result": []}}
 
 
 @pytest.fixture(scope="module")
@@ -36,27 +34,6 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     with history.serve(text, tmp_path_factory.mktemp("prometheus")) as url:
         yield url
-
-
-@contextmanager
-def answering(answer: Callable[[str, Mapping[str, str]], Answer]) -> Iterator[str]:
-    """A small server for what a real Prometheus cannot be made to do."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = answer(self.path, dict(self.headers))
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def fault(access: Access, query: str = "up") -> str:
@@ -110,32 +87,31 @@ def test_a_slow_prometheus_is_given_up() -> None:
         assert "is too slow: no answer within 0.2 s" in fault(Access(url, timeout_seconds=0.2))
 
 
-REFUSAL = json.dumps({"status": "error", "errorType": "bad_data", "error": "unknown function with name x"})
-TIMEOUT = json.dumps({"status": "error", "errorType": "timeout", "error": "query timed out in expression"})
+REFUSAL = {"status": "error", "errorType": "bad_data", "error": "unknown function with name x"}
+TIMEOUT = {"status": "error", "errorType": "timeout", "error": "query timed out in expression"}
 
 
 @pytest.mark.parametrize(
     ("answer", "printed"),
     [
-        ((400, {}, REFUSAL), "is too old: 2.20, needed 2.42 or newer (its answer: unknown function"),
-        ((503, {}, TIMEOUT), "is too slow: query timed out"),
-        ((401, {}, "no"), "refuses our credentials (HTTP 401)"),
-        ((404, {}, "404 page not found"), "has no Prometheus API (HTTP 404)"),
-        ((302, {"Location": "http://127.0.0.1:1/"}, ""), "redirects elsewhere"),
-        ((500, {}, "boom"), "answers HTTP 500"),
-        ((200, {}, "<html>please log in</html>"), "does not answer as Prometheus does"),
-        ((200, {}, "[]"), "does not answer as Prometheus does"),
-        ((200, {}, json.dumps({"data": {"result": [{"metric": {}}]}})), "does not answer as Prometheus does"),
-        ((200, {}, json.dumps({"data": {"result": [7]}})), "does not answer as Prometheus does"),
+        ((REFUSAL, 400), "is too old: 2.20, needed 2.42 or newer (its answer: unknown function"),
+        ((TIMEOUT, 503), "is too slow: query timed out"),
+        (("no", 401), "refuses our credentials (HTTP 401)"),
+        (("404 page not found", 404), "has no Prometheus API (HTTP 404)"),
+        (("", 302, {"Location": "http://127.0.0.1:1/"}), "redirects elsewhere"),
+        (("boom", 500), "answers HTTP 500"),
+        (("<html>please log in</html>",), "does not answer as Prometheus does"),
+        (("[]",), "does not answer as Prometheus does"),
+        (({"data": {"result": [{"metric": {}}]}},), "does not answer as Prometheus does"),
+        (({"data": {"result": [7]}},), "does not answer as Prometheus does"),
     ],
 )
-def test_each_unexpected_response_is_named(answer: Answer, printed: str) -> None:
+def test_each_unexpected_response_is_named(answer: tuple[Any, ...], printed: str) -> None:
     """Old, slow, closed, moved, broken and foreign servers each get their own words."""
 
-    def old(path: str, _: Mapping[str, str]) -> Answer:
-        if "buildinfo" in path:
-            return 200, {}, json.dumps({"data": {"version": "2.20.1", "revision": "983ebb4a5133"}})
-        return answer
+    def old(request: Handler) -> None:
+        build = {"data": {"version": "2.20.1", "revision": "983ebb4a5133"}}
+        request.reply(*((build,) if "buildinfo" in request.path else answer))
 
     with answering(old) as url:
         assert printed in fault(Access(url))
@@ -143,7 +119,7 @@ def test_each_unexpected_response_is_named(answer: Answer, printed: str) -> None
 
 def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> None:
     """Thanos and others need not tell a version: then the refusal is reported as it is."""
-    with answering(lambda *_: (400, {}, REFUSAL)) as url:
+    with answering(lambda request: request.reply(REFUSAL, 400)) as url:
         assert "refuses the query: unknown function" in fault(Access(url))
 
 
@@ -151,8 +127,8 @@ def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> Non
 def test_the_version_of_another_server_is_not_that_of_a_prometheus(_server: str, build: bytes) -> None:
     """What real servers reported: Thanos 0.41, Mimir 3.0 and VictoriaMetrics, which reports 2.24, are not old."""
 
-    def refusing(path: str, _: Mapping[str, str]) -> Answer:
-        return (200, {}, build.decode()) if "buildinfo" in path else (422, {}, REFUSAL)
+    def refusing(request: Handler) -> None:
+        request.reply(*((build,) if "buildinfo" in request.path else (REFUSAL, 422)))
 
     with answering(refusing) as url:
         assert "refuses the query: unknown function" in fault(Access(url))
@@ -162,7 +138,7 @@ def test_hints_of_thanos_are_no_warnings() -> None:
     """A sidecar that does not answer is a warning; that Triton's counters have unusual names is none."""
     [(_, body)] = bodies("sources", "thanos-*.partial.json")
     assert b"PromQL info: metric might not be a counter" in body
-    with answering(lambda *_: (200, {}, body.decode())) as url, Prometheus(Access(url)) as client:
+    with answering(body.decode()) as url, Prometheus(Access(url)) as client:
         client.instant("up")
         [warning] = client.warnings
     assert warning.startswith('fetch series for {cluster="eu", replica="b"} Addr: 127.0.0.1:19191')
@@ -170,25 +146,22 @@ def test_hints_of_thanos_are_no_warnings() -> None:
 
 def test_warnings_in_a_response_are_returned() -> None:
     """A Thanos that lacks a store says so beside its answer; each warning is kept once."""
-    partial = json.dumps(
-        {**json.loads(EMPTY), "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}
-    )
+    partial = {**EMPTY, "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}
 
-    with answering(lambda *_: (200, {}, partial)) as url, Prometheus(Access(url)) as client:
+    with answering(partial) as url, Prometheus(Access(url)) as client:
         assert () == client.instant("up") == client.instant("down")
         assert ["no store matches zone b"] == client.warnings
-    with answering(lambda *_: (200, {}, EMPTY)) as url, Prometheus(Access(url)) as client:
+    with answering(EMPTY) as url, Prometheus(Access(url)) as client:
         assert () == client.instant("up")
         assert [] == client.warnings
 
 
 def test_an_answer_of_a_part_of_the_servers_is_a_warning() -> None:
     """A vmselect marks it by `isPartial`, before its data; a whole answer has the mark, too."""
-    for mark, warnings in (("true", 1), ("false", 0)):
-        body = EMPTY.replace("{", f'{{"isPartial": {mark}, ', 1)
-        with answering(lambda *_, body=body: (200, {}, body)) as url, Prometheus(Access(url)) as client:
+    for mark in (True, False):
+        with answering({"isPartial": mark, **EMPTY}) as url, Prometheus(Access(url)) as client:
             assert () == client.instant("up")
-            assert warnings == len(client.warnings)
+            assert mark == len(client.warnings)
             assert all("the answer is partial (isPartial)" in warning for warning in client.warnings)
 
 
@@ -213,7 +186,7 @@ def test_many_warnings_are_read_too() -> None:
     many = [f"no store {number} {'x' * 200}" for number in range(200)]
 
     with (
-        answering(lambda *_: (200, {}, json.dumps({**json.loads(EMPTY), "warnings": many}))) as url,
+        answering({**EMPTY, "warnings": many}) as url,
         Prometheus(Access(url)) as client,
     ):
         assert () == client.instant("up")
@@ -226,7 +199,7 @@ def test_infos_are_no_warnings_and_none_is_about_the_names_of_triton() -> None:
     infos = [f'{name}"nv_inference_request_success" (3:24)', "PromQL info: ignored histograms"]
 
     with (
-        answering(lambda *_: (200, {}, json.dumps({**json.loads(EMPTY), "infos": infos}))) as url,
+        answering({**EMPTY, "infos": infos}) as url,
         Prometheus(Access(url)) as client,
     ):
         with client.collecting() as remarks:
@@ -237,10 +210,10 @@ def test_infos_are_no_warnings_and_none_is_about_the_names_of_triton() -> None:
 
 def test_what_a_part_of_a_question_collects_belongs_to_the_whole() -> None:
     """A report collects the warnings of its queries, and so does the page that shows it."""
-    partial = json.dumps({**json.loads(EMPTY), "warnings": ["no store"]})
+    partial = {**EMPTY, "warnings": ["no store"]}
 
     with (
-        answering(lambda *_: (200, {}, partial)) as url,
+        answering(partial) as url,
         Prometheus(Access(url)) as client,
         client.collecting() as outer,
     ):
@@ -258,9 +231,9 @@ def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     seen: list[Mapping[str, str]] = []
 
-    def note(_: str, headers: Mapping[str, str]) -> Answer:
-        seen.append(headers)
-        return 403, {}, "no"
+    def note(request: Handler) -> None:
+        seen.append(dict(request.headers))
+        request.reply("no", 403)
 
     with answering(note) as url:
         access = parsed(
@@ -317,8 +290,10 @@ def test_tls_with_our_certificate_and_a_password(tmp_path: Path) -> None:
         "basic_auth_users: {me: $2b$04$P6/KNp8W.FxCDvKCRduD1u6vhuRFj8ZsKY.aWrLY2mdFUr60qhCN6}\n"
     )
     (tmp_path / "password").write_text("correct horse\n")
-    probe = {"verify": str(ca), "cert": str(ours)}
-    with history.serve("", tmp_path / "p", web_config=config, probe=probe) as url:
+    (tmp_path / "web.yml").write_text(config)
+    flags = [f"--web.config.file={tmp_path / 'web.yml'}"]
+    probe = {"verify": str(ca), "cert": str(ours), "auth": ("me", "correct horse")}
+    with history.running(tmp_path / "p", flags=flags, probe=probe) as url:
         trusted = ("--ca-file", ca, "--cert-file", ours)
         full = parsed(url, *trusted, "--user", "me", "--password-file", tmp_path / "password")
         with Prometheus(full) as client:

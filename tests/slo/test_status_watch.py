@@ -17,16 +17,14 @@ from pathlib import Path
 import pytest
 
 from support import history
-from triton_slo import names
-
-LABELS = {names.SLO: "latency", names.INDICATOR: "latency", "model": "embedder", "version": "1"}
+from support.recorded_group import group_labels, recorded_group
 
 
 def recorded() -> str:
     """A budget that was recorded until just now."""
     now = time.time()
-    rows = [(names.PERIOD_BUDGET_REMAINING, LABELS, [(now - 240 + 15 * i, 0.75) for i in range(17)])]
-    return history.openmetrics(rows)
+    times = [now - 240 + 15 * i for i in range(17)]
+    return history.openmetrics(recorded_group(group_labels("latency", "embedder"), times, left=0.75))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -36,19 +37,23 @@ def objective(kind: str) -> Objective:
 
 
 def ask(
-    kind: str, series: dict[str, str], minutes: float, folder: Path, *queries: str, tool: Path | None = None
-) -> list[float]:
-    """What the generated rules have recorded after so many minutes: one series a query."""
+    tool: Path, folder: Path, kind: str, series: Mapping[str, str], *asked: tuple[str, float]
+) -> list[list[float]]:
+    """What the generated rules have recorded after so many minutes: values of each query."""
     [text] = [
         artifact.text for artifact in artifacts([objective(kind)], OPTIONS) if artifact.name == "slo-o.yml"
     ]
-    if all(named := [re.findall(r"slo:[\w:]+", query) for query in queries]):
+    if all(named := [re.findall(r"slo:[\w:]+", query) for query, _ in asked]):
         rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
         text = grouped({"o": resting_on(rules, *chain.from_iterable(named))})
-    asked = [(query, minutes * 60) for query in queries]
-    tool = tool or promtools()[-1]
-    answers = evaluated(tool, folder, text, series, asked, interval=SCRAPE, evaluation=SCRAPE)
-    return [value for [(_, value)] in answers]
+    queries = [(query, minutes * 60) for query, minutes in asked]
+    answers = evaluated(tool, folder, text, series, queries, interval=SCRAPE, evaluation=SCRAPE)
+    return [[value for _, value in answer] for answer in answers]
+
+
+def events(model: str, event: str) -> str:
+    """A model's failed or all seconds of the last hour, in minutes."""
+    return f'{names.sli_events("1h")}{{model="{model}", {names.EVENT}="{event}"}} * 60'
 
 
 def scrapes(minutes: float) -> int:
@@ -56,59 +61,46 @@ def scrapes(minutes: float) -> int:
     return round(minutes * 60 / SCRAPE)
 
 
-def readiness(up: float, gone: float, back: float = 0, servers: int = 2, **states: int) -> dict[str, str]:
+def readiness(model: str, up: float, gone: float, back: float = 0, servers: int = 2) -> dict[str, str]:
     """Servers that show a ready model for `up` minutes, nothing for `gone` minutes, and then it again."""
 
-    def values(value: int) -> str:
-        again = f" {value}x{scrapes(back)}" if back else ""
-        return f"{value}x{scrapes(up)} stale _x{scrapes(gone) - 1}{again}"
-
+    values = f"1x{scrapes(up)}"
+    if gone:
+        values += f" stale _x{scrapes(gone) - 1}"
+    if back:
+        values += f" 1x{scrapes(back)}"
     written: dict[str, str] = {}
     for number in range(servers):
-        who = f'instance="t{number}", model="m"'
-        written[f'{state.MODEL_READY}{{{who}, version="1"}}'] = values(1)
-        written[f'{state.MODEL_STATE}{{{who}, version="1", state="ready"}}'] = values(1)
-        written[f"{state.MODEL_EXPECTED}{{{who}}}"] = values(1)
+        who = f'instance="{model}-{number}", model="{model}"'
+        written[f'{state.MODEL_READY}{{{who}, version="1"}}'] = values
+        written[f'{state.MODEL_STATE}{{{who}, version="1", state="ready"}}'] = values
+        written[f"{state.MODEL_EXPECTED}{{{who}}}"] = values
     return written
 
 
+GONE = {
+    "back before it is called unknown": (8, 2, 0),
+    "gone and back": (25, 20, 10),
+    "gone for most of the hour": (59, 0, 44),
+}
+"""Minutes that a model is gone and back, and how many of them are unknown."""
+
+
 @pytest.mark.real
-@pytest.mark.parametrize(
-    ("gone", "back", "bad", "tool"),
-    [
-        pytest.param(8, 2, 0, promtools()[0], id="back before it is called unknown"),
-        *(pytest.param(25, 20, 10, tool, id=f"gone and back, {tool}") for tool in promtools()),
-        pytest.param(59, 0, 44, promtools()[-1], id="gone for most of the hour"),
-    ],
-)
-def test_unknown_time_weighs_what_the_group_weighed(
-    gone: float, back: float, bad: float, tmp_path: Path, tool: Path
-) -> None:
+@pytest.mark.parametrize("tool", promtools(), ids=str)
+def test_unknown_time_weighs_what_the_group_weighed(tmp_path: Path, tool: Path) -> None:
     """Two servers' seconds before, two failed events for each second of not knowing."""
-    series = readiness(70, gone, back)
-    at = 70 + gone + back
+    series: dict[str, str] = {}
+    asked = []
+    for model, (gone, back, _) in GONE.items():
+        series |= readiness(model, 70, gone, back)
+        asked += [(events(model, event), 70 + gone + back) for event in (names.ERROR, names.TOTAL)]
 
-    events = [
-        f'{names.sli_events("1h")}{{{names.EVENT}="{event}"}} * 60' for event in (names.ERROR, names.TOTAL)
-    ]
-    failed, total = ask("readiness", series, at, tmp_path, *events, tool=tool)
+    answers = iter(ask(tool, tmp_path, "readiness", series, *asked))
 
-    assert pytest.approx(2 * bad, abs=2 * 1.2) == failed
-    assert pytest.approx(2 * (60 - gone + bad), abs=2 * 1.2) == total
-
-
-@pytest.mark.real
-def test_a_stuck_model_is_not_ready_though_it_reports_ready(tmp_path: Path) -> None:
-    """Requests wait, no counter moves, and Triton says ready."""
-    series = readiness(60, 1)
-    series = {name: values.split(" stale")[0] for name, values in series.items()}
-    who = 'instance="t0", model="m", version="1"'
-    series[f"{triton.PENDING_REQUESTS}{{{who}}}"] = f"3x{scrapes(60)}"
-    series[f"{triton.REQUEST_SUCCESS}{{{who}}}"] = f"0+10x{scrapes(30)} {10 * scrapes(30)}x{scrapes(30)}"
-
-    (ratio,) = ask("readiness", series, 60, tmp_path, names.sli_error("30m"))
-
-    assert pytest.approx(15 / 30, abs=0.03) == ratio
+    for model, (gone, _, bad) in GONE.items():
+        assert [pytest.approx(2 * bad, abs=2 * 1.2)] == next(answers), model
+        assert [pytest.approx(2 * (60 - gone + bad), abs=2 * 1.2)] == next(answers), model
 
 
 @pytest.mark.real
@@ -117,47 +109,64 @@ def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
     result = f'{probe.REQUESTS}{{model="m", version="1", result="success"}}'
     series = {result: f"0+1x{scrapes(70)} {scrapes(70)}x{scrapes(40)}"}
 
-    errors = f'{names.sli_events("1h")}{{{names.EVENT}="error"}} * 60'
-    (failed,) = ask("probe", series, 110, tmp_path, errors)
+    [[failed]] = ask(promtools()[-1], tmp_path, "probe", series, (events("m", names.ERROR), 110))
 
     assert pytest.approx(2 / 60 * (40 - AFTER), rel=0.06) == failed
 
 
-@pytest.mark.real
-def test_a_replay_pages_when_the_rules_page(tmp_path: Path) -> None:
-    """For unknown time, within two evaluations."""
-    firing = 'ALERTS{alertstate="firing", tier="page_fast"}'
-    first = f"min(min_over_time(timestamp({firing})[2h:{SCRAPE}s]))"
-    (measured,) = ask("readiness", readiness(70, 59), 129, tmp_path, first, tool=promtools()[-1])
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[float]]:
+    """What all rules record of four models at once, each of which goes through something else."""
+    series = readiness("gone", 70, 59) | readiness("back", 60, 30, 30)
 
+    series |= readiness("stuck", 60, 69)
+    who = 'instance="stuck-0", model="stuck", version="1"'
+    series[f"{triton.PENDING_REQUESTS}{{{who}}}"] = f"3x{scrapes(60)}"
+    series[f"{triton.REQUEST_SUCCESS}{{{who}}}"] = f"0+10x{scrapes(30)} {10 * scrapes(30)}x{scrapes(30)}"
+
+    series |= readiness("unloaded", 60, 60, servers=1)
+    who = 'instance="unloaded-0", model="unloaded", version="1"'
+    series[f'{state.MODEL_STATE}{{{who}, state="unloaded"}}'] = f"_x{scrapes(60)} 1x{scrapes(60)}"
+
+    firing = 'ALERTS{alertstate="firing", tier="page_fast", model="gone"}'
+    asked = {
+        "gone": (f"min(min_over_time(timestamp({firing})[2h:{SCRAPE}s]))", 129),
+        "stuck": (f'{names.sli_error("30m")}{{model="stuck"}}', 60),
+        "unloaded": (events("unloaded", names.ERROR), 120),
+        "everything": ('sum_over_time(sum({__name__=~"slo:.+"})[2h:150s])', 120),
+    }
+    given = ask(promtools()[-1], tmp_path_factory.mktemp("o"), "readiness", series, *asked.values())
+    return dict(zip(asked, given, strict=True))
+
+
+@pytest.mark.real
+def test_a_stuck_model_is_not_ready_though_it_reports_ready(answers: Mapping[str, list[float]]) -> None:
+    """Requests wait, no counter moves, and Triton says ready."""
+    assert [pytest.approx(15 / 30, abs=0.03)] == answers["stuck"]
+
+
+@pytest.mark.real
+def test_a_replay_pages_when_the_rules_page(answers: Mapping[str, list[float]]) -> None:
+    """For unknown time, within two evaluations."""
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
-    history = History((("o", "m", "1"),), times, total * 0.0, total)
+    history = History((("o", "gone", "1"),), times, total * 0.0, total)
     episodes = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
     (paged,) = [episode.started for episode in episodes if episode.alert == "page_fast"]
-    assert pytest.approx(measured, abs=2 * SCRAPE) == paged
+    assert [pytest.approx(paged, abs=2 * SCRAPE)] == answers["gone"]
 
 
 @pytest.mark.real
-def test_what_was_unloaded_on_purpose_is_not_bad(tmp_path: Path) -> None:
+def test_what_was_unloaded_on_purpose_is_not_bad(answers: Mapping[str, list[float]]) -> None:
     """Nobody promised that it serves."""
-    series = readiness(60, 60, servers=1)
-    unloaded = f'{state.MODEL_STATE}{{instance="t0", model="m", version="1", state="unloaded"}}'
-    series[unloaded] = f"_x{scrapes(60)} 1x{scrapes(60)}"
-
-    errors = f'{names.sli_events("1h")}{{{names.EVENT}="error"}}'
-    assert [0.0] == ask("readiness", series, 120, tmp_path, errors)
+    assert [0.0] == answers["unloaded"]
 
 
 @pytest.mark.real
-def test_nothing_records_nan(tmp_path: Path) -> None:
+def test_nothing_records_nan(answers: Mapping[str, list[float]]) -> None:
     """Before, while and after it is unknown."""
-    series = readiness(60, 30, 30)
-    everything = 'sum_over_time(sum({__name__=~"slo:.+"})[2h:150s])'
-
-    (count,) = ask("readiness", series, 120, tmp_path, everything)
-
+    [count] = answers["everything"]
     assert count > 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import requests
 import yaml
 
 from support.history import openmetrics, serve
+from support.loopback import free_ports, started
 from support.tools import prometheuses, vmalert
 from support.victoria import storing
 from triton_exporter.catalogue import triton
@@ -22,8 +22,8 @@ from triton_slo import names
 from triton_slo.artifact import Format, Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
-from tritonwatch.local.triton import free_ports
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 
 pytestmark = pytest.mark.real
 
@@ -76,7 +76,7 @@ def history(end: float) -> str:
 def running_vmalert(file: Path, prometheus: str) -> Iterator[None]:
     """vmalert reads from and writes to a Prometheus, each second, without its usual delays."""
     [port] = free_ports(1)
-    command: list[str | Path] = [
+    command = [
         vmalert(),
         f"-rule={file}",
         f"-datasource.url={prometheus}",
@@ -87,14 +87,9 @@ def running_vmalert(file: Path, prometheus: str) -> Iterator[None]:
         "-notifier.blackhole",
         f"-httpListenAddr=127.0.0.1:{port}",
     ]
-    with (file.parent / "vmalert.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield
-            assert process.poll() is None, (file.parent / "vmalert.log").read_text()[-2000:]
-        finally:
-            process.terminate()
-            process.wait(20)
+    with started(command, f"http://127.0.0.1:{port}/health", file.parent / "vmalert.log") as process:
+        yield
+        assert process.poll() is None, (file.parent / "vmalert.log").read_text()[-2000:]
 
 
 def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:

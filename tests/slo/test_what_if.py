@@ -16,7 +16,8 @@ from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evid
 from triton_slo.backtest.history import History, HistoryError
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 
 DAYS, STEP = 2, 300.0
 START = END - DAYS * 86400

@@ -1,11 +1,16 @@
-"""Artifacts on disk, as `tritonwatch generate` lays them out."""
+"""Artifacts on disk, as `tritonwatch generate` lays them out, and a place for files that never touch a disk."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from triton_slo.artifact import Artifact
+
+IN_MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+"""A folder in memory where the machine has one."""
 
 
 def write(made: Iterable[Artifact], directory: Path) -> None:

@@ -1,32 +1,33 @@
-"""A real Prometheus over a history we wrote: backfilled with promtool, asked at a pinned time."""
+"""A real Prometheus: its history is backfilled with promtool, and it is asked at a pinned time."""
 
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
+from support.loopback import free_ports, started
 from support.tools import prometheuses, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
-from tritonwatch.local.triton import free_ports
+from triton_exporter.family import escape
 
 END = 1_760_000_400
 """The pinned "now" of backfilled histories: Unix time, a whole five minutes."""
 
-_BACKFILL = ("tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics")
+
+Series = tuple[str, Mapping[str, str], Sequence[tuple[float, float]]]
+"""Name, labels, and pairs of Unix time and value."""
 
 
-def openmetrics(series: Iterable[tuple[str, Mapping[str, str], Iterable[tuple[float, float]]]]) -> str:
-    """Write series (name, labels, (Unix time, value) pairs) as promtool reads them."""
+def openmetrics(series: Iterable[Series]) -> str:
+    """Write series as promtool reads them."""
     lines = []
     for name, labels, points in series:
-        inside = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+        inside = ",".join(f'{key}="{escape(value)}"' for key, value in labels.items())
         lines += [f"{name}{{{inside}}} {value} {at:.3f}" for at, value in points]
     return "\n".join(lines) + "\n# EOF\n"
 
@@ -35,6 +36,64 @@ def counter(start: float, end: float, step: float, per_second: float) -> list[tu
     """A counter that grows evenly from 0 at `start`."""
     count = int((end - start) / step) + 1
     return [(start + i * step, i * step * per_second) for i in range(count)]
+
+
+def backfilled(text: str | Path, data: Path) -> Path:
+    """Write OpenMetrics text, or that of a file, as blocks into a folder; returns the folder."""
+    data.mkdir(parents=True, exist_ok=True)
+    file = data.with_name("history.om") if isinstance(text, str) else text
+    if isinstance(text, str):
+        file.write_text(text, encoding="utf-8")
+    _create_blocks("--max-block-duration=2400h", "openmetrics", file, data)
+    return data
+
+
+def record(rules: str, directory: Path, *spans: tuple[float, float, int]) -> None:
+    """Add what a rule file records of the data of a directory; spans are start, end and step in seconds."""
+    (directory / "rules.yml").write_text(rules, encoding="utf-8")
+    with running(directory) as url:
+        for start, end, step in spans:
+            span = (f"--start={start:.0f}", f"--end={end:.0f}", f"--eval-interval={step}s")
+            output = f"--output-dir={directory / 'data'}"
+            _create_blocks("rules", f"--url={url}", *span, output, directory / "rules.yml")
+
+
+def _create_blocks(*words: object) -> None:
+    command = [str(word) for word in (promtools()[0], "tsdb", "create-blocks-from", *words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    if done.returncode or "failed" in done.stderr:
+        raise RuntimeError(done.stdout[-500:] + done.stderr[-1500:])
+
+
+@contextmanager
+def running(
+    directory: Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    server: Path | None = None,
+    flags: Iterable[str] = (),
+    probe: Mapping[str, Any] | None = None,
+    port: int = 0,
+) -> Iterator[str]:
+    """Run a Prometheus over the data of a directory until the block ends; yields the address.
+
+    `server` is another Prometheus than the one on PATH, `flags` are added to its command line. With TLS, `probe` is
+    what requests needs to ask it (verify, cert, auth). It listens on `port` if one is given.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "prometheus.yml").write_text(yaml.safe_dump(dict(config or {})), encoding="utf-8")
+    address = f"127.0.0.1:{port or free_ports(1)[0]}"
+    url = f"{'https' if probe else 'http'}://{address}"
+    command = [
+        server or prometheuses()[0],
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'data'}",
+        "--storage.tsdb.retention.time=20y",
+        f"--web.listen-address={address}",
+        *flags,
+    ]
+    with started(command, f"{url}/-/ready", directory / "prometheus.log", probe):
+        yield url
 
 
 @contextmanager
@@ -46,83 +105,28 @@ def serve(
     scrape: str = "",
     targets: Path | None = None,
     every: str = "1s",
-    server: Path | None = None,
-    web_config: str = "",
-    probe: Mapping[str, Any] | None = None,
-    flags: Iterable[str] = (),
     settings: Mapping[str, Any] | None = None,
-    port: int = 0,
+    **more: Any,
 ) -> Iterator[str]:
     """Backfill `text` and serve it; yields the address.
 
     Rule files (name -> text) are evaluated, and the exporter at `scrape` (host:port), or those that the file
-    `targets` lists (`file_sd_configs`), are scraped, every second or every `every`.
-    `server` is another Prometheus than the one on PATH, `flags` are added to its command line and `settings` to the
-    global ones of its configuration; `probe` is what requests needs to see whether it is up (verify, cert).
-    It listens on `port` if one is given.
+    `targets` lists (`file_sd_configs`), are scraped, every second or every `every`. `settings` are added to the
+    global ones of the configuration, and `more` is that of `running`.
     """
-    data = directory / "data"
-    data.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     if text:
-        (directory / "history.om").write_text(text, encoding="utf-8")
-        subprocess.run(
-            [promtools()[0], *_BACKFILL, directory / "history.om", data],
-            check=True,
-            capture_output=True,
-        )
+        backfilled(text, directory / "data")
     for name, content in (rules or {}).items():
         (directory / name).write_text(content, encoding="utf-8")
     discovery: dict[str, Any] = {"static_configs": [{"targets": [scrape]}]} if scrape else {}
     if targets is not None:
         discovery = {"file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}
+    times = {"evaluation_interval": every, "scrape_interval": every, "scrape_timeout": every}
     config = {
-        "global": {
-            "evaluation_interval": every,
-            "scrape_interval": every,
-            "scrape_timeout": every,
-            **(settings or {}),
-        },
+        "global": {**times, **(settings or {})},
         "rule_files": list(rules or ()),
         "scrape_configs": [{"job_name": EXPORTER_JOB, **discovery}] if discovery else [],
     }
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    port = port or free_ports(1)[0]
-    command = [
-        str(server or prometheuses()[0]),
-        f"--config.file={directory / 'prometheus.yml'}",
-        f"--storage.tsdb.path={data}",
-        "--storage.tsdb.retention.time=20y",
-        f"--web.listen-address=127.0.0.1:{port}",
-        *flags,
-    ]
-    if web_config:
-        (directory / "web.yml").write_text(web_config, encoding="utf-8")
-        command.append(f"--web.config.file={directory / 'web.yml'}")
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            scheme = "https" if "tls_server_config" in web_config else "http"
-            _wait_ready(f"{scheme}://127.0.0.1:{port}", process, directory / "prometheus.log", probe or {})
-            yield f"{scheme}://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path, probe: Mapping[str, Any]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise AssertionError(f"Prometheus ended: {log.read_text(encoding='utf-8')[-2000:]}")
-        try:
-            # Any answer but 503 means that the storage is open (401 where the test sets a password).
-            if requests.get(f"{url}/-/ready", timeout=2, **probe).status_code != 503:
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"Prometheus was not ready: {log.read_text(encoding='utf-8')[-2000:]}")
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    with running(directory, config, **more) as url:
+        yield url

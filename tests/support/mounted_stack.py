@@ -13,12 +13,12 @@ from typing import Any
 import requests
 
 from support.compose_policy import COMPOSE, resolved
+from support.loopback import free_ports
 from support.slack import TOKEN
 from support.tools import ROOT
 from support.waiting import eventually
 from tritonwatch.cli import main as tritonwatch
 from tritonwatch.local.process import Child, Guard, last_lines
-from tritonwatch.local.triton import free_ports
 
 OWN = ("exporter", "bridge", "reload", "web")
 PORTS = {

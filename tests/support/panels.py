@@ -9,7 +9,15 @@ from typing import Any
 
 import requests
 
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
+from triton_slo.artifact import Options
+
 Json = dict[str, Any]
+MODELS: Mapping[str, Json] = {
+    dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(Options())
+}
+"""The dashboards of the product as Grafana reads them, by uid."""
 _REFERENCE = re.compile(r"\$\{([a-zA-Z_]\w*)(?::(\w+))?\}|\$([a-zA-Z_]\w*)")
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 

@@ -109,12 +109,14 @@ def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[
         wanted = more
 
 
-def alerting(text: str, *names: str) -> list[dict[str, Any]]:
+def alerting(text: str, *names: str, only: str = "") -> list[dict[str, Any]]:
     """The groups of a file of rules, with its alerts and what they and these recorded series are made of.
 
-    Without annotations: they are written again at each evaluation, which takes time.
+    Without annotations: they are written again at each evaluation, which takes time. `only`: the one alert to keep.
     """
     groups: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
+    for group in groups:
+        group["rules"] = [rule for rule in group["rules"] if not only or rule.get("alert", only) == only]
     rules = [rule for group in groups for rule in group["rules"]]
     read_by = " ".join(rule["expr"] for rule in rules if "alert" in rule)
     made_of = {rule["record"] for rule in resting_on(rules, *names, *re.findall(r"slo:[\w:]+", read_by))}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from support.history import Series
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.artifact import Format, Options
@@ -75,7 +76,7 @@ class RecordedFleet:
         """Samples of the last minutes: VictoriaMetrics leaves out the newest 30 s."""
         return [(self.end - back, value) for back in range(120, -1, -15)]
 
-    def series(self) -> Iterator[tuple[str, Mapping[str, str], Points]]:
+    def series(self) -> Iterator[Series]:
         """Name, labels and samples: counters, and what rules recorded."""
         start = self.end - LENGTH
         recorded_from = LENGTH - LOADED if self.young else 0

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
+from support.history import Series
 from triton_slo import names
 
 STEP = 300
@@ -72,7 +73,7 @@ class MadeObjective:
     recorded: Sequence[Span] = ((FIRST, LAST + 1),)
     excluded: Mapping[str, Span] | None = None
 
-    def series(self) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+    def series(self) -> Iterator[Series]:
         own = {names.SLO: self.slo, names.INDICATOR: "errors"}
         about = {names.OWNER: self.owner, "target": "0.999", "window": self.window}
         yield names.INFO, {**own, **about}, [(at - AGE, 1.0) for at in TIMES if self.is_recorded(at)]
@@ -100,9 +101,7 @@ class MadeObjective:
     def is_recorded(self, at: float) -> bool:
         return any(start <= at < end for start, end in self.recorded)
 
-    def _sums(
-        self, group: MadeGroup, labels: Mapping[str, str]
-    ) -> Iterator[tuple[str, Mapping[str, str], list[tuple[float, float]]]]:
+    def _sums(self, group: MadeGroup, labels: Mapping[str, str]) -> Iterator[Series]:
         """Running sums as the rules keep them: they begin again after a pause of over a day."""
         sums: dict[str, list[tuple[float, float]]] = {names.ERROR: [], names.TOTAL: [], "since": []}
         error, total = 7_000.0, 9_000_000.0

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from support.loopback import Handler, HttpServer
 
 TOKEN = "xoxb-stand-in"
 APP_TOKEN = "xapp-stand-in"
@@ -386,10 +387,9 @@ def _need(condition: Any) -> None:
         raise SlackError("invalid_blocks")
 
 
-class SlackServer(ThreadingHTTPServer):
+class SlackServer(HttpServer):
     """A Workspace over HTTP. `fault(method)` names the fault of the next request, or nothing."""
 
-    daemon_threads = True
     request_queue_size = 64
 
     def __init__(
@@ -402,11 +402,7 @@ class SlackServer(ThreadingHTTPServer):
         self.acknowledged: list[str] = []
         self.responses: list[dict[str, Any]] = []
         self._sockets: list[Any] = []
-        super().__init__((host, 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler, host=host)
 
     @property
     def api_url(self) -> str:
@@ -454,18 +450,18 @@ def _frame(data: bytes, opcode: int = 1) -> bytes:
     return bytes([128 | opcode]) + size + data
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: SlackServer
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self.body()
         path = urlsplit(self.path).path
         if path == "/respond":
             self.server.responses.append(json.loads(body))
-            return self._send(200, b"ok")
+            return self.reply("ok")
         if path.startswith("/upload/"):
-            return self._send(self.server.workspace.receive_upload(path.rpartition("/")[2], body), b"OK")
+            return self.reply("OK", self.server.workspace.receive_upload(path.rpartition("/")[2], body))
         method = path.rpartition("/")[2] if path.startswith("/api/") else "webhook"
         return self._serve(method, body)
 
@@ -511,31 +507,33 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in ("reset", "hang"):
             return self._break(fault)
         if fault == "429":
-            return self._send(429, b'{"ok": false, "error": "ratelimited"}', {"Retry-After": "1"})
+            return self.reply({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": "1"})
         if fault.isdigit():
-            return self._send(int(fault), b"<html>upstream connect error</html>", {}, "text/html")
+            return self.reply(
+                "<html>upstream connect error</html>", int(fault), {"Content-Type": "text/html"}
+            )
         if fault == "internal_error":
-            return self._send(200, b'{"ok": false, "error": "internal_error"}')
-        status, answer, headers = self._act(method, body)
+            return self.reply({"ok": False, "error": "internal_error"})
+        answer = self._act(method, body)
         if fault in ("reset_done", "hang_done"):
             return self._break(fault)
         if fault == "fatal_error":
-            return self._send(200, b'{"ok": false, "error": "fatal_error"}')
-        return self._send(status, answer, headers)
+            return self.reply({"ok": False, "error": "fatal_error"})
+        return self.reply(*answer)
 
-    def _act(self, method: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    def _act(self, method: str, body: bytes) -> tuple[object, int, dict[str, str]]:
         arguments = self._arguments(method, body)
         now = self.server.clock()
         if method == "webhook":
             status, text, headers = self.server.workspace.webhook(arguments, now)
-            return status, text.encode(), headers
+            return text, status, headers
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         answer = self.server.workspace.call(method, arguments, now, token=token)
         if answer.body.get("url") == "/socket":
             answer.body["url"] = f"ws://127.0.0.1:{self.server.server_address[1]}/socket"
         if "upload_url" in answer.body:
             answer.body["upload_url"] = self.server.url + answer.body["upload_url"]
-        return answer.status, json.dumps(answer.body).encode(), answer.headers
+        return answer.body, answer.status, answer.headers
 
     def _arguments(self, method: str, body: bytes) -> dict[str, Any]:
         if "json" in (self.headers.get("Content-Type") or ""):
@@ -547,17 +545,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.release.wait(30)
         self.close_connection = True
         self.connection.close()
-
-    def _send(
-        self, status: int, body: bytes, headers: dict[str, str] | None = None, kind: str = "application/json"
-    ) -> None:
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass

@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import requests
 
+from support.loopback import free_ports
 from support.mounted_stack import MountedStack
 from support.repository import Repository
 from support.slack import Posted, SlackServer, Workspace
@@ -27,7 +28,7 @@ from support.tools import ROOT, alertmanagers, prometheuses
 from support.triton import control, infer
 from triton_exporter.catalogue import state
 from tritonwatch.local.process import describe_exit, kill_group
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SERVICES = ("exporter", "bridge", "alertmanager", "prometheus")
 FAKETIME = "libfaketimeMT.so.1"

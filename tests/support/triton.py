@@ -12,8 +12,9 @@ from pathlib import Path
 import requests
 
 from support.exporter import Running, Scraped
+from support.loopback import free_ports
 from triton_exporter.catalogue import state
-from tritonwatch.local.triton import TritonPorts, TritonServer, free_ports
+from tritonwatch.local.triton import TritonPorts, TritonServer
 
 REQUEST = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
 
@@ -26,10 +27,22 @@ def live_triton(
     arguments: Sequence[str] = (),
     ports: TritonPorts | None = None,
     environment: Mapping[str, str] | None = None,
+    auto_complete: bool = False,
 ) -> Iterator[TritonServer]:
-    """Run a Triton that is live until the block ends; then it is killed, as a graceful end takes 3 s."""
+    """Run a Triton that is live until the block ends; then it is killed, as a graceful end takes 3 s.
+
+    Tests of loads and reloads ask for `auto_complete`, which is slow and Triton's default.
+    """
     chosen = ports or TritonPorts(*free_ports(3))
-    server = TritonServer(repository, directory, chosen, control, arguments, environment=environment or {})
+    server = TritonServer(
+        repository,
+        directory,
+        chosen,
+        control,
+        arguments,
+        environment=environment or {},
+        auto_complete=auto_complete,
+    )
     try:
         server.start()
         server.wait_live()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import requests
 
+from support.loopback import free_ports, started
 from support.tools import victoria_metrics
-from support.waiting import eventually
-from tritonwatch.local.triton import free_ports
 
 
 def imported(text: str) -> str:
@@ -26,20 +24,14 @@ def storing(text: str, directory: Path) -> Iterator[str]:
     [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [
-        str(victoria_metrics()),
+        victoria_metrics(),
         f"-storageDataPath={directory / 'victoria'}",
         "-retentionPeriod=1y",
         f"-httpListenAddr=127.0.0.1:{port}",
     ]
-    with (directory / "victoria.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            eventually(lambda: requests.get(f"{url}/health", timeout=2).ok, "VictoriaMetrics did not start")
-            body = imported(text).encode()
-            requests.post(f"{url}/api/v1/import/prometheus", data=body, timeout=60).raise_for_status()
-            requests.get(f"{url}/internal/force_flush", timeout=20).raise_for_status()
-            yield url
-            assert process.poll() is None, (directory / "victoria.log").read_text()[-2000:]
-        finally:
-            process.terminate()
-            process.wait(20)
+    with started(command, f"{url}/health", directory / "victoria.log") as process:
+        body = imported(text).encode()
+        requests.post(f"{url}/api/v1/import/prometheus", data=body, timeout=60).raise_for_status()
+        requests.get(f"{url}/internal/force_flush", timeout=20).raise_for_status()
+        yield url
+        assert process.poll() is None, (directory / "victoria.log").read_text()[-2000:]

@@ -11,11 +11,10 @@ from typing import Any
 import requests
 
 from support.files import write
-from support.loopback import started
+from support.loopback import free_ports, started
 from support.waiting import eventually
 from triton_slo.artifact import Artifact
 from tritonwatch.local.prometheus import prometheus_command, prometheus_config
-from tritonwatch.local.triton import free_ports
 
 SCALE = 1 / 360
 INTERVAL_SECONDS = 1.0

@@ -6,96 +6,92 @@ import html
 import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 
 import requests
 
+from support.history import Series
+from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
 from triton_exporter.duration import parse_seconds
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
-from triton_slo.prometheus import Access, Prometheus
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.app import create_app
 from tritonwatch.web.reading import Reader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, Sources
 
-Recorded = tuple[str, Mapping[str, str], list[tuple[float, float]]]
 LOOKBACK = ("--query.lookback-delta=1h",)
 """Flags of a Prometheus whose history ends with the start of the tests: they may take minutes."""
 OWNERS = ("search", "speech", "vision")
 
 
-def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float = 0.5) -> Iterator[Recorded]:
+def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float = 0.5) -> Iterator[Series]:
     """What the rules record of one group: 30 days of its budget, and the present."""
-    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "1"}
-
-    def constant(name: str, value: float, **more: str) -> Recorded:
-        return name, {**labels, **more}, [(end - 60, value), (end, value)]
-
+    labels = group_labels(slo, model)
     midnight = end // 86_400 * 86_400
     days = [(midnight - 86_400.0 * day, 1 - spent * (30 - day) / 30) for day in range(30, 0, -1)]
-    yield names.PERIOD_BUDGET_REMAINING, labels, [*days, (end - 60, 1 - spent), (end, 1 - spent)]
-    yield constant(names.OBJECTIVE_RATIO, 0.99)
-    yield constant(names.CURRENT_BURN_RATE, now)
-    for window, factor in (("5m", 1.0), ("1h", 0.9), ("6h", 0.5), ("3d", 0.4)):
-        yield constant(names.sli_error(window), now * factor * 0.01)
-    yield constant(names.PERIOD_BURN_RATE, spent)
-    yield constant(names.LAST_SEEN, end)
-    yield constant(names.SLI_SOURCE, 1, source="histogram" if slo != "queue" else "sampled_mean")
+    yield names.PERIOD_BUDGET_REMAINING, labels, days
+    yield from recorded_group(
+        labels,
+        (end - 60, end),
+        target=0.99,
+        burn=now,
+        spent=spent,
+        seen=end,
+        errors={"5m": now * 0.01, "1h": now * 0.009, "6h": now * 0.005, "3d": now * 0.004},
+        source="histogram" if slo != "queue" else "sampled_mean",
+    )
 
 
-def objective(end: float, slo: str, owner: str) -> Iterator[Recorded]:
+def objective(end: float, slo: str, owner: str) -> Iterator[Series]:
     """What the rules record of an objective itself."""
-    labels = {names.SLO: slo, names.INDICATOR: slo}
+    labels = group_labels(slo)
     about = {"owner": owner, "window": "30d", "description": f"What {slo} promises."}
     yield names.PERIOD_DAYS, labels, [(end - 60, 30), (end, 30)]
     # A report counts records at whole five minutes: one of them lies after the first of these.
     yield names.INFO, {**labels, **about}, [(end - back, 1) for back in (600, 300, 60, 0)]
 
 
-def fleet(models: int, end: float) -> Iterator[Recorded]:
+def fleet(models: int, end: float) -> Iterator[Series]:
     """Two objectives of as many models: one in 50 is exhausted, one in 25 burns, one in 40 is unknown."""
     for slo, owner in zip(("latency", "queue"), OWNERS, strict=False):
         yield from objective(end, slo, owner)
         for number in range(models):
             model = f"model-{number:04}"
             if number % 40 == 3:
-                yield from _vanished(end, slo, model)
+                times = (end - 60, end)
+                yield from recorded_group(
+                    group_labels(slo, model), times, target=0.99, seen=end - 1200, unknown="vanished"
+                )
                 continue
             spent, now = (1.2, 3.0) if number % 50 == 1 else (0.4, 2.5) if number % 25 == 2 else (0.1, 0.2)
             yield from group(end, slo, model, spent=spent + number / models / 20, now=now)
-
-
-def _vanished(end: float, slo: str, model: str) -> Iterator[Recorded]:
-    """What is recorded of a group whose series are gone."""
-    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "1"}
-    yield names.UNKNOWN, {**labels, names.REASON: "vanished"}, [(end - 60, 1), (end, 1)]
-    yield names.LAST_SEEN, labels, [(end - 60, end - 1200), (end, end - 1200)]
-    yield names.OBJECTIVE_RATIO, labels, [(end - 60, 0.99), (end, 0.99)]
 
 
 STEP = 300
 """Seconds between two points of the incident's history."""
 
 
-def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterator[Recorded]:
+def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterator[Series]:
     """A month of one group: it failed for an hour, was unknown later, and fails again since half an hour."""
-    labels = {names.SLO: slo, names.INDICATOR: slo, "model": model, "version": "2"}
+    labels = group_labels(slo, model, "2")
     times = [end - STEP * i for i in range(30 * 86_400 // STEP, -1, -1)]
     failing = [end - 1800 < at or end - 20 * 3600 < at <= end - 19 * 3600 for at in times]
     gone = [end - 9 * 3600 < at <= end - 8 * 3600 for at in times]
 
-    def every(name: str, values: Sequence[float | bool], **more: str) -> Recorded:
+    def every(name: str, values: Sequence[float | bool], **more: str) -> Series:
         """A series that is not there while the group is unknown."""
         here = [(at, float(value)) for at, value, away in zip(times, values, gone, strict=True) if not away]
         return name, {**labels, **more}, here
 
-    def only(name: str, where: Sequence[bool], **more: str) -> Recorded:
+    def only(name: str, where: Sequence[bool], **more: str) -> Series:
         return name, {**labels, **more}, [(at, 1.0) for at, value in zip(times, where, strict=True) if value]
 
     def mean(steps: int) -> list[float]:

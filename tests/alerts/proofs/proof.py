@@ -12,7 +12,6 @@ from urllib.parse import quote_plus
 
 from triton_alerts.alert import Alert
 from triton_alerts.rules import alert_rules as rules
-from triton_alerts.rules import links
 from triton_slo.artifact import Options
 
 INTERVAL = "15s"
@@ -106,7 +105,7 @@ def _expected(expected: Fires, alert: Alert) -> dict[str, Any]:
     texts["dashboard_url"] = re.sub(
         r"\{\{ \$labels\.(\w+) \| urlquery \}\}",
         lambda match: quote_plus(expected.labels.get(match[1], "")),
-        links.dashboard_url(alert, Options()),
+        texts["dashboard_url"],
     )
     return {"exp_labels": {**rules.labels(alert), **expected.labels}, "exp_annotations": texts}
 
