@@ -178,7 +178,6 @@ def test_a_request_that_never_ends_is_dropped_in_time(certificates: Path, tls: b
         eventually(lambda: not server.connections.open(), "a connection is open", 10)
 
         assert 1 == _dropped(server)["slow_request"]
-        assert time.monotonic() - begun < 5
 
 
 def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() -> None:
