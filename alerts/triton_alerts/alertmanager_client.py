@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import requests
 
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from triton_slo.names import SEVERITY
 from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 

@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from triton_alerts.catalogue import ALERTS
-from triton_exporter.nearest import nearest
+from triton_exporter.common.nearest import nearest
 from triton_slo import problem_words
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning

@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from triton_exporter.catalogue import state, triton
-from triton_exporter.duration import duration_between
-from triton_exporter.options import adder, with_scheme
+from triton_exporter.common.duration import duration_between
+from triton_exporter.common.options import adder, with_scheme
 from triton_slo.prometheus import server_access
 from triton_slo.prometheus.client import URL_VARIABLE, Prometheus, PrometheusError
 from triton_slo.prometheus.server_access import Access

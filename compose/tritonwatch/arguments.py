@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
-from triton_exporter.duration import duration_between, parse_seconds
-from triton_exporter.options import adder, is_web_address
+from triton_exporter.common.duration import duration_between, parse_seconds
+from triton_exporter.common.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.promql import parse_selector

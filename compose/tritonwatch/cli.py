@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from triton_exporter.installed_version import installed_version
-from triton_exporter.printable import printable
+from triton_exporter.common.installed_version import installed_version
+from triton_exporter.common.printable import printable
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton_exporter.duration import time_text
-from triton_exporter.printable import listed, printable
+from triton_exporter.common.duration import time_text
+from triton_exporter.common.printable import listed, printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read

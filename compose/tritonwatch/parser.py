@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from triton_exporter.nearest import nearest
-from triton_exporter.printable import printable, without_secrets
+from triton_exporter.common.nearest import nearest
+from triton_exporter.common.printable import printable, without_secrets
 
 
 class Parser(argparse.ArgumentParser):

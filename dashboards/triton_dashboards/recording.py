@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.names import (
     BECAME_READY,

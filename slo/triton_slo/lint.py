@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import problem_words
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice

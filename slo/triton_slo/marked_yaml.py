@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.yaml_files import YAML_FAULTS, written_twice
+from triton_exporter.common.yaml_files import YAML_FAULTS, written_twice
 from triton_slo import problem_words
 from triton_slo.problem import Problem
 

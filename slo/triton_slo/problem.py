@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.printable import without_secrets
+from triton_exporter.common.printable import without_secrets
 
 
 def count(number: int, noun: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.nearest import nearest
-from triton_exporter.yaml_files import YAML_FAULTS
+from triton_exporter.common.nearest import nearest
+from triton_exporter.common.yaml_files import YAML_FAULTS
 
 _LONGEST_VALUE = 40
 """Characters of a value that a message repeats."""

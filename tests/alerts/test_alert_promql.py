@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triton_alerts.rules import promql
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 
 DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)

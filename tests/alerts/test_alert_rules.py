@@ -22,7 +22,7 @@ from triton_alerts.catalogue import ALERTS, FAMILIES
 from triton_alerts.generate import artifacts
 from triton_alerts.rules import alert_rules as rules
 from triton_exporter.catalogue.state import LOAD_FAILURE_REASONS
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
 from triton_slo.artifact import Options
 

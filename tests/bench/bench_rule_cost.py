@@ -37,7 +37,7 @@ from slo.slo_shapes import pyrra, sloth
 from support.tools import ROOT
 from triton_dashboards.recording import rules_text
 from triton_exporter.catalogue import triton
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.generate import CAUSES, artifacts
 

@@ -19,7 +19,7 @@ from support.history import END
 from support.promtool import resting_on
 from support.tools import ROOT
 from triton_exporter.catalogue import triton
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts

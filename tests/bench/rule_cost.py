@@ -26,7 +26,7 @@ from support.history import backfilled, running
 from support.loopback import answering
 from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, models, state, triton
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 
 SCRAPE = 60

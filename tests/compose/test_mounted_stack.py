@@ -18,7 +18,7 @@ from support.mounted_stack import MountedStack
 from support.recorded_fleet import RecordedFleet
 from support.slack import SlackServer, Workspace
 from support.tools import alertmanagers, prometheuses
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
 from tritonwatch.exporter_options.chosen_settings import chosen

@@ -19,7 +19,7 @@ from support.history import openmetrics
 from support.recorded_fleet import OBJECTIVE, RecordedFleet
 from support.victoria import storing
 from support.web_fleet import text_of
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
+from triton_exporter.common.duration import parse_seconds
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, thresholds
-from triton_exporter.duration import parse_seconds
 from tritonwatch.exporter_options.chosen_settings import Chosen, OptionsError, chosen
 from tritonwatch.exporter_options.declared_options import declare
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from triton_exporter.catalogue import triton
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 
 GROUP = "model, version"
 _FAILED = f'{triton.REQUEST_FAILURE}{{reason!="CANCELED"}}'

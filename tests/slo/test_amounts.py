@@ -7,7 +7,7 @@ import re
 import pytest
 
 from support.tools import ROOT
-from triton_exporter.moments import local_text, rfc3339, utc_text
+from triton_exporter.common.moments import local_text, rfc3339, utc_text
 from triton_slo.burn.amounts import budget_left, burn_rate
 
 

@@ -19,7 +19,7 @@ from slo.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Repli
 from support.promtool import Answer, evaluated, grouped, resting_on
 from support.thorough import examples
 from support.tools import promtools
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts

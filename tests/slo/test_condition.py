@@ -9,7 +9,7 @@ import pytest
 from support.promtool import alerting, evaluated, grouped
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
-from triton_exporter.duration import DAY, parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import alert_rules

@@ -24,7 +24,7 @@ from support.tools import prometheuses, promtools
 from support.victoria import storing
 from support.waiting import eventually
 from support.web_fleet import text_of
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from triton_exporter.duration import in_words, measured_text, parse_seconds, time_text
+from triton_exporter.common.duration import in_words, measured_text, parse_seconds, time_text
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators import FirstResponse

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo.verdict.forecast import forecast
 from triton_slo.verdict.group_status import GroupStatus
 

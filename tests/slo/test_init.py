@@ -17,8 +17,8 @@ from support import history
 from support.conversion import objectives_in
 from support.triton import live_triton
 from triton_exporter.catalogue import state
+from triton_exporter.common.duration import DAY
 from triton_exporter.distribution.buckets import le
-from triton_exporter.duration import DAY
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.objective.propose import MeasurementSource, Seen, Timing, propose, queue_threshold, round_up

@@ -21,7 +21,7 @@ from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, t
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import triton
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts

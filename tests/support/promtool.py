@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 
 NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
 """An answer that nobody gives: promtool prints what it got instead."""

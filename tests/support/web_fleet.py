@@ -16,7 +16,7 @@ import requests
 from support.history import Series
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import state
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_exporter.http.web_config import WebConfig
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus

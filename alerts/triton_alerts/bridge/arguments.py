@@ -11,8 +11,8 @@ from triton_alerts import hours
 from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.settings import STACK_USER
-from triton_exporter.duration import parse_seconds
-from triton_exporter.options import adder, with_scheme
+from triton_exporter.common.duration import parse_seconds
+from triton_exporter.common.options import adder, with_scheme
 from triton_slo.prometheus.client import URL_VARIABLE
 
 DRY_RUN = "TRITONWATCH_DRY_RUN"

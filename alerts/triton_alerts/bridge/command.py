@@ -31,8 +31,8 @@ from triton_alerts.bridge.review.summary import Part, Summary, summarize
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret, bridge_settings
-from triton_exporter.moments import utc_text
-from triton_exporter.options import adder
+from triton_exporter.common.moments import utc_text
+from triton_exporter.common.options import adder
 from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from triton_alerts import hours
+from triton_exporter.common.options import host_and_port
 from triton_exporter.http.certificates import ServerCertificates
-from triton_exporter.options import host_and_port
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"

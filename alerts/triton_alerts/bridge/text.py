@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from triton_exporter.moments import utc_text
+from triton_exporter.common.moments import utc_text
 
 HEADER = 150
 SECTION = 3000

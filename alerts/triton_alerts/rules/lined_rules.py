@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.yaml_files import YAML_FAULTS
+from triton_exporter.common.yaml_files import YAML_FAULTS
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml where it is there."""

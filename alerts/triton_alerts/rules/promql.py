@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from triton_exporter.catalogue import METRICS
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.promql import Matchers
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from triton_exporter.duration import in_words
-from triton_exporter.printable import printable
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.printable import printable
 from triton_slo.verdict import gate_queries
 from tritonwatch import access
 from tritonwatch.command_error import CommandError

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from triton_exporter.duration import duration_text, in_words
-from triton_exporter.moments import utc_text
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.common.duration import duration_text, in_words
+from triton_exporter.common.moments import utc_text
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.fetch import excluded_spans, fetch, records_from

@@ -15,8 +15,8 @@ from triton_alerts import alerts_file
 from triton_alerts.rules.lined_rules import rule_groups
 from triton_alerts.rules.lint import check_file
 from triton_exporter.catalogue import llm
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators.durations import STORE_CLASSIC

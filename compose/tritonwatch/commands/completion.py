@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import shtab
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from tritonwatch.cli import VERBS
 from tritonwatch.parser import Parser
 

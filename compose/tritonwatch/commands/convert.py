@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from triton_slo.convert import openslo, openslo_export, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger

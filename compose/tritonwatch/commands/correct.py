@@ -11,9 +11,9 @@ from typing import TextIO
 
 from rich.console import Console
 
-from triton_exporter.moments import utc_text
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.common.moments import utc_text
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.objective.exclusion import Span
 from tritonwatch import access

@@ -16,7 +16,7 @@ from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_dashboards.perses.resource import resource_text
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import gpu, models, state
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
 from tritonwatch.arguments import add_alerts, add_links, add_selector, check_out, checked, tuned

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from tritonwatch.arguments import add_time_scale
 from tritonwatch.command_error import UsageError
 

@@ -10,11 +10,11 @@ import sys
 import textwrap
 
 from triton_exporter.app.gathering import gather
+from triton_exporter.common.duration import duration_between
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from triton_exporter.duration import duration_between
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
 from tritonwatch.arguments import parsed
 from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some

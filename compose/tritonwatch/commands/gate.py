@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Literal
 
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.verdict import gate

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
-from triton_exporter.options import adder, host_and_port, with_scheme
+from triton_exporter.common.options import adder, host_and_port, with_scheme
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, findings

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.common.options import adder
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, FetchError, Limits
-from triton_exporter.options import adder
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from triton_alerts.bridge.incidents.history import last_written
-from triton_exporter.installed_version import installed_version
-from triton_exporter.options import adder
+from triton_exporter.common.installed_version import installed_version
+from triton_exporter.common.options import adder
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_scrape_interval, path
 from tritonwatch.assistants import limitations

@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 from triton_alerts.alertmanager_client import Alertmanager, Server
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from tritonwatch import access
 from tritonwatch.commands import generate
 from tritonwatch.reloading import CHECKERS, check, put

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.rules.plan import Plan
 from tritonwatch import access

@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from triton_slo.objective.zone import time_zone
 from triton_slo.report import report_json
 from triton_slo.report.period_outcome import PeriodReport

@@ -14,9 +14,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from triton_exporter.duration import duration_between
-from triton_exporter.options import adder
-from triton_exporter.printable import printable
+from triton_exporter.common.duration import duration_between
+from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_slo.burn.condition import burns
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus, PrometheusError

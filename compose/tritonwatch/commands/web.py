@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triton_exporter.app.gathering import gather
+from triton_exporter.common.options import adder, host_and_port
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
-from triton_exporter.options import adder, host_and_port
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, objective_files

@@ -10,7 +10,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from triton_exporter.options import adder
+from triton_exporter.common.options import adder
 from triton_slo.burn.amounts import budget_left
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection

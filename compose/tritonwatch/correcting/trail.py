@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 from tritonwatch.command_error import CommandError
 
 Kind = Literal["exclude", "history", "undo"]

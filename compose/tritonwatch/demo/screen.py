@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from triton_alerts.alertmanager_client import ListedAlert
-from triton_exporter.duration import measured_text
+from triton_exporter.common.duration import measured_text
 from triton_slo.burn.amounts import budget_left, burn_rate
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
 from tritonwatch.demo.view import DemoView, ModelRow

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from triton_exporter.app.settings import GpuChoice, Settings
-from triton_exporter.duration import duration_between
-from triton_exporter.options import host_and_port
+from triton_exporter.common.duration import duration_between
+from triton_exporter.common.options import host_and_port
 from tritonwatch.exporter_options.option_values import (
     Address,
     Duration,

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator
 
-from triton_exporter.duration import duration_between, duration_text
+from triton_exporter.common.duration import duration_between, duration_text
+from triton_exporter.common.options import host_and_port, is_web_address, with_scheme
 from triton_exporter.lifecycle.expectations import parse_expected
-from triton_exporter.options import host_and_port, is_web_address, with_scheme
 
 
 class Form(NamedTuple):

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from triton_exporter.options import is_web_address
+from triton_exporter.common.options import is_web_address
 from tritonwatch import access
 from tritonwatch.command_error import UsageError
 from tritonwatch.review.bridge_client import BridgeAddress

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from triton_exporter.printable import printable
+from triton_exporter.common.printable import printable
 
 Row = TypeVar("Row")
 _WORDS = 20

@@ -10,8 +10,8 @@ from functools import partial
 from rich.console import Group
 from rich.text import Text
 
-from triton_exporter.duration import in_words, time_text
-from triton_exporter.printable import printable
+from triton_exporter.common.duration import in_words, time_text
+from triton_exporter.common.printable import printable
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.durations import WRONG_SETTINGS

@@ -14,8 +14,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from triton_exporter.common.printable import printable
 from triton_exporter.http.web_config import WebConfig
-from triton_exporter.printable import printable
 from tritonwatch.web.pages import (
     corrections_page,
     incidents_page,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of

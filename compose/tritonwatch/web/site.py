@@ -11,8 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from triton_exporter.duration import in_words, measured_text, time_text
-from triton_exporter.moments import utc_text
+from triton_exporter.common.duration import in_words, measured_text, time_text
+from triton_exporter.common.moments import utc_text
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import Remarks

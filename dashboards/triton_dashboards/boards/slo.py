@@ -29,7 +29,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import state
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS

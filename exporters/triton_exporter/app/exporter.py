@@ -25,6 +25,7 @@ from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.state_file import StateFile
 from triton_exporter.catalogue import own, state
+from triton_exporter.common.installed_version import installed_version
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import Pieces
@@ -33,7 +34,6 @@ from triton_exporter.http.certificates import Renewed
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
-from triton_exporter.installed_version import installed_version
 from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.state_log import FailureLog, ReachabilityLog
 from triton_exporter.lifecycle.state_page import report

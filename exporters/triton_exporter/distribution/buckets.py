@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from triton_exporter.duration import parse_seconds
-from triton_exporter.yaml_files import YAML_FAULTS, fault, read_all
+from triton_exporter.common.duration import parse_seconds
+from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_all
 
 Signal = Literal["request", "queue"]
 """A measured time: of a request from end to end inside Triton, or of its wait in the queue."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.common.printable import listed
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.gpu.gpu_reading import GpuReading, canonical_uuid
 from triton_exporter.gpu.mapping import GUESS, GpuClaim
-from triton_exporter.printable import listed
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 
 _NAMED = 5

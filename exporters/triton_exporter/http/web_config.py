@@ -19,8 +19,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_yaml
 from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
-from triton_exporter.yaml_files import YAML_FAULTS, fault, read_yaml
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from triton_exporter.common.printable import printable
 from triton_exporter.lifecycle.load_failures import Failure
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.unreachable import what_to_check
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.common.moments import rfc3339
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
-from triton_exporter.moments import rfc3339
 from triton_exporter.snapshot import ModelVersion
 
 MOST_TEXT = 4000

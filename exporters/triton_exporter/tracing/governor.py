@@ -12,10 +12,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import own
+from triton_exporter.common.printable import printable
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
-from triton_exporter.printable import printable
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
 from triton_exporter.tracing.interference import COUNT_SECONDS, Interference

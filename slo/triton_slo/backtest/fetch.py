@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from triton_exporter.duration import DAY, duration_text
+from triton_exporter.common.duration import DAY, duration_text
 from triton_slo.backtest.history import Column, Grid, History
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL

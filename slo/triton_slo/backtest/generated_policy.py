@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, UnknownSteps, pyrra
 from triton_slo.backtest.report import Policies, ReplayedObjective

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either, Window
 
 Severity = Literal["page", "ticket"]

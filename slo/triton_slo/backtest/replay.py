@@ -15,7 +15,7 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo.backtest.firing import after_pending, falls, last, running, spans, with_keep_firing
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Policy, PolicyAlert, Severity

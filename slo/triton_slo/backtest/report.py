@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo.backtest.history import History
 from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.policy import Policy

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from triton_exporter.duration import in_words
-from triton_exporter.printable import listed
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.printable import listed
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, by_version
 from triton_slo.backtest.generated_policy import POLICIES, replayed

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import links, names
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.burn.amounts import BURN_RATE, WHOLE_PERIOD

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import NormalDist
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo.burn.condition_tree import (
     All,
     Burn,

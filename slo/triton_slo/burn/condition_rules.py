@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo import names
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_tree import (

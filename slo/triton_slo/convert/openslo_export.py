@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from triton_exporter.duration import duration_text, parse_seconds
-from triton_exporter.yaml_files import YAML_FAULTS
+from triton_exporter.common.duration import duration_text, parse_seconds
+from triton_exporter.common.yaml_files import YAML_FAULTS
 from triton_slo.artifact import Options
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.convert import building, queries
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger

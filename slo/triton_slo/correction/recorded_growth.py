@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from triton_exporter.duration import DAY, parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.backtest.fetch import query_ranges
 from triton_slo.correction.group_correction import CorrectionError, Labels, PeriodBudget

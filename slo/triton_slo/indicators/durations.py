@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
+from triton_exporter.common.duration import parse_seconds, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.duration import parse_seconds, time_text
 from triton_slo import names
 from triton_slo.fields import Threshold
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
-from triton_exporter.duration import time_text
+from triton_exporter.common.duration import time_text
 from triton_slo.indicators.durations import (
     WRONG_SETTINGS,
     TimedIndicator,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, gpu, state, triton
-from triton_exporter.duration import duration_text, time_text
+from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.durations import (
     HistogramOrSlices,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from triton_exporter.catalogue import Metric, state, triton
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, number, on, paren
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.indicators.measure import (
     CounterQuery,

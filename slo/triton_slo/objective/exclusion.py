@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import expression
 from triton_slo.fields import Value
 from triton_slo.objective.zone import clock_rule, stretches, time_zone

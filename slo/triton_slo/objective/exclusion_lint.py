@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo.expression import always_answers, our_series
 from triton_slo.indicators import ALERTS
 from triton_slo.indicators.indicator import FieldFinding

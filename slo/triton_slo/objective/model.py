@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from triton_exporter.duration import DAY, parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Threshold, Value
 from triton_slo.indicators import KINDS, AnyIndicator

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Tag, model_validator
 
-from triton_exporter.duration import DAY, parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo.fields import Duration, Value
 from triton_slo.objective.exclusion import TimeZone
 

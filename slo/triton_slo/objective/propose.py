@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from triton_exporter.common.duration import measured_text, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.duration import measured_text, time_text
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.artifact import scalar
 from triton_slo.indicators import Latency, Queue

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 
 _YEARS = range(2026, 2026 + 28)
 

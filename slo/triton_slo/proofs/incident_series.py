@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from triton_exporter.duration import parse_seconds
+from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries, gauge

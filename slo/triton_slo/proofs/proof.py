@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.duration import duration_text
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.duration import duration_text
+from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.artifact import Artifact, scalar
 from triton_slo.burn.burn_alerts import alert_rules

@@ -8,7 +8,7 @@ does, or end before it, never show that an objective was met.
 
 from __future__ import annotations
 
-from triton_exporter.duration import in_words
+from triton_exporter.common.duration import in_words
 from triton_slo.objective.model import budget
 from triton_slo.report.period_outcome import RESULTS, JudgedGroup, ObjectiveOutcome, Result
 from triton_slo.report.recorded_events import RecordedObjective

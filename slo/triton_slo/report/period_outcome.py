@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from triton_exporter.duration import in_words
-from triton_exporter.moments import local_text
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.moments import local_text
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.report.recorded_events import RecordedObjective
 from triton_slo.report.reported_period import ReportedPeriod

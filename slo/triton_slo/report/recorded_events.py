@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
 from triton_slo.objective.zone import time_zone

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.duration import in_words
-from triton_exporter.moments import local_text
-from triton_exporter.printable import printable
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.moments import local_text
+from triton_exporter.common.printable import printable
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count
 from triton_slo.prometheus.remarks import WARNS

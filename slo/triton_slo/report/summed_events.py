@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.promql import Matchers

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
 from triton_slo.indicators.measure import Events
 from triton_slo.objective.period_window import CalendarWindow

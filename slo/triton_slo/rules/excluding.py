@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from triton_exporter.duration import DAY, duration_text
+from triton_exporter.common.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from triton_exporter.duration import DAY, duration_text
+from triton_exporter.common.duration import DAY, duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Events, Measure
 from triton_slo.promql import Matchers, number, paren

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo import names
 from triton_slo.objective.model import HALF_HOUR, TILE
 from triton_slo.promql import Matchers, indent, number, on

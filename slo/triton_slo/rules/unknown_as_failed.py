@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from triton_exporter.duration import duration_text
+from triton_exporter.common.duration import duration_text
 from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from triton_exporter.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.objective.model import HALF_HOUR, Objective
 
 GUARD = "3m"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from triton_exporter.duration import time_text
-from triton_exporter.printable import listed
+from triton_exporter.common.duration import time_text
+from triton_exporter.common.printable import listed
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns

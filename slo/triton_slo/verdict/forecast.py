@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from triton_exporter.duration import DAY, in_words
+from triton_exporter.common.duration import DAY, in_words
 from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.durations import WRONG_SETTINGS

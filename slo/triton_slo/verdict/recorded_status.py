@@ -9,7 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD
 from triton_slo.indicators import kind

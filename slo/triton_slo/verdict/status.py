@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
-from triton_exporter.duration import DAY
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
 from triton_slo.verdict.group_status import GroupStatus

@@ -9,7 +9,7 @@ from triton_alerts.bridge.deliver.messages.incident_links import Style, links
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
-from triton_exporter.moments import rfc3339
+from triton_exporter.common.moments import rfc3339
 
 SCHEMA = "tritonwatch/incident/1"
 MOST_ALERTS = 100

@@ -20,7 +20,7 @@ from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret, wait_asked
-from triton_exporter.printable import without_secrets
+from triton_exporter.common.printable import without_secrets
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10

@@ -13,7 +13,7 @@ from triton_alerts.bridge.incidents.incident import (
     SourceFacts,
 )
 from triton_alerts.bridge.incidents.notification import Member
-from triton_exporter.duration import DAY, in_words, time_text
+from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
 from triton_slo.burn.causes import cause_words

@@ -7,7 +7,7 @@ from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import SERVERS, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
-from triton_exporter.printable import listed
+from triton_exporter.common.printable import listed
 from triton_slo.prometheus.client import Prometheus
 
 NAMED = 3

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.catalogue import bridge
 from triton_exporter.catalogue.metric import Metric
-from triton_exporter.installed_version import installed_version
+from triton_exporter.common.installed_version import installed_version
 from triton_slo.names import SEVERITIES
 
 HEARTBEAT_VALUE = "heartbeat"

@@ -12,7 +12,7 @@ from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_exporter.duration import in_words
+from triton_exporter.common.duration import in_words
 from triton_slo.names import COMPONENT, SEVERITY
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, LAST_CHANGE, OBJECTIVE, Event
 from triton_alerts.bridge.text import clean, plain
-from triton_exporter.duration import in_words
-from triton_exporter.moments import utc_text
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.moments import utc_text
 
 WIDTH = 80
 _LABEL = 16

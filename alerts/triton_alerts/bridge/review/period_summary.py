@@ -10,7 +10,7 @@ from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.review.summary import Part, Summary, cut
 from triton_alerts.hours import Hours
-from triton_exporter.moments import local_text
+from triton_exporter.common.moments import local_text
 from triton_slo import names
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count

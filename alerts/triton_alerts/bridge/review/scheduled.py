@@ -21,7 +21,7 @@ from triton_alerts.bridge.deliver.transport import (
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.text import code
-from triton_exporter.moments import local_text
+from triton_exporter.common.moments import local_text
 from triton_slo.prometheus.client import PrometheusError
 
 LATE_SECONDS = 600.0

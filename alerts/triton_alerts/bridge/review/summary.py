@@ -18,8 +18,8 @@ from triton_alerts.bridge.review.listing import acknowledged, title
 from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.text import clean, prose
 from triton_alerts.hours import Hours
-from triton_exporter.duration import in_words
-from triton_exporter.moments import local_text, rfc3339
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.moments import local_text, rfc3339
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
 from triton_slo.problem import count

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.duration import in_words
+from triton_exporter.common.duration import in_words
 from triton_slo import names
 from triton_slo.indicators import kind
 from triton_slo.indicators.durations import HistogramOrSlices

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from triton_exporter.duration import time_text
+from triton_exporter.common.duration import time_text
 from triton_slo.convert import writing
 from triton_slo.fields import Choice
 from triton_slo.indicators import KINDS, Indicator

@@ -17,7 +17,7 @@ from triton_alerts.bridge.deliver.messages.incident_text import WORD
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.review import listing
 from triton_alerts.bridge.text import safe_url
-from triton_exporter.duration import in_words, parse_seconds
+from triton_exporter.common.duration import in_words, parse_seconds
 from tritonwatch.review.bridge_options import DATA_OPTION
 from tritonwatch.web import urls
 from tritonwatch.web.detail.drawing import TimeAxis

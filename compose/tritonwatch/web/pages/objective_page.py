@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from triton_exporter.duration import DAY, duration_text, parse_seconds
+from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import links, names
 from triton_slo.burn import amounts
 from triton_slo.indicators.sources import CAVEATS

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from triton_exporter.duration import DAY, parse_seconds, time_text
+from triton_exporter.common.duration import DAY, parse_seconds, time_text
 from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
 from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError

@@ -14,7 +14,7 @@ from triton_alerts.bridge.incidents.incident import (
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import code, prose
-from triton_exporter.duration import in_words
+from triton_exporter.common.duration import in_words
 
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
 RESOLVED = "🟢"

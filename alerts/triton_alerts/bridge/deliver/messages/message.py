@@ -52,8 +52,8 @@ from triton_alerts.bridge.text import (
     slack_hour,
     slack_time,
 )
-from triton_exporter.duration import in_words
-from triton_exporter.printable import listed
+from triton_exporter.common.duration import in_words
+from triton_exporter.common.printable import listed
 from triton_slo.burn.causes import cause_words
 from triton_slo.names import GROUPING, SLO
 

@@ -1,0 +1,1 @@
+"""What all five packages use: durations, moments, options, YAML files and text that is safe to print."""
