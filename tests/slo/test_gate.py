@@ -429,14 +429,14 @@ def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None]
     )
 
     assert verdict == judge_current_state(canary, ages, [], GateLimits()).verdict
-    page = Firing("readiness", "m", "2", "critical", "page_fast")
+    page = Firing("critical", "page_fast", group_labels("readiness", "m", "2"))
     assert "rollback" == judge_current_state(canary, ages, [page], GateLimits()).verdict
 
 
 def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     """A total outage burns 1000 times too fast, not 1e+03 times."""
     gone = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=1000.0, budget_left=-9.0)
-    page = Firing("errors", "m", "1", "critical", "page_fast")
+    page = Firing("critical", "page_fast", group_labels("errors", "m", "1"))
 
     [paged] = judge([gone], lambda *_: 1.0, [page], GateLimits())
     assert "pages now: page_fast, burning 1000x now" == paged.reason
@@ -480,11 +480,21 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
 def test_a_page_rolls_back_even_without_data() -> None:
     """A model whose page fires while its series vanish is not merely held."""
     gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown_reasons=("vanished",))
-    page = Firing("latency", "m", "1", "critical", "page_fast")
+    page = Firing("critical", "page_fast", group_labels("latency", "m", "1"))
 
     [paged] = judge([gone], lambda *_: None, [page], GateLimits())
     [quiet] = judge([gone], lambda *_: None, [], GateLimits())
     assert ("rollback", "hold") == (paged.verdict, quiet.verdict)
+
+
+def test_a_page_rolls_back_only_the_group_that_it_is_about() -> None:
+    """A page of one tenant stops no release of another."""
+    tenants = [GroupStatus("errors", "custom", {"tenant": each}, budget_left=1.0) for each in ("a", "b")]
+    page = Firing("critical", "page_fast", {names.SLO: "errors", "tenant": "a", names.TIER: "page_fast"})
+
+    assert ["rollback", "promote"] == [
+        judged.verdict for judged in judge(tenants, lambda *_: 1.0, [page], GateLimits())
+    ]
 
 
 def test_a_partial_answer_promotes_nothing() -> None:

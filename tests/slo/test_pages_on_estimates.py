@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from support.promtool import alerting, evaluated, grouped
+from support.recorded_group import group_labels
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state
@@ -188,7 +189,7 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
     firing: tuple[str, ...], begin: str
 ) -> None:
     """It promotes no version that may be worth a page, and names what would settle it."""
-    alerts = [Firing("latency", "m", "1", "warning", tier) for tier in firing]
+    alerts = [Firing("warning", tier, group_labels("latency", "m")) for tier in firing]
     [judgement] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
 
     assert "hold" == judgement.verdict

@@ -44,12 +44,6 @@ class SloAlert:
     tier: str
     labels: Mapping[str, str]
 
-    def concerns(self, row: GroupStatus) -> bool:
-        """Return whether it is about this objective and group."""
-        return self.labels.get(names.SLO) == row.slo and all(
-            self.labels.get(label, value) == value for label, value in row.group.items()
-        )
-
 
 def row_group(row: GroupStatus) -> Group:
     """Return the objective and labels that a row of the status is about."""

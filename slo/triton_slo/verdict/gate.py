@@ -239,7 +239,7 @@ def _recorded_only(row: GroupStatus) -> str:
 
 
 def _alerts_about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
-    return [alert for alert in firing if alert.concerns(row)]
+    return [alert for alert in firing if row.concerned_by(alert.labels)]
 
 
 def _forced_verdict(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:

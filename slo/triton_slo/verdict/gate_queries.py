@@ -60,9 +60,7 @@ def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...
 
 
 def _firing(sample: Sample) -> Firing:
-    keys = (names.SLO, "model", "version", names.SEVERITY, names.TIER)
-    slo, model, version, severity, tier = (sample.labels.get(key, "") for key in keys)
-    return Firing(slo, model, version, severity, tier)
+    return Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
 
 
 def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:

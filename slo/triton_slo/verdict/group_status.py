@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from triton_slo import names
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.sources import CAVEATS, HIDING
 
@@ -81,6 +82,12 @@ class GroupStatus:
     @property
     def version(self) -> str:
         return self.group.get("version", "")
+
+    def concerned_by(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an alert with these labels is about this objective and group."""
+        return labels.get(names.SLO) == self.slo and all(
+            labels.get(label, value) == value for label, value in self.group.items()
+        )
 
     @property
     def unknown(self) -> str:

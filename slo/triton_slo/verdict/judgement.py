@@ -6,22 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from triton_slo.verdict.canary import Comparison, Verdict
-from triton_slo.verdict.group_status import GroupStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A burn alert that fires now."""
+    """A burn alert that fires now, with all its labels."""
 
-    slo: str
-    model: str
-    version: str
     severity: str
     tier: str
-
-    def concerns(self, row: GroupStatus) -> bool:
-        """Return whether it is about this objective and group."""
-        return (self.slo, self.model, self.version) == (row.slo, row.model, row.version)
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

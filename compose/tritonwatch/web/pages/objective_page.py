@@ -232,7 +232,7 @@ def _page(site: Site, request: Request) -> Response:
     shown = _Shown(site, request)
     row, plan, states = shown.row, shown.plan, shown.states.value
     durations = group_history.distribution(site, row, shown.at)
-    concerned = [alert for alert in shown.alerts.value if alert.concerns(row)]
+    concerned = [alert for alert in shown.alerts.value if row.concerned_by(alert.labels)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
 
     def recorded(tier: str, part: str) -> Truth:

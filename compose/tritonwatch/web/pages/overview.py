@@ -158,7 +158,10 @@ def _page(site: Site, request: Request) -> Response:
             "choice": choice,
             "lines": [
                 _with_sparkline(
-                    replace(line, alerts=tuple(alert for alert in alerts.value if alert.concerns(line.row))),
+                    replace(
+                        line,
+                        alerts=tuple(alert for alert in alerts.value if line.row.concerned_by(alert.labels)),
+                    ),
                     past.value.get(row_group(line.row)),
                 )
                 for line in shown
