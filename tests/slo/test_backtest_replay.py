@@ -20,6 +20,7 @@ from triton_slo.backtest.score import score
 from triton_slo.burn.condition_tree import (
     All,
     Burn,
+    BurnWindow,
     Compare,
     Condition,
     Either,
@@ -32,7 +33,6 @@ from triton_slo.burn.condition_tree import (
     Relative,
     Significance,
     Unless,
-    Window,
 )
 from triton_slo.rules.periods import Basis
 
@@ -95,7 +95,7 @@ def test_the_shapes_of_sloth_and_pyrra_fire_when_promtool_fires(scenario: str) -
 
 
 SHORT, LONG = (
-    st.integers(low, high).map(lambda n: Window(f"{n}s", float(n))) for low, high in ((1, 4), (2, 9))
+    st.integers(low, high).map(lambda n: BurnWindow(f"{n}s", float(n))) for low, high in ((1, 4), (2, 9))
 )
 WINDOW = SHORT | LONG
 COMPARISON = st.one_of(
@@ -145,11 +145,11 @@ class BruteForce:
         self.known = [(0, 0) if total != total else (int(bad), int(total)) for bad, total in events]
         self.budget = Fraction(budget)
 
-    def sums(self, at: int, window: Window) -> tuple[int, int]:
+    def sums(self, at: int, window: BurnWindow) -> tuple[int, int]:
         part = self.known[max(0, at + 1 - int(window.seconds)) : at + 1]
         return sum(bad for bad, _ in part), sum(total for _, total in part)
 
-    def ratio(self, at: int, window: Window) -> Fraction | None:
+    def ratio(self, at: int, window: BurnWindow) -> Fraction | None:
         bad, total = self.sums(at, window)
         return Fraction(bad, total) if total else None
 
@@ -165,8 +165,8 @@ class BruteForce:
                 return self.true(inner, at)
             case Recent(part, window):
                 return any(self.true(part, n) for n in range(max(0, at + 1 - int(window.seconds)), at + 1))
-            case Recurs(window, span, times):
-                return self.falls(window, span, at) >= times
+            case Recurs(window, within, times):
+                return self.falls(window, within, at) >= times
             case Compare(quantity, operator, limit):
                 value = self.quantity(quantity, at)
                 return value is not None and OPERATORS[operator](value, limit)
@@ -192,12 +192,12 @@ class BruteForce:
                 return ratio / before if ratio is not None and before else None
         raise AssertionError(quantity)
 
-    def falls(self, window: Window, span: Window, at: int) -> int:
+    def falls(self, window: BurnWindow, within: BurnWindow, at: int) -> int:
         falls, before = 0, False
         for step in range(at + 1):
             ratio = self.ratio(step, window)
             if ratio is not None:
-                falls += before and ratio <= self.budget and step > at - span.seconds
+                falls += before and ratio <= self.budget and step > at - within.seconds
                 before = ratio > self.budget
         return falls
 
@@ -267,7 +267,7 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     bad, total = (np.array([[part[i] for part in burst * 15]]) for i in range(2))
     history = History((KEY,), MINUTE * np.arange(1, 61), bad, total)
     apart_only = both_burn(30 * MINUTE, MINUTE, 1)
-    bursts = Recurs(Window("1m", MINUTE), Window("20m", 20 * MINUTE), 2)
+    bursts = Recurs(BurnWindow("1m", MINUTE), BurnWindow("20m", 20 * MINUTE), 2)
     recurring = Either((apart_only, All((both_burn(30 * MINUTE, 10 * MINUTE, 1), bursts))))
 
     apart = replay(history, Policy("p", (PolicyAlert("a", "page", apart_only),)), [0.9])

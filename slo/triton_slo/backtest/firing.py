@@ -57,7 +57,7 @@ def falls(values: Matrix) -> Flags:
     return falls
 
 
-def spans(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
+def runs_of_true(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
     """Row, first moment, end (None: not yet) and first column of each run of true."""
     for row in np.flatnonzero(firing.any(axis=1)):
         edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)

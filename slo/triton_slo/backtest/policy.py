@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triton_exporter.common.duration import duration_text
-from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either, Window
+from triton_slo.burn.condition_tree import All, Burn, BurnWindow, Compare, Condition, Either
 
 Severity = Literal["page", "ticket"]
 
@@ -62,7 +62,8 @@ def both_burn(long: float, short: float, factor: float) -> Condition:
     """Require that both windows (in seconds) burn the error budget more than `factor` times too fast."""
     return All(
         tuple(
-            Compare(Burn(Window(duration_text(seconds), seconds)), ">", factor) for seconds in (long, short)
+            Compare(Burn(BurnWindow(duration_text(seconds), seconds)), ">", factor)
+            for seconds in (long, short)
         )
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from triton_exporter.common.duration import DAY
-from triton_slo.backtest.firing import after_pending, falls, last, running, spans, with_keep_firing
+from triton_slo.backtest.firing import after_pending, falls, last, running, runs_of_true, with_keep_firing
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import Policy, PolicyAlert, Severity
 from triton_slo.backtest.view import counted, quiet
@@ -24,6 +24,7 @@ from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
+    BurnWindow,
     Compare,
     Condition,
     Either,
@@ -38,7 +39,6 @@ from triton_slo.burn.condition_tree import (
     Retired,
     Significance,
     Unless,
-    Window,
 )
 from triton_slo.rules.periods import Basis
 
@@ -128,7 +128,7 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
             firing = after_pending(missing, alert.pending, history.step)
             yield from (
                 Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
-                for _, started, ended, _ in spans(history, firing)
+                for _, started, ended, _ in runs_of_true(history, firing)
             )
 
 
@@ -145,7 +145,7 @@ def _replay_chunk(
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.missing != "all"):
         firing = chunk.firing(alert) & ~silent
-        for row, started, ended, column in spans(history, firing & ~louder):
+        for row, started, ended, column in runs_of_true(history, firing & ~louder):
             left = None if alert.missing else float(chunk.budget_left(column, basis_at(started))[row])
             key = history.keys[rows.start + row]
             # A calendar period that has just begun has no event, and so all of its budget.
@@ -199,10 +199,10 @@ class _Chunk:
             case Recent(part, window):
                 holds = self._evaluate(part)
                 return last(running(holds), self._steps(window.seconds)) > 0 if holds.any() else holds
-            case Recurs(window, span, times):
+            case Recurs(window, within, times):
                 bad, total = self._sums(window)
                 burning = np.where(total > _NOTHING, bad > self._budget * total, np.nan)
-                ended = last(running(falls(burning)), self._steps(span.seconds))
+                ended = last(running(falls(burning)), self._steps(within.seconds))
                 return ended >= times
             case Retired():
                 return np.zeros(self.shape, dtype=bool)  # a history of events does not show it
@@ -248,7 +248,7 @@ class _Chunk:
                 like_bad, like_total = self._sums(like)
                 return compare(bad * like_total, limit * like_bad * total) & some & (like_bad > _NOTHING)
 
-    def _sums(self, window: Window) -> tuple[Matrix, Matrix]:
+    def _sums(self, window: BurnWindow) -> tuple[Matrix, Matrix]:
         """Failed and all events of the last window, at each step."""
         steps = self._steps(window.seconds)
         return last(self._bad, steps), last(self._total, steps)

@@ -27,6 +27,7 @@ from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
+    BurnWindow,
     Compare,
     Condition,
     Either,
@@ -40,7 +41,6 @@ from triton_slo.burn.condition_tree import (
     Retired,
     Significance,
     Unless,
-    Window,
 )
 from triton_slo.objective.model import SUSTAINABLE, Tier
 from triton_slo.rules.plan import Plan
@@ -131,11 +131,11 @@ def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
     """Enough failures in the whole period to be sure that its budget is spent; empty where seconds are events."""
     nominal, period = plan.objective.window.nominal, plan.period
     return plan.objective.indicator.counted(
-        *_enough(plan, Window(nominal, period.seconds if period else plan.period_seconds))
+        *_enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
     )
 
 
-def _enough(plan: Plan, long: Window) -> Iterator[Condition]:
+def _enough(plan: Plan, long: BurnWindow) -> Iterator[Condition]:
     alerting = plan.objective.alerting
     if alerting.min_failures > 0:
         yield Compare(Failures(long), ">", alerting.min_failures - EXTRAPOLATION_SLACK)
@@ -177,6 +177,6 @@ def late_guard(tier: Tier) -> str:
     return LATE_GUARD if parse_seconds(tier.short) > parse_seconds(LATE_GUARD) else ""
 
 
-def _condition_window(plan: Plan, nominal: str) -> Window:
+def _condition_window(plan: Plan, nominal: str) -> BurnWindow:
     name = canonical(nominal)
-    return Window(name, plan.spans[name].seconds)
+    return BurnWindow(name, plan.windows[name].seconds)

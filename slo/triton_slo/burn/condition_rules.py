@@ -16,6 +16,7 @@ from triton_slo.burn.condition_tree import (
     All,
     Burn,
     BurnBeyondError,
+    BurnWindow,
     Compare,
     Condition,
     Either,
@@ -30,7 +31,6 @@ from triton_slo.burn.condition_tree import (
     Retired,
     Significance,
     Unless,
-    Window,
     named_parts,
 )
 from triton_slo.objective.model import Tier
@@ -85,9 +85,9 @@ class _Expression:
                 return f"{self._quantity(quantity)} {operator} {number(limit)}"
             case Recent(part, window):
                 return f"last_over_time({self._part(part)}[{duration_text(window.seconds)}])"
-            case Recurs(_, span, times):
+            case Recurs(_, within, times):
                 burning = f"{names.BURNING}{self.plan.own}"
-                return f"resets({burning}[{duration_text(span.seconds)}]) >= {times}"
+                return f"resets({burning}[{duration_text(within.seconds)}]) >= {times}"
             case Retired():
                 return retired(self.plan)
             case RedundancyGone():
@@ -130,7 +130,7 @@ class _Expression:
             case Relative(window, like):
                 return f"{self._ratio(window)} / {self._ratio(like)}"
 
-    def _event_count(self, window: Window, event: str) -> str:
+    def _event_count(self, window: BurnWindow, event: str) -> str:
         period = self.plan.objective.calendar
         if period is not None and window.nominal == period.nominal:
             so_far = f"{names.PERIOD_EVENTS_COUNTED}{self.plan.own.equal(names.EVENT, event)}"
@@ -138,7 +138,7 @@ class _Expression:
         recorded = events(self.plan, window.nominal, event)
         return f"sum without ({names.EVENT}) ({recorded}) * {number(window.seconds)}"
 
-    def _stated_error(self, window: Window) -> str:
+    def _stated_error(self, window: BurnWindow) -> str:
         """The variants' models do not overlap, so that each group is in one of the operands."""
         measures = map(self.plan.measure, self.plan.variants)
         stated = [
@@ -148,5 +148,5 @@ class _Expression:
         ]
         return stated[0] if len(stated) == 1 else f"(\n{indent(f'{chr(10)}or '.join(stated))}\n)"
 
-    def _ratio(self, window: Window) -> str:
+    def _ratio(self, window: BurnWindow) -> str:
         return f"{names.sli_error(window.nominal)}{self.plan.own}"

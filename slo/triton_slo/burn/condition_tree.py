@@ -7,7 +7,7 @@ from typing import Literal, assert_never
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BurnWindow:
     """A window by its nominal name and its real length in seconds."""
 
     nominal: str
@@ -18,7 +18,7 @@ class Window:
 class Burn:
     """Error ratio over a window, divided by the error budget: how many times too fast the budget burns."""
 
-    window: Window
+    window: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,39 +28,39 @@ class BurnBeyondError:
     Only where an error was stated in the window `stated`.
     """
 
-    window: Window
-    short: Window
-    stated: Window
+    window: BurnWindow
+    short: BurnWindow
+    stated: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
     """Number of failed events in a window."""
 
-    window: Window
+    window: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Significance:
     """Score test of "the error ratio is above the budget b" over n events: (burn - 1) * sqrt(n * b / (1 - b))."""
 
-    window: Window
+    window: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """Failures that `window` would have had at the error ratio of the window `like`."""
 
-    window: Window
-    like: Window
+    window: BurnWindow
+    like: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Relative:
     """Error ratio of `window` as a share of the error ratio of `like`."""
 
-    window: Window
-    like: Window
+    window: BurnWindow
+    like: BurnWindow
 
 
 Quantity = Burn | BurnBeyondError | Failures | Significance | Expected | Relative
@@ -103,15 +103,15 @@ class Recent:
     """True when the named part was true at any evaluation of the last window."""
 
     part: Named
-    window: Window
+    window: BurnWindow
 
 
 @dataclass(frozen=True, slots=True)
 class Recurs:
-    """True when burning (an error ratio over `window` above the budget) ended at least `times` times in `span`."""
+    """True when burning (an error ratio over `window` above the budget) ended `times` times or more in `within`."""
 
-    window: Window
-    span: Window
+    window: BurnWindow
+    within: BurnWindow
     times: int
 
 

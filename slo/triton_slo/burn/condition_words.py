@@ -53,8 +53,8 @@ def condition_text(condition: Condition) -> str:
             return f"{_quantity(quantity)} {operator} {number(limit)}"
         case Recent(part, window):
             return f"{condition_text(part)} at any time in {window.nominal}"
-        case Recurs(window, span, times):
-            return f"burning over {window.nominal} ended {times} times or more in {span.nominal}"
+        case Recurs(window, within, times):
+            return f"burning over {window.nominal} ended {times} times or more in {within.nominal}"
         case Retired():
             return "the group is retired"
         case RedundancyGone():

@@ -19,7 +19,7 @@ from triton_slo import names
 from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Threshold, Value
 from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.period_window import CalendarWindow, Rolling, Window
+from triton_slo.objective.period_window import CalendarWindow, PeriodWindow, Rolling
 
 HALF_HOUR = "30m"
 SUSTAINABLE = 1.0
@@ -171,7 +171,7 @@ class Objective(Value):
     description: Text = ""
     owner: Annotated[str, Field(max_length=200)] = ""
     target: Target
-    window: Window = Rolling(rolling="30d")
+    window: PeriodWindow = Rolling(rolling="30d")
     indicator: Annotated[AnyIndicator, BeforeValidator(_indicator, json_schema_input_type=str | AnyIndicator)]
     models: Selection = Choice()
     versions: Selection = Choice()

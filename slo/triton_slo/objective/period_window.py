@@ -110,7 +110,7 @@ def _window_form(value: Any) -> str:
     return "calendar" if "calendar" in keys else "rolling"
 
 
-Window = Annotated[
+PeriodWindow = Annotated[
     Annotated[CalendarWindow, Tag("calendar")] | Annotated[Rolling, Tag("rolling")],
     Discriminator(_window_form),
     BeforeValidator(_in_full, json_schema_input_type=str | CalendarWindow | Rolling),

@@ -80,15 +80,15 @@ def _recorded_samples(plan: Plan, who: Identity, phases: Phases, end: str) -> It
     )
     yield _recorded_series(plan, who, names.BURNING), gauge([(float(bad > 0), n) for bad, _, n in phases])
     worst = max(bad / (bad + fine) for bad, fine, _ in phases)
-    for span in plan.spans.values():
-        quick = parse_seconds(span.nominal) <= parse_seconds("5m")
+    for window in plan.windows.values():
+        quick = parse_seconds(window.nominal) <= parse_seconds("5m")
         ratios = [(bad / (bad + fine) if quick else worst, n) for bad, fine, n in phases]
-        yield _recorded_series(plan, who, names.sli_error(span.nominal)), gauge(ratios)
+        yield _recorded_series(plan, who, names.sli_error(window.nominal)), gauge(ratios)
         rate = PER_SCRAPE / plan.options.scrape_interval_seconds
         for event, share in ((names.ERROR, None), (names.TOTAL, 1.0)):
             levels = [((ratio if share is None else share) * rate, n) for ratio, n in ratios]
             yield (
-                _recorded_series(plan, who, names.sli_events(span.nominal), {names.EVENT: event}),
+                _recorded_series(plan, who, names.sli_events(window.nominal), {names.EVENT: event}),
                 gauge(levels),
             )
     if end:

@@ -149,7 +149,7 @@ def _events_since_start(plan: Plan, window: CalendarWindow) -> str:
 
     def within(nominal: str) -> str:
         """Events in a window that ends now."""
-        seconds = number(plan.spans[nominal].seconds)
+        seconds = number(plan.windows[nominal].seconds)
         return f"{names.sli_events(nominal)}{plan.own} * {seconds}"
 
     def carried(back: str, nominal: str) -> str:
@@ -159,7 +159,7 @@ def _events_since_start(plan: Plan, window: CalendarWindow) -> str:
     reach = plan.period_seconds
     parts = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
     parts += [
-        f"({within(nominal)} and on () ({start} <= time() - {number(plan.spans[nominal].seconds)}))"
+        f"({within(nominal)} and on () ({start} <= time() - {number(plan.windows[nominal].seconds)}))"
         for nominal in _BEGINNING
     ]
     shortest = f"{names.sli_events(_BEGINNING[-1])}{plan.own}"
@@ -175,5 +175,5 @@ def _corrected_events(plan: Plan) -> str:
 
 
 def _back(plan: Plan, nominal: str) -> str:
-    span = plan.spans.get(nominal)
-    return span.text if span else plan.clock.text(nominal)
+    window = plan.windows.get(nominal)
+    return window.text if window else plan.clock.text(nominal)

@@ -64,7 +64,9 @@ def _exclusion_series(plan: Plan) -> str:
 
 def lag_seconds(plan: Plan) -> float:
     """Seconds by which an exclusion is prolonged: the longest window that is read from counters."""
-    longest = max(span.seconds for span in plan.spans.values() if span.raw) + plan.clock.scrape_seconds
+    longest = (
+        max(window.seconds for window in plan.windows.values() if window.raw) + plan.clock.scrape_seconds
+    )
     events = plan.measure(plan.variants[-1]).events
     return events.reach_seconds(longest, plan.clock.real(SLICE))
 

@@ -66,7 +66,7 @@ def evaluations_rule(plan: Plan) -> Rule:
     return recording_rule(plan, names.RULES_SINCE, first)
 
 
-def mean_of_evaluations(plan: Plan, series: str, span: RecordedWindow) -> str:
+def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
     """Mean of a recorded series over a window; an evaluation without it, or before the first one, counts as 0.
 
     A mean over the samples alone would give a version that existed for minutes the weight of the whole window.
@@ -75,9 +75,9 @@ def mean_of_evaluations(plan: Plan, series: str, span: RecordedWindow) -> str:
     since = f"{names.RULES_SINCE}{plan.own}"
     # Aggregated: for a while there are two such series after a label of the rules has changed.
     return (
-        f"sum_over_time({series}[{span.text}])\n"
-        f"/ on () group_left ()\nsum(count_over_time({since}[{span.text}]))\n"
-        f"* on () group_left ()\nclamp_max((time() - min({since})) / {number(span.seconds)}, 1)"
+        f"sum_over_time({series}[{window.text}])\n"
+        f"/ on () group_left ()\nsum(count_over_time({since}[{window.text}]))\n"
+        f"* on () group_left ()\nclamp_max((time() - min({since})) / {number(window.seconds)}, 1)"
     )
 
 

@@ -14,7 +14,7 @@ from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.objective.model import Objective, Override, Tier, budget
 from triton_slo.promql import Matchers, on, parse_selector
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.windows import RESTART, SLICE, Clock, RecordedWindow, canonical, spans
+from triton_slo.rules.windows import RESTART, SLICE, Clock, RecordedWindow, canonical, recorded_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Plan:
         return Clock(self.options.time_scale, self.options.scrape_interval_seconds)
 
     @cached_property
-    def spans(self) -> dict[str, RecordedWindow]:
+    def windows(self) -> dict[str, RecordedWindow]:
         """Recorded windows by nominal name."""
-        return spans(self.objective, self.clock)
+        return recorded_windows(self.objective, self.clock)
 
     @cached_property
     def source_matchers(self) -> Matchers:
@@ -83,14 +83,14 @@ class Plan:
     def counted(self) -> frozenset[str]:
         """Windows over an hour of which events are recorded, and not only their ratio."""
         if self.objective.calendar:
-            return frozenset(self.spans)
+            return frozenset(self.windows)
         longs = {canonical(tier.long) for tier in self.objective.alerting.tiers}
         return frozenset({*longs, "6h", "1d", "3d", self.objective.window.nominal})
 
     @cached_property
     def period(self) -> RecordedWindow | None:
         """The window of a rolling objective; None where a calendar sets it."""
-        return self.spans.get(self.objective.window.nominal)
+        return self.windows.get(self.objective.window.nominal)
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:

@@ -36,26 +36,26 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
     yield from exclusion_rules(plan)
     yield from _state_rules(plan, measures)
-    raw, long = ([span for span in plan.spans.values() if span.raw is kind] for kind in (True, False))
-    for span in raw:
+    raw, long = ([window for window in plan.windows.values() if window.raw is kind] for kind in (True, False))
+    for window in raw:
         for variant, measure in measures:
             yield recording_rule(
-                plan, names.sli_events(span.nominal), _window_events(plan, span, variant, measure)
+                plan, names.sli_events(window.nominal), _window_events(plan, window, variant, measure)
             )
     link = RecordedWindow("link", link_seconds(plan))
     for variant, measure in measures:
         linked = f"{paren(_window_events(plan, link, variant, measure))}\n{unless_carried(plan)}"
         yield recording_rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
-    for span in long:
-        yield from _sum_rules(plan, span)
+    for window in long:
+        yield from _sum_rules(plan, window)
     for variant, measure in measures:
         yield from _target_rules(plan, variant)
         yield from _source_rules(plan, measure)
         if measure.estimate_error is not None:
             yield recording_rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
-    for span in raw:
-        yield recording_rule(plan, names.sli_error(span.nominal), error_ratio(plan, span.nominal))
+    for window in raw:
+        yield recording_rule(plan, names.sli_error(window.nominal), error_ratio(plan, window.nominal))
     if plan.objective.calendar:
         yield from calendar_rules(plan, plan.objective.calendar)
     yield from _budget_rules(plan)
@@ -65,10 +65,10 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
     """Recording rules that need not be evaluated often, in a group of their own: all that outlasts a pause."""
     yield from memory_rules(plan)
     if not plan.objective.exclusions:
-        span = RecordedWindow(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
+        window = RecordedWindow(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
         for variant in plan.variants:
             yield recording_rule(
-                plan, names.SLI_EVENTS_COUNTED, _window_events(plan, span, variant, _measure(plan, variant))
+                plan, names.SLI_EVENTS_COUNTED, _window_events(plan, window, variant, _measure(plan, variant))
             )
     yield checkpoint_rule(plan)
     yield from base_rules(plan)
@@ -84,14 +84,14 @@ def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Ite
             yield recording_rule(plan, names.SLI_EVENTS_NOW, events_now.labelled())
 
 
-def _sum_rules(plan: Plan, span: RecordedWindow) -> Iterator[Rule]:
+def _sum_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
     """Yield a window that is a difference of sums; its events only where something reads them."""
-    if span.nominal in plan.counted:
-        yield recording_rule(plan, names.sli_events(span.nominal), difference(plan, span))
-        yield recording_rule(plan, names.sli_error(span.nominal), error_ratio(plan, span.nominal))
+    if window.nominal in plan.counted:
+        yield recording_rule(plan, names.sli_events(window.nominal), difference(plan, window))
+        yield recording_rule(plan, names.sli_error(window.nominal), error_ratio(plan, window.nominal))
     else:
-        both = Events(*(difference(plan, span, event) for event in (names.ERROR, names.TOTAL)))
-        yield recording_rule(plan, names.sli_error(span.nominal), both.ratio())
+        both = Events(*(difference(plan, window, event) for event in (names.ERROR, names.TOTAL)))
+        yield recording_rule(plan, names.sli_error(window.nominal), both.ratio())
 
 
 def _measure(plan: Plan, variant: Variant) -> Measure:
@@ -117,33 +117,33 @@ def _last_seen(plan: Plan, variant: Variant, measure: Measure) -> str:
     return f"time() * {paren(measure.presence)}\nor {on_group(plan)}\n{paren(before)} > time() - {period}"
 
 
-def _window_events(plan: Plan, span: RecordedWindow, variant: Variant, measure: Measure) -> str:
+def _window_events(plan: Plan, window: RecordedWindow, variant: Variant, measure: Measure) -> str:
     """Return the events of a window: from counters, or averaged from what each evaluation recorded."""
     groups = group_matchers(plan, variant.matchers)
-    mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{groups}", span)
-    parts = measure.events.over(_counter_range(plan, span), mean, lambda expr: counting(plan, expr))
+    mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{groups}", window)
+    parts = measure.events.over(_counter_range(plan, window), mean, lambda expr: counting(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{groups}"
-    if measure.events.may_begin_late and (shorter := _next_shorter(plan, span)):
-        part = f"{number(shorter.seconds)} / {number(span.seconds)}"
+    if measure.events.may_begin_late and (shorter := _next_shorter(plan, window)):
+        part = f"{number(shorter.seconds)} / {number(window.seconds)}"
         parts = (*parts, f"{part} * {names.sli_events(shorter.nominal)}{groups}")
     # Each part is itself an `or` without `on`: unbracketed, its second half would be matched on all labels.
     return f"\nor {on_group(plan, names.EVENT)}\n".join(map(paren, (*parts, Events(seen, seen).labelled())))
 
 
-def _next_shorter(plan: Plan, span: RecordedWindow) -> RecordedWindow | None:
+def _next_shorter(plan: Plan, window: RecordedWindow) -> RecordedWindow | None:
     """Return the longest of the shorter windows from counters, which have been recorded before; None for a link."""
-    shorter = [other for other in plan.spans.values() if other.raw and other.seconds < span.seconds]
+    shorter = [other for other in plan.windows.values() if other.raw and other.seconds < window.seconds]
     return max(shorter, key=lambda other: other.seconds, default=None)
 
 
-def _counter_range(plan: Plan, span: RecordedWindow) -> str:
+def _counter_range(plan: Plan, window: RecordedWindow) -> str:
     """Return how far a window reads counters: windows that sums are made of reach back one scrape further.
 
     The increase between the last sample of one window and the first of the next is in neither; with one scrape
     more, every increase is in exactly one of them, and the rate stays the same.
     """
-    shown = plan.spans.get(span.nominal) is span and span.nominal not in carry_windows(plan)
-    return duration_text(span.seconds + (0 if shown else plan.clock.scrape_seconds))
+    shown = plan.windows.get(window.nominal) is window and window.nominal not in carry_windows(plan)
+    return duration_text(window.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 
 def _target_rules(plan: Plan, variant: Variant) -> Iterator[Rule]:

@@ -52,14 +52,14 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
     yield recording_rule(
         plan, names.SLI_EVENTS_SINCE, f"(\n{indent(since)}\n)\nand {on_group(plan)}\n{total}"
     )
-    longest = plan.spans[carry_windows(plan)[0]]
+    longest = plan.windows[carry_windows(plan)[0]]
     recently = duration_text(link_seconds(plan))
     recorded = f"last_over_time({_sum_series(plan)}[{recently}]{_ago(longest.seconds)})"
     candidates: dict[str, str] = {}
     for nominal in carry_windows(plan):
-        span = plan.spans[nominal]
-        gone_on = f"{_sum_series(plan, span.seconds)} + {_events_within(plan, span)}"
-        candidates[nominal] = gone_on if span is longest else f"{gone_on}\nunless {recorded}"
+        window = plan.windows[nominal]
+        gone_on = f"{_sum_series(plan, window.seconds)} + {_events_within(plan, window)}"
+        candidates[nominal] = gone_on if window is longest else f"{gone_on}\nunless {recorded}"
     # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
     seconds = link_seconds(plan)
     events = f"{number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
@@ -74,7 +74,7 @@ def sum_rules(plan: Plan) -> Iterator[Rule]:
 
 def unless_carried(plan: Plan) -> str:
     """Return what follows the events of a link: there are none where a longer window carries the sum on."""
-    nearest = plan.spans[carry_windows(plan)[-1]]
+    nearest = plan.windows[carry_windows(plan)[-1]]
     return f"unless {on_group(plan, names.EVENT)} {_sum_series(plan, nearest.seconds)}"
 
 
@@ -87,7 +87,7 @@ def checkpoint_rule(plan: Plan) -> Rule:
         earlier = f"last_over_time({_checkpoint_series(plan)}[{reach}] offset {back})"
         candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_checkpoint_events(plan)}"
         seconds = plan.clock.real(CHECKPOINT_WINDOW)
-        hour = plan.spans[carry_windows(plan)[0]].seconds
+        hour = plan.windows[carry_windows(plan)[0]].seconds
         # A window that holds a counter's first sample is extrapolated by up to half a scrape.
         certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
         young, younger = (f"{on_group(plan)} ({_began_within(plan, length)})" for length in (seconds, hour))
@@ -102,36 +102,36 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
 
     They begin to record before a window reaches a pause, and record nothing otherwise.
     """
-    for span in plan.spans.values():
-        if _has_base_rule(plan, span):
-            soon = span.seconds - plan.clock.real(_LEAD)
-            present = f"({_sum_series(plan, span.seconds)} and {_sum_series(plan, soon)})"
-            expr = "(\n" + indent("\nor\n".join(_in_long_pause(plan, span))) + f"\n)\nunless {present}"
-            yield recording_rule(plan, names.sli_events_base(span.nominal), expr)
+    for window in plan.windows.values():
+        if _has_base_rule(plan, window):
+            soon = window.seconds - plan.clock.real(_LEAD)
+            present = f"({_sum_series(plan, window.seconds)} and {_sum_series(plan, soon)})"
+            expr = "(\n" + indent("\nor\n".join(_in_long_pause(plan, window))) + f"\n)\nunless {present}"
+            yield recording_rule(plan, names.sli_events_base(window.nominal), expr)
 
 
-def difference(plan: Plan, span: RecordedWindow, event: str = "") -> str:
+def difference(plan: Plan, window: RecordedWindow, event: str = "") -> str:
     """Events per second over a window: the sum of now less that of when the window began.
 
     The objective's own period also has its corrections; what alerts read over shorter windows has none.
     """
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
-    young = f"(0 * {now} and {on_group(plan)} ({_began_within(plan, span.seconds)}))"
-    hour = plan.spans[carry_windows(plan)[0]]
-    began = [young, f"{now}{_ago(span.seconds)}"]
-    if (later := span.seconds - hour.seconds) > 0:
+    young = f"(0 * {now} and {on_group(plan)} ({_began_within(plan, window.seconds)}))"
+    hour = plan.windows[carry_windows(plan)[0]]
+    began = [young, f"{now}{_ago(window.seconds)}"]
+    if (later := window.seconds - hour.seconds) > 0:
         # In a pause: the sum an hour later, less that hour's events.
         began.append(f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})")
-    if _has_base_rule(plan, span):
-        began.append(f"{names.sli_events_base(span.nominal)}{own}")
+    if _has_base_rule(plan, window):
+        began.append(f"{names.sli_events_base(window.nominal)}{own}")
     first = indent("\nor\n".join(began), 4)
     events = f"{now}\n- (\n{first}\n)"
-    if span is plan.period:
+    if window is plan.period:
         events += (
-            f"\n+ (\n{indent(corrections(plan, own, span.text, _since_series(plan)))}\n  or\n  0 * {now}\n)"
+            f"\n+ (\n{indent(corrections(plan, own, window.text, _since_series(plan)))}\n  or\n  0 * {now}\n)"
         )
-    return f"clamp_min(\n{indent(events)},\n  0\n) / {number(span.seconds)}"
+    return f"clamp_min(\n{indent(events)},\n  0\n) / {number(window.seconds)}"
 
 
 def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
@@ -149,18 +149,18 @@ def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
     )
 
 
-def _has_base_rule(plan: Plan, span: RecordedWindow) -> bool:
+def _has_base_rule(plan: Plan, window: RecordedWindow) -> bool:
     """Shorter windows change too fast to begin at what was recorded minutes ago."""
-    return not span.raw and span.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
+    return not window.raw and window.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
-def _in_long_pause(plan: Plan, span: RecordedWindow) -> Iterator[str]:
+def _in_long_pause(plan: Plan, window: RecordedWindow) -> Iterator[str]:
     """Yield the sum six hours after a window began less the events in between, or else one of before the pause."""
     if not plan.objective.exclusions:
-        later = span.seconds - plan.clock.real(CHECKPOINT_WINDOW)
+        later = window.seconds - plan.clock.real(CHECKPOINT_WINDOW)
         yield f"({_checkpoint_series(plan, later)} - {_checkpoint_events(plan, later)})"
     sparse = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SPARSE)}]"
-    yield f"last_over_time({_checkpoint_series(plan)}{sparse} offset {span.text})"
+    yield f"last_over_time({_checkpoint_series(plan)}{sparse} offset {window.text})"
 
 
 def _began_within(plan: Plan, seconds: float) -> str:
@@ -188,9 +188,9 @@ def _since_series(plan: Plan) -> str:
     return f"{names.SLI_EVENTS_SINCE}{plan.own}"
 
 
-def _events_within(plan: Plan, span: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
+def _events_within(plan: Plan, window: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
     """Events of a window that is read from counters."""
-    return f"{number(span.seconds)} * {names.sli_events(span.nominal)}{own or plan.own}{_ago(ago)}"
+    return f"{number(window.seconds)} * {names.sli_events(window.nominal)}{own or plan.own}{_ago(ago)}"
 
 
 def _checkpoint_events(plan: Plan, ago: float = 0) -> str:

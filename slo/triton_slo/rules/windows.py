@@ -69,7 +69,7 @@ def canonical(duration: str) -> str:
     return duration_text(parse_seconds(duration))
 
 
-def spans(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
+def recorded_windows(objective: Objective, clock: Clock) -> dict[str, RecordedWindow]:
     """Return all windows that an objective records, shortest first."""
     wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
     if not objective.calendar:
@@ -89,9 +89,9 @@ def _summed_window(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedW
     """Return a window as many times as long as one from the counters, which may be longer than the scale says."""
     seconds = parse_seconds(nominal)
     parts = [
-        span
-        for span in shorter
-        if span.raw and span.nominal != GUARD and seconds % parse_seconds(span.nominal) == 0
+        window
+        for window in shorter
+        if window.raw and window.nominal != GUARD and seconds % parse_seconds(window.nominal) == 0
     ]
     if not parts:
         raise ValueError(f"the window {nominal} is not a multiple of {HALF_HOUR}")
