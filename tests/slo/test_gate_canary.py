@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triton_slo.verdict.canary import Slice, compare, dispersion, wilson
+from triton_slo.verdict.canary import EventCount, compare, dispersion, wilson
 
 ROUNDS = 300
 EVENTS = st.lists(
-    st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda x: Slice(float(min(x)), float(max(x)))),
+    st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda x: EventCount(float(min(x)), float(max(x)))),
     min_size=1,
     max_size=8,
 )
 
 
-def drawn(random: np.random.Generator, events: int, ratio: float, slices: int = 12) -> list[Slice]:
+def drawn(random: np.random.Generator, events: int, ratio: float, slices: int = 12) -> list[EventCount]:
     """Independent events of one version."""
     each = events // slices
-    return [Slice(float(random.binomial(each, ratio)), float(each)) for _ in range(slices)]
+    return [EventCount(float(random.binomial(each, ratio)), float(each)) for _ in range(slices)]
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.01, 0.1, 0.4])
@@ -57,8 +57,8 @@ def test_bursts_lower_confidence_instead_of_faking_it() -> None:
     """Failures in whole slices are few events, not many: equal bursty versions are seldom called worse."""
     random = np.random.default_rng(9)
 
-    def bursty() -> list[Slice]:
-        return [Slice(200.0 * (random.random() < 0.2), 200.0) for _ in range(24)]
+    def bursty() -> list[EventCount]:
+        return [EventCount(200.0 * (random.random() < 0.2), 200.0) for _ in range(24)]
 
     pairs = [(bursty(), bursty()) for _ in range(ROUNDS)]
     wrong = sum(compare(a, b, margin=0.0).worse >= 0.95 for a, b in pairs)
@@ -80,7 +80,7 @@ def test_a_clear_difference_is_found() -> None:
 
 @given(EVENTS, EVENTS, st.floats(0, 0.5), st.floats(0.6, 0.999))
 def test_a_comparison_is_coherent(
-    canary: list[Slice], baseline: list[Slice], margin: float, confidence: float
+    canary: list[EventCount], baseline: list[EventCount], margin: float, confidence: float
 ) -> None:
     """Confidences are shares, bounds hold the difference, and swapping the versions mirrors the result."""
     comparison = compare(canary, baseline, margin=margin, confidence=confidence)
@@ -116,20 +116,22 @@ def test_wilson_bounds_are_the_roots_of_the_score_test(total: int, data: st.Data
 
 def test_dispersion_distinguishes_even_from_bursty() -> None:
     """Even slices have none, whole failed slices much, and nothing to compare none."""
-    even, bursty = [Slice(2.0, 100.0)] * 10, [Slice(100.0, 100.0), *[Slice(0.0, 100.0)] * 9]
+    even, bursty = [EventCount(2.0, 100.0)] * 10, [EventCount(100.0, 100.0), *[EventCount(0.0, 100.0)] * 9]
 
     assert 1.0 == dispersion(even)
     assert pytest.approx(1000 / 9) == dispersion(bursty)
-    assert 1.0 == dispersion([Slice(0.0, 0.0), Slice(1.0, 2.0)]) == dispersion([])
+    assert 1.0 == dispersion([EventCount(0.0, 0.0), EventCount(1.0, 2.0)]) == dispersion([])
 
 
-def _sum(slices: list[Slice]) -> Slice:
-    return Slice(sum(tile.bad for tile in slices), sum(tile.total for tile in slices))
+def _sum(slices: list[EventCount]) -> EventCount:
+    return EventCount(sum(tile.bad for tile in slices), sum(tile.total for tile in slices))
 
 
-@pytest.mark.parametrize(("canary", "named"), [(Slice(0, 0), "canary"), (Slice(1, 100), "baseline")])
-def test_a_side_without_events_holds_at_any_minimum(canary: Slice, named: str) -> None:
+@pytest.mark.parametrize(
+    ("canary", "named"), [(EventCount(0, 0), "canary"), (EventCount(1, 100), "baseline")]
+)
+def test_a_side_without_events_holds_at_any_minimum(canary: EventCount, named: str) -> None:
     """With `--min-events 0` a side without any event is a reason to hold, not a division by zero."""
-    actual = compare([canary], [Slice(0, 0)], margin=0.01, minimum_events=0)
+    actual = compare([canary], [EventCount(0, 0)], margin=0.01, minimum_events=0)
 
     assert ("hold", f"the {named} has no events") == (actual.verdict, actual.reason)

@@ -15,7 +15,7 @@ from triton_slo.objective.model import Objective, Tier
 from triton_slo.rules.excluding import lag_seconds
 from triton_slo.rules.periods import basis
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.unknown import MIN_SCRAPES
+from triton_slo.rules.unknown import UNKNOWN_SCRAPES
 from triton_slo.rules.unknown_as_failed import PACE_MEMORY
 from triton_slo.rules.windows import KEEP_FIRING
 
@@ -64,7 +64,7 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
 def _unknown_steps(plan: Plan) -> UnknownSteps | None:
     if plan.objective.unknown.policy != "bad":
         return None
-    after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
+    after = plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES)
     unseen = plan.objective.indicator.unknown_pace()
     return UnknownSteps(after, plan.clock.real(PACE_MEMORY) + 2 * after, unseen / plan.options.time_scale)
 

@@ -8,7 +8,7 @@ from typing import Literal
 from triton_exporter.common.duration import duration_text
 from triton_slo.burn.condition_tree import All, Burn, BurnWindow, Compare, Condition, Either
 
-Severity = Literal["page", "ticket"]
+PolicySeverity = Literal["page", "ticket"]
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -22,7 +22,7 @@ class PolicyAlert:
     """
 
     name: str
-    severity: Severity
+    severity: PolicySeverity
     condition: Condition | None = None
     pending: float = 0
     keep_firing: float = 0
@@ -93,7 +93,7 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
     def scaled(seconds: float) -> float:
         return max(_MINUTE, round(seconds * period_seconds / (28 * _DAY) / _MINUTE) * _MINUTE)
 
-    rows: tuple[tuple[str, Severity, float, float, float, float], ...] = (
+    rows: tuple[tuple[str, PolicySeverity, float, float, float, float], ...] = (
         ("critical-1", "page", 14, _HOUR, 5 * _MINUTE, 2 * _MINUTE),
         ("critical-2", "page", 7, 6 * _HOUR, 30 * _MINUTE, 15 * _MINUTE),
         ("warning-1", "ticket", 2, _DAY, 2 * _HOUR, _HOUR),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from triton_exporter.common.duration import DAY
 from triton_slo.backtest.firing import after_pending, falls, last, running, runs_of_true, with_keep_firing
 from triton_slo.backtest.history import History, Matrix
-from triton_slo.backtest.policy import Policy, PolicyAlert, Severity
+from triton_slo.backtest.policy import Policy, PolicyAlert, PolicySeverity
 from triton_slo.backtest.view import counted, quiet
 from triton_slo.burn.condition_tree import (
     All,
@@ -72,7 +72,7 @@ class Episode:
 
     key: tuple[str, str, str]
     alert: str
-    severity: Severity
+    severity: PolicySeverity
     started: float
     ended: float | None
     budget_left: float | None

@@ -32,7 +32,7 @@ from triton_slo.proofs.incident_series import (
 from triton_slo.rules.excluding import exclusion_rules
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Group, render
-from triton_slo.rules.unknown import MIN_SCRAPES, standstills
+from triton_slo.rules.unknown import UNKNOWN_SCRAPES, standstills
 
 Identity = tuple[str, str]
 """Name and tier of an alert; the tier is empty for alerts that have none."""
@@ -138,7 +138,7 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     if plan.objective.unknown.policy == "ignore":
         return
     unknown = _unknown_alert(plan, model)
-    after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
+    after = plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES)
     scrapes = round(after / scrape)
     if plan.objective.unknown.policy == "bad":
         yield from _unknown_burns(plan, model, scrapes)

@@ -19,7 +19,7 @@ from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule
 from triton_slo.promql import Matchers, by, indent, number, on, quote
 from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.windows import SLICE
+from triton_slo.rules.windows import MEAN_SLICE
 
 _RESOLUTION_SCRAPES = 1
 
@@ -68,7 +68,7 @@ def lag_seconds(plan: Plan) -> float:
         max(window.seconds for window in plan.windows.values() if window.raw) + plan.clock.scrape_seconds
     )
     events = plan.measure(plan.variants[-1]).events
-    return events.reach_seconds(longest, plan.clock.real(SLICE))
+    return events.reach_seconds(longest, plan.clock.real(MEAN_SLICE))
 
 
 def _replacement(exclusion: Exclusion) -> str:

@@ -14,7 +14,7 @@ from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.objective.model import Objective, Override, Tier, budget
 from triton_slo.promql import Matchers, on, parse_selector
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.windows import RESTART, SLICE, Clock, RecordedWindow, canonical, recorded_windows
+from triton_slo.rules.windows import MEAN_SLICE, RESTART, Clock, RecordedWindow, canonical, recorded_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Plan:
         return Scope(
             self.source_matchers.also(*matchers.parts),
             self.objective.group_by,
-            self.clock.text(SLICE),
+            self.clock.text(MEAN_SLICE),
             self.clock.scrape_seconds,
         )
 

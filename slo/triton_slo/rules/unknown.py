@@ -17,7 +17,7 @@ from triton_slo.rules.plan import Plan, chosen, recording_rule, source_models
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
-MIN_SCRAPES = 30
+UNKNOWN_SCRAPES = 30
 """No data is called unknown before this many scrapes, however short the time scale."""
 FORGET = "1d"
 """A group that the exporter does not call expected counts as removed after this long without data."""
@@ -45,7 +45,7 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
     return tuple(
         objective.indicator.unknown_reasons(
             plan.scope(chosen(objective)),
-            plan.clock.real(objective.unknown.after, MIN_SCRAPES),
+            plan.clock.real(objective.unknown.after, UNKNOWN_SCRAPES),
             objective.unknown.policy == "bad",
             settled,
         )
@@ -58,8 +58,8 @@ def _unknown_rule(plan: Plan, reason: str, expr: str) -> Rule:
 
 def _vanished(plan: Plan) -> str:
     """Seen before, gone for a while, and neither retired nor unexpected; never right after a pause of the rules."""
-    after = number(plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES))
-    forget = number(plan.clock.real(FORGET, 2 * MIN_SCRAPES))
+    after = number(plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES))
+    forget = number(plan.clock.real(FORGET, 2 * UNKNOWN_SCRAPES))
     seen = f"{names.LAST_SEEN}{with_version(plan)}"
     gone, recent = f"{seen} < time() - {after}", f"{seen} > time() - {forget}"
     alive = plan.objective.indicator.alive(plan.scope(Matchers()))

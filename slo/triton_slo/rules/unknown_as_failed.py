@@ -14,7 +14,7 @@ from triton_slo import names
 from triton_slo.indicators.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on
 from triton_slo.rules.plan import Plan, on_group
-from triton_slo.rules.unknown import MIN_SCRAPES
+from triton_slo.rules.unknown import UNKNOWN_SCRAPES
 
 _PACE_WINDOW = "5m"
 PACE_MEMORY = "1h"
@@ -40,7 +40,7 @@ def _lost(plan: Plan, own: Matchers) -> str:
     """Events a second that a group would have had, where it is unknown."""
     unknown, labels = _unknown_groups(plan, own), plan.objective.group_by
     # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
-    after = plan.clock.real(plan.objective.unknown.after, MIN_SCRAPES)
+    after = plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES)
     memory = duration_text(plan.clock.real(PACE_MEMORY) + 2 * after)
     recorded = f"{names.sli_events(_PACE_WINDOW)}{own.equal(names.EVENT, names.TOTAL)}"
     pace = f"max {by(labels)} (quantile_over_time(0.5, {recorded}[{memory}])) > 0"

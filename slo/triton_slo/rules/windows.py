@@ -23,7 +23,7 @@ RECURRING = "1h"
 """Window in which bursts are counted."""
 RESTART = "10m"
 """A server that is away for longer is not restarting; `TritonModelNotReadyProlonged` waits as long."""
-SLICE = "1m"
+MEAN_SLICE = "1m"
 """Length of a time slice, for indicators that know only means."""
 MIN_SCRAPES = 4
 """A rate over fewer samples than this shows little; no real window is shorter."""

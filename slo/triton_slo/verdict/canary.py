@@ -24,8 +24,8 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """Events of one version in one slice of the window; fractions come from Prometheus' extrapolation."""
+class EventCount:
+    """Events of one version in a slice of the window or in all; fractions come from Prometheus' extrapolation."""
 
     bad: float
     total: float
@@ -42,8 +42,8 @@ class Comparison:
 
     verdict: Verdict
     reason: str
-    canary: Slice
-    baseline: Slice
+    canary: EventCount
+    baseline: EventCount
     worse: float
     acceptable: float
     low: float
@@ -54,8 +54,8 @@ class Comparison:
 
 
 def compare(
-    canary: Sequence[Slice],
-    baseline: Sequence[Slice],
+    canary: Sequence[EventCount],
+    baseline: Sequence[EventCount],
     *,
     margin: float,
     confidence: float = 0.95,
@@ -76,7 +76,7 @@ def compare(
     return Comparison(verdict, reason, ours, theirs, worse, acceptable, low, high, margin, confidence, factor)
 
 
-def dispersion(slices: Sequence[Slice]) -> float:
+def dispersion(slices: Sequence[EventCount]) -> float:
     """Return how much more the slices differ than independent events would: 1 or more."""
     whole = _sum(slices)
     busy = [part for part in slices if part.total > 0]
@@ -102,9 +102,9 @@ def wilson(bad: float, total: float, z: float) -> tuple[float, float]:
 class _Difference:
     """The canary's error ratio minus the baseline's."""
 
-    def __init__(self, canary: Slice, baseline: Slice, factor: float) -> None:
-        self._canary = Slice(min(canary.bad, canary.total) / factor, canary.total / factor)
-        self._baseline = Slice(min(baseline.bad, baseline.total) / factor, baseline.total / factor)
+    def __init__(self, canary: EventCount, baseline: EventCount, factor: float) -> None:
+        self._canary = EventCount(min(canary.bad, canary.total) / factor, canary.total / factor)
+        self._baseline = EventCount(min(baseline.bad, baseline.total) / factor, baseline.total / factor)
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Bounds that each hold with `confidence`."""
@@ -134,8 +134,8 @@ class _Difference:
 
 
 def _judge(
-    ours: Slice,
-    theirs: Slice,
+    ours: EventCount,
+    theirs: EventCount,
     worse: float,
     acceptable: float,
     margin: float,
@@ -157,5 +157,5 @@ def _judge(
     return "hold", f"not sure enough: {chances} ({ratios})"
 
 
-def _sum(slices: Sequence[Slice]) -> Slice:
-    return Slice(sum(part.bad for part in slices), sum(part.total for part in slices))
+def _sum(slices: Sequence[EventCount]) -> EventCount:
+    return EventCount(sum(part.bad for part in slices), sum(part.total for part in slices))

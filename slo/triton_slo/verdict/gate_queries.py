@@ -9,12 +9,12 @@ from triton_exporter.catalogue import own, state
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
-from triton_slo.verdict.canary import Slice
+from triton_slo.verdict.canary import EventCount
 from triton_slo.verdict.judgement import Firing
 
-SLICE = "5m"
+COMPARISON_SLICE = "5m"
 """Nominal window whose recorded rates cut a comparison into slices."""
-SLICE_SECONDS = 300.0
+COMPARISON_SLICE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,15 @@ def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
 
 def slices(
     prometheus: Prometheus, slo: str, group: Mapping[str, str], start: float, end: float
-) -> tuple[Slice, ...]:
+) -> tuple[EventCount, ...]:
     """Recorded events of one model version (or other group), slice by slice; empty when there are none."""
-    first = start + SLICE_SECONDS
+    first = start + COMPARISON_SLICE_SECONDS
     bad, total = (
-        _by_time(prometheus.range(_events_query(slo, group, event), first, end, SLICE_SECONDS))
+        _by_time(prometheus.range(_events_query(slo, group, event), first, end, COMPARISON_SLICE_SECONDS))
         for event in (names.ERROR, names.TOTAL)
     )
     return tuple(
-        Slice(min(bad.get(at, 0.0), rate) * SLICE_SECONDS, rate * SLICE_SECONDS)
+        EventCount(min(bad.get(at, 0.0), rate) * COMPARISON_SLICE_SECONDS, rate * COMPARISON_SLICE_SECONDS)
         for at, rate in sorted(total.items())
     )
 
@@ -90,7 +90,7 @@ def _events_query(slo: str, group: Mapping[str, str], event: str) -> str:
     matchers = Matchers()
     for label, value in {**group, names.SLO: slo, names.EVENT: event}.items():
         matchers = matchers.equal(label, value)
-    return f"sum ({names.sli_events(SLICE)}{matchers})"
+    return f"sum ({names.sli_events(COMPARISON_SLICE)}{matchers})"
 
 
 def _by_time(recorded: Sequence[Series]) -> dict[float, float]:

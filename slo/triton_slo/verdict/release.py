@@ -9,7 +9,7 @@ from triton_slo.indicators import kind
 from triton_slo.indicators.sources import HIDING
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict import gate, gate_queries
-from triton_slo.verdict.canary import Slice, compare
+from triton_slo.verdict.canary import EventCount, compare
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.judgement import FailureEvidence, Firing, GateLimits, Judgement
 
@@ -59,7 +59,7 @@ class _Evidence:
     rows: tuple[GroupStatus, ...]
     ages: gate_queries.Ages
     firing: tuple[Firing, ...]
-    slices_of: Callable[[str, Mapping[str, str], float], tuple[Slice, ...]]
+    slices_of: Callable[[str, Mapping[str, str], float], tuple[EventCount, ...]]
     failures: FailureEvidence
 
 
@@ -90,7 +90,7 @@ def _evidence(
 ) -> _Evidence:
     end = now if question.at is None else question.at
 
-    def slices_of(slo: str, group: Mapping[str, str], seconds: float) -> tuple[Slice, ...]:
+    def slices_of(slo: str, group: Mapping[str, str], seconds: float) -> tuple[EventCount, ...]:
         return gate_queries.slices(prometheus, slo, group, end - seconds, end)
 
     def events(row: GroupStatus) -> float:
