@@ -15,7 +15,7 @@ from support.tools import prometheuses
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
-from triton_slo.verdict.gate import failure_evidence, in_part, judge, judge_current_state, worst
+from triton_slo.verdict.gate import failure_evidence, hold_if_incomplete, judge, judge_current_state, worst
 from triton_slo.verdict.gate_queries import Ages
 from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.judgement import Firing, GateLimits, Judgement
@@ -502,11 +502,11 @@ def test_a_partial_answer_promotes_nothing() -> None:
     good, bad = Judgement("promote", "fine", "a"), Judgement("rollback", "pages", "b")
 
     assert ("hold", "Prometheus warns: no store b") == (
-        in_part([good], ["no store b"])[0].verdict,
-        in_part([good], ["no store b"])[0].reason,
+        hold_if_incomplete([good], ["no store b"])[0].verdict,
+        hold_if_incomplete([good], ["no store b"])[0].reason,
     )
-    assert (bad,) == in_part([bad], ["no store b"])
-    assert (good, bad) == in_part([good, bad], [])
+    assert (bad,) == hold_if_incomplete([bad], ["no store b"])
+    assert (good, bad) == hold_if_incomplete([good, bad], [])
 
 
 @pytest.mark.real

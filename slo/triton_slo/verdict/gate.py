@@ -45,8 +45,7 @@ def judge_current_state(
         verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
     else:
         verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
-    names = canary.slo, canary.model, canary.version
-    return Judgement(verdict, reason, *names, age, group=canary.group, unknown=bool(canary.unknown_reasons))
+    return _judged(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
 
 
 def judge(
@@ -58,7 +57,7 @@ def judge(
 ) -> tuple[Judgement, ...]:
     """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
-        proven(
+        hold_if_unproven(
             _judgement(row, _age(row, age_of(row.model, row.version)), _alerts_about(row, firing), limits),
             row,
             limits,
@@ -108,40 +107,55 @@ def _seen_enough(
     return replace(judgement, verdict="hold", reason=reason)
 
 
-def proven(
+def hold_if_unproven(
     judgement: Judgement,
     row: GroupStatus,
     limits: GateLimits,
     evidence: FailureEvidence,
     baseline: GroupStatus | None = None,
 ) -> Judgement:
-    """Promote nothing on numbers that cannot see what would have to hold it; the reason says what settles it.
+    """Hold a promotion on numbers that cannot see what would have to hold it; the reason says what settles it.
 
     An estimate with a known error promotes where the error changes nothing.
     """
     if judgement.verdict != "promote":
         return judgement
-    note = ""
-    for source in row.caveats:
-        caveat = CAVEATS[source]
-        settled_by = caveat.settled_by
-        if source in limits.trusted:
-            continue
-        if source in HIDING:
-            judged = evidence.get((row.model, row.version)) or evidence.get((row.model, ""))
-            if judged is not None and judged.verdict == "promote":
-                continue
-            if judged is not None:
-                settled_by = f"see objective {judged.slo}, {judged.verdict}: {judged.reason}"
-        elif (worst := _worst(judgement, row, limits, baseline)) is not None:
-            if worst.enough:
-                note = worst.if_enough if worst.error else ""
-                continue
-            reason = f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, "
-            return _held(judgement, source, reason + estimate.settled_by(row, source))
-        reason = f"{caveat.word} ({source}): {caveat.meaning}; to resolve it, {settled_by}"
-        return _held(judgement, source, reason)
-    return replace(judgement, reason=judgement.reason + note)
+    worst = _worst(judgement, row, limits, baseline)
+    doubted = [source for source in row.caveats if source not in limits.trusted]
+    for source in doubted:
+        doubt = _hidden_failures(row, source, evidence) if source in HIDING else _error(row, source, worst)
+        if doubt:
+            reason = f"{judgement.reason}{BUT}{doubt}; or accept it by --trust {source}"
+            return replace(judgement, verdict="hold", reason=reason)
+    if worst is None or not worst.error or HIDING.issuperset(doubted):
+        return judgement
+    return replace(judgement, reason=judgement.reason + worst.if_enough)
+
+
+def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -> str:
+    """Return why failures may be hidden, and what settles it; empty where another objective sees none."""
+    judged = evidence.get((row.model, row.version)) or evidence.get((row.model, ""))
+    if judged is None:
+        return _unresolved(source, CAVEATS[source].settled_by)
+    if judged.verdict == "promote":
+        return ""
+    return _unresolved(source, f"see objective {judged.slo}, {judged.verdict}: {judged.reason}")
+
+
+def _error(row: GroupStatus, source: str, worst: estimate.Worst | None) -> str:
+    """Return why an estimate may be too far off, and what settles it; empty where its error changes nothing."""
+    caveat = CAVEATS[source]
+    if worst is None:
+        return _unresolved(source, caveat.settled_by)
+    if worst.enough:
+        return ""
+    settled = estimate.settled_by(row, source)
+    return f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, {settled}"
+
+
+def _unresolved(source: str, fix: str) -> str:
+    caveat = CAVEATS[source]
+    return f"{caveat.word} ({source}): {caveat.meaning}; to resolve it, {fix}"
 
 
 def _worst(
@@ -150,11 +164,6 @@ def _worst(
     if judgement.comparison is not None:
         return estimate.worst_comparison(judgement.comparison, row, baseline)
     return estimate.worst_budget(row, limits.minimum_budget)
-
-
-def _held(judgement: Judgement, source: str, caveat: str) -> Judgement:
-    reason = f"{judgement.reason}{BUT}{caveat}; or accept it by --trust {source}"
-    return replace(judgement, verdict="hold", reason=reason)
 
 
 def judge_canary(
@@ -173,13 +182,11 @@ def judge_canary(
     age = _oldest(ages)
     stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits)
     verdict, reason = stopped or (comparison.verdict, comparison.reason)
-    judgement = Judgement(
-        verdict, reason, canary.slo, canary.model, canary.version, age, comparison, canary.group
-    )
-    return proven(judgement, canary, limits, evidence, baseline)
+    judgement = _judged(canary, verdict, reason, age, comparison)
+    return hold_if_unproven(judgement, canary, limits, evidence, baseline)
 
 
-def in_part(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
+def hold_if_incomplete(judgements: Sequence[Judgement], warnings: Sequence[str]) -> tuple[Judgement, ...]:
     """Promote nothing on an answer that Prometheus itself calls incomplete."""
     if not warnings:
         return tuple(judgements)
@@ -209,8 +216,19 @@ def _judgement(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
     verdict, reason = _verdict(row, age, firing, limits)
-    names = row.slo, row.model, row.version
-    return Judgement(verdict, reason, *names, age, group=row.group, unknown=row.state == "unknown")
+    return _judged(row, verdict, reason, age, unknown=row.state == "unknown")
+
+
+def _judged(
+    row: GroupStatus,
+    verdict: Verdict,
+    reason: str,
+    age: float | None,
+    comparison: Comparison | None = None,
+    *,
+    unknown: bool = False,
+) -> Judgement:
+    return Judgement(verdict, reason, row.slo, row.model, row.version, age, comparison, row.group, unknown)
 
 
 def _verdict(

@@ -82,7 +82,7 @@ def judge_release(
         # Objectives that the baseline has must also be known for the canary.
         of_baseline = sorted({row.slo for row in known.rows if row.version == versions.baseline})
         missing = _never_seen(question, question.objectives or of_baseline, canaries)
-    return gate.in_part(judged + stopped + missing, prometheus.warnings)
+    return gate.hold_if_incomplete(judged + stopped + missing, prometheus.warnings)
 
 
 def _evidence(
