@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -15,6 +16,8 @@ from exporters.faults import FaultyServer, body, faulty
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
+from triton_exporter.app.gathering import gather
+from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import TritonFacts
@@ -263,3 +266,15 @@ def test_the_doctor_reports_an_exporter_without_numpy(can_estimate: bool) -> Non
 
     assert can_estimate == (finding is None)
     assert finding is None or "tritonwatch[distributions]" in finding.do
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_gathered_facts_show_whether_numpy_is_installed(
+    newer: FaultyServer, monkeypatch: pytest.MonkeyPatch, is_installed: bool
+) -> None:
+    """The command line and the Model page of the web UI examine the same facts."""
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "numpy", None)
+    facts = gather(Settings(newer.url, f"{newer.url}/metrics", gpu="none"), watch_seconds=0)
+
+    assert is_installed == facts.can_estimate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import sys
 import textwrap
@@ -38,8 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
     settings = chosen_some(args, DOCTOR_OPTIONS)
-    can_estimate = importlib.util.find_spec("numpy") is not None
-    facts = dataclasses.replace(gather(settings, args.watch), can_estimate=can_estimate)
+    facts = gather(settings, args.watch)
     findings = examine(facts)
     if facts.is_other_server:
         (finding,) = findings

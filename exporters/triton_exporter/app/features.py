@@ -86,9 +86,14 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     return (*parts, TraceGovernor(setter, metrics, mailbox, settings.govern_traces))
 
 
+def can_estimate() -> bool:
+    """Return whether numpy, an extra, is installed here: without it there is no estimator."""
+    return importlib.util.find_spec("numpy") is not None
+
+
 def _estimators(settings: Settings) -> tuple[Estimator, ...]:
     """Return the estimator; none without numpy: the requests of an interval then count at their mean."""
-    if importlib.util.find_spec("numpy") is None:
+    if not can_estimate():
         return ()
     # Here, because numpy is an extra.
     from triton_exporter.distribution.estimate.estimator import Estimator

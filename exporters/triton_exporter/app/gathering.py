@@ -7,7 +7,7 @@ import time
 from contextlib import closing, suppress
 from typing import Any
 
-from triton_exporter.app.features import gpu_parts
+from triton_exporter.app.features import can_estimate, gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts
@@ -58,6 +58,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             logging=answers.get("logging", {}),
             tracing=answers.get("tracing", {}),
             gpu=_gpu_findings(settings, snapshot, first),
+            can_estimate=can_estimate(),
         )
 
 
