@@ -16,7 +16,7 @@ from exporters.faults import FaultyServer, body, faulty
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
-from triton_exporter.app.gathering import gather
+from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor.examination import examine

@@ -8,7 +8,7 @@ import json
 import sys
 import textwrap
 
-from triton_exporter.app.gathering import gather
+from triton_exporter.app.doctor_facts import gather
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triton_exporter.app.gathering import gather
+from triton_exporter.app.doctor_facts import gather
 from triton_exporter.common.options import adder, host_and_port
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from triton_slo.prometheus.client import Prometheus
