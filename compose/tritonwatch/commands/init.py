@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triton_exporter.app.settings import Settings
+from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import adder
 from triton_exporter.exposition.parse import Exposition, parse
-from triton_exporter.http.certificates import Renewed
-from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
@@ -83,14 +83,9 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
     return propose(models, MeasurementSource(snapshot.triton_version, origin, measured.notes))
 
 
-def _client(settings: Settings, url: str) -> Client:
-    limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
-    return Client(url, limits, settings.triton_headers, Renewed(settings.certificates))
-
-
 def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     url = settings.triton_url
-    client = _client(settings, url)
+    client = triton_client(settings, url, Client)
     failures: list[str] = []
     poller = ApiPoller(client, time.time, lambda endpoint, reason: failures.append(f"{endpoint}: {reason}"))
     try:
@@ -132,7 +127,7 @@ class _Measured:
 def _measured(settings: Settings) -> _Measured:
     """Means and sums by model since Triton's start."""
     url = settings.metrics_url
-    client = _client(settings, url)
+    client = triton_client(settings, url, Client)
     try:
         answer = client.get("")
     except FetchError as error:

@@ -9,12 +9,12 @@ from typing import Any
 
 from triton_exporter.app.features import can_estimate, gpu_parts
 from triton_exporter.app.settings import Settings
+from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import fetch_metrics
-from triton_exporter.http.certificates import Renewed
-from triton_exporter.http.client import Client, FetchError, Limits
+from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
 
@@ -29,10 +29,8 @@ _ENDPOINTS = {
 
 def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
     """Observe one Triton for a while, with requests that only read."""
-    limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
-    tls = Renewed(settings.certificates)
-    api = Client(settings.triton_url, limits, settings.triton_headers, tls)
-    metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
+    api = triton_client(settings, settings.triton_url, Client)
+    metrics = triton_client(settings, settings.metrics_url, Client)
     with closing(api), closing(metrics):
         snapshot = ApiPoller(api, time.time, lambda _endpoint, _reason: None).poll()
         if snapshot.api_failure == NOT_TRITON:

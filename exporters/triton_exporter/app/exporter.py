@@ -24,14 +24,14 @@ from triton_exporter.app.pages import (
 from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.state_file import StateFile
+from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import own, state
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import Pieces
 from triton_exporter.family import Family
-from triton_exporter.http.certificates import Renewed
-from triton_exporter.http.client import Client, Limits
+from triton_exporter.http.client import Client
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
 from triton_exporter.lifecycle.model_states import ModelStates
@@ -60,17 +60,11 @@ class Exporter:
         self.states = ModelStates(Lifecycle(settings.expected))
         self.connections = Connections()
         self._now = now
-        # Parts that feed the lifecycle come before it, parts that read it after it.
-        self._parts = Parts(
-            (
-                *sources(settings, self.states.lifecycle),
-                self.states,
-                FailureLog(self.states.lifecycle),
-                ReachabilityLog(settings.triton_url),
-                *(optional_parts(settings) if parts is None else parts),
-                self.connections,
-            )
-        )
+        feeding = sources(settings, self.states.lifecycle)
+        logs = FailureLog(self.states.lifecycle), ReachabilityLog(settings.triton_url)
+        optional = optional_parts(settings) if parts is None else parts
+        # In the order in which they get each poll: what feeds the lifecycle, the lifecycle, what reads it.
+        self._parts = Parts((*feeding, self.states, *logs, *optional, self.connections))
         self._lock = threading.Lock()
         self._page_lock = threading.Lock()  # for pages to be stored in the order in which they are made
         self._histograms = HistogramStorage(
@@ -81,11 +75,9 @@ class Exporter:
         self._stop = threading.Event()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._threads: list[threading.Thread] = []
-        limits = Limits(settings.timeout_seconds, settings.max_body_bytes)
-        tls = Renewed(settings.certificates)
         # One connection for each thread that polls.
-        metrics = Client(settings.metrics_url, limits, settings.triton_headers, tls)
-        api = Client(settings.triton_url, limits, settings.triton_headers, tls)
+        metrics = triton_client(settings, settings.metrics_url, Client)
+        api = triton_client(settings, settings.triton_url, Client)
         self._metrics = MetricsThread(metrics, settings, self._parts, self._lock, self._count_failure, now)
         interval = settings.state_interval_seconds
         poller = ApiPoller(api, now, self._count_failure)

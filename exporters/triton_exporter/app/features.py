@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from triton_exporter.app.settings import Settings
+from triton_exporter.app.triton_client import triton_client
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.gpus import GpuOptions, Gpus
 from triton_exporter.gpu.sources import dcgm_metrics, native, nvml
 from triton_exporter.gpu.sources.dcgm_source import DEFAULT_URL, DcgmSource
 from triton_exporter.gpu.sources.source import GpuSource
-from triton_exporter.http.certificates import Renewed
-from triton_exporter.http.client import Client, Limits
+from triton_exporter.http.client import Client
 from triton_exporter.lifecycle.backend_failures import BackendFailures
 from triton_exporter.lifecycle.expectations import ExpectedFile
 from triton_exporter.lifecycle.tracker import Lifecycle
@@ -30,7 +30,7 @@ from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
-from triton_exporter.tracing.trace_setting import SettingClient, TraceRate
+from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, SettingClient, TraceRate
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
@@ -66,24 +66,24 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
     """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
     estimators = _estimators(settings)
-    estimator = next(iter(estimators), None)
-    if settings.otlp_listen is None and settings.trace_file is None:
-        return (Distributions(settings.buckets, estimator=estimator), *estimators)
-    mailbox = Mailbox()
-    parts: list[object] = [Distributions(settings.buckets, mailbox, estimator=estimator), *estimators]
+    is_traced = settings.otlp_listen is not None or settings.trace_file is not None
+    mailbox = Mailbox() if is_traced else None
+    histograms = Distributions(settings.buckets, mailbox, estimator=next(iter(estimators), None))
+    return (histograms, *estimators, *(_trace_parts(settings, mailbox) if mailbox else ()))
+
+
+def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
+    """Yield what puts traces into the mailbox, and what knows or sets how many requests Triton traces."""
     if settings.otlp_listen is not None:
-        parts.append(TraceReceiver(*settings.otlp_listen, mailbox))
+        yield TraceReceiver(*settings.otlp_listen, mailbox)
     if settings.trace_file is not None:
-        parts.append(TraceFiles(settings.trace_file, mailbox))
-    limits = Limits(settings.timeout_seconds, 1024 * 1024)
-    tls = Renewed(settings.certificates)
+        yield TraceFiles(settings.trace_file, mailbox)
     if settings.govern_traces is None:
-        client = Client(settings.triton_url, limits, settings.triton_headers, tls)
-        return (*parts, TraceRate(client, mailbox))
-    setter = SettingClient(settings.triton_url, limits, settings.triton_headers, tls)
-    whole = Limits(settings.timeout_seconds, settings.max_body_bytes)
-    metrics = Client(settings.metrics_url, whole, settings.triton_headers, tls)
-    return (*parts, TraceGovernor(setter, metrics, mailbox, settings.govern_traces))
+        yield TraceRate(triton_client(settings, settings.triton_url, Client, MAX_SETTING_BYTES), mailbox)
+    else:
+        setter = triton_client(settings, settings.triton_url, SettingClient, MAX_SETTING_BYTES)
+        metrics = triton_client(settings, settings.metrics_url, Client)
+        yield TraceGovernor(setter, metrics, mailbox, settings.govern_traces)
 
 
 def can_estimate() -> bool:

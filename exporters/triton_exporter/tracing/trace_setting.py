@@ -13,6 +13,9 @@ from triton_exporter.tracing.trace import Mailbox
 
 GLOBAL_PATH = "/v2/trace/setting"
 
+MAX_SETTING_BYTES = 1024 * 1024
+"""Largest answer that is read: a setting takes some hundred bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class TraceSetting:
