@@ -254,6 +254,21 @@ def test_the_doctor_reports_the_present_trace_settings(
     assert "--govern-traces 20" in finding.do
 
 
+def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
+    """The governor counts them, too: Triton traces them as it traces the others."""
+
+    def page(count: int) -> bytes:
+        names = (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
+        lines = (f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n' for name in names)
+        return "".join(lines).encode()
+
+    first, second = parse(page(0)), parse(page(100))
+    (finding,) = examine(TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0))
+
+    assert "200.0 requests/s" in finding.seen
+    assert "a rate 10." in finding.seen
+
+
 @pytest.mark.parametrize("can_estimate", [True, False])
 def test_the_doctor_reports_an_exporter_without_numpy(can_estimate: bool) -> None:
     """Without the extra the plain mean is all there is, and the doctor names the extra."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from triton_exporter.catalogue import Metric, triton
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
-from triton_exporter.exposition.parse import Exposition
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
+from triton_exporter.tracing.traffic import requests_by_model
 
 _PREPARED = (
     "--trace-config mode=opentelemetry "
@@ -60,19 +59,8 @@ def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
 
 
 def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
-    """Successful requests a second of each model between the two readings of the metrics."""
+    """Return the requests a second of each model between the two readings of the metrics."""
     if facts.first is None or facts.second is None or facts.seconds <= 0:
         return None
-    first, second = (
-        _by_model(exposition, triton.REQUEST_SUCCESS) for exposition in (facts.first, facts.second)
-    )
+    first, second = requests_by_model(facts.first), requests_by_model(facts.second)
     return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
-
-
-def _by_model(exposition: Exposition, metric: Metric) -> Mapping[str, float]:
-    family = exposition.families.get(metric.name)
-    totals: dict[str, float] = {}
-    for series, value in zip(family.series, family.values, strict=True) if family else ():
-        model = series.labels.get("model", "")
-        totals[model] = totals.get(model, 0.0) + value
-    return totals
