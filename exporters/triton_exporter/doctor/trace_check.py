@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
+from triton_exporter.tracing.trace_setting import is_on
 from triton_exporter.tracing.traffic import requests_by_model
 
 _PREPARED = (
@@ -21,8 +22,7 @@ def tracing(facts: TritonFacts) -> Iterator[Finding]:
     if traffic is None:
         return
     in_all = sum(traffic.values())
-    level = facts.tracing.get("trace_level", [])
-    on = level not in ([], ["OFF"], "OFF")
+    on = is_on(facts.tracing.get("trace_level", []))
     prepared = facts.tracing.get("trace_mode") == "opentelemetry" and not on
     yield Finding(
         "advice",

@@ -57,15 +57,19 @@ def read_setting(body: bytes) -> TraceSetting | None:
     """Read an answer of a trace setting, or None."""
     try:
         content = json.loads(body)
-        level = content["trace_level"]
         return TraceSetting(
-            level not in ([], ["OFF"]),
+            is_on(content["trace_level"]),
             int(content["trace_rate"]),
             int(content["trace_count"]),
             str(content.get("trace_mode", "")),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def is_on(trace_level: object) -> bool:
+    """Return whether a Triton with this level traces; Triton writes a list of levels."""
+    return trace_level not in ([], ["OFF"])
 
 
 def _setting_path(model: str) -> str:
