@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import requests
 
+from triton_exporter.http.triton_paths import model_path
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -22,8 +24,7 @@ class Flow:
 
     @property
     def path(self) -> str:
-        version = f"/versions/{self.version}" if self.version else ""
-        return f"/v2/models/{self.model}{version}/infer"
+        return f"{model_path(self.model, self.version)}/infer"
 
     @property
     def body(self) -> dict[str, object]:

@@ -14,16 +14,17 @@ from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import Exposition, parse
 from triton_exporter.exposition.scrape import fetch_metrics
+from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.triton.poll import ApiPoller
 
 _ENDPOINTS = {
-    "ready": "/v2/health/ready",
-    "metadata": "/v2",
-    "statistics": "/v2/models/stats",
-    "logging": "/v2/logging",
-    "tracing": "/v2/trace/setting",
+    "ready": triton_paths.READY,
+    "metadata": triton_paths.SERVER,
+    "statistics": triton_paths.STATISTICS,
+    "logging": triton_paths.LOGGING,
+    "tracing": triton_paths.TRACE_SETTING,
 }
 
 

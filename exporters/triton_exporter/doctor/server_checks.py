@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
+from triton_exporter.http import triton_paths
 from triton_exporter.snapshot import ModelVersion
 from triton_exporter.triton.claims import claims
 from triton_exporter.triton.unreachable import what_to_check
@@ -64,7 +65,7 @@ def namespacing(facts: TritonFacts) -> Iterator[Finding]:
         yield Finding(
             "problem",
             "Statistics do not answer",
-            f"/v2/models/stats answers {facts.statuses['statistics']} though the index works: "
+            f"{triton_paths.STATISTICS} answers {facts.statuses['statistics']} though the index works: "
             "--model-namespacing=true breaks it.",
             "--model-namespacing=false",
             "model names must be unique over all repositories",

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from triton_exporter.http import triton_paths
 from triton_exporter.http.certificates import CertificateError
 
-INDEX_PATH = "/v2/repository/index"
 _CHUNK = 256 * 1024
 
 
@@ -77,7 +77,7 @@ class Client:
 
     def index(self) -> Answer:
         """Ask for the repository index. Raises FetchError."""
-        return self._request("POST", INDEX_PATH, b"{}")
+        return self._request("POST", triton_paths.INDEX, b"{}")
 
     @property
     def open_seconds(self) -> float:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from statistics import median
 
+from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import SettingClient
@@ -65,7 +66,7 @@ class Interference:
         """
         try:
             started = time.monotonic()
-            if self._client.get("/v2/health/ready").status != 200:
+            if self._client.get(triton_paths.READY).status != 200:
                 return "not_ready"
             if self._api_latency.add(time.monotonic() - started, learn):
                 return "slow_api"

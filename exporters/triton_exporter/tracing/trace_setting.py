@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from urllib.parse import quote
 
+from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.tracing.trace import Mailbox
-
-GLOBAL_PATH = "/v2/trace/setting"
 
 MAX_SETTING_BYTES = 1024 * 1024
 """Largest answer that is read: a setting takes some hundred bytes."""
@@ -32,7 +30,7 @@ class SettingClient(Client):
 
     def setting(self, model: str = "") -> TraceSetting | None:
         """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError."""
-        answer = self.get(_setting_path(model) if model else GLOBAL_PATH)
+        answer = self.get(_setting_path(model) if model else triton_paths.TRACE_SETTING)
         return read_setting(answer.body) if answer.status == 200 else None
 
     def trace(self, model: str, rate: int, count: int) -> None:
@@ -73,7 +71,7 @@ def is_on(trace_level: object) -> bool:
 
 
 def _setting_path(model: str) -> str:
-    return f"/v2/models/{quote(model, safe='')}/trace/setting"
+    return f"{triton_paths.model_path(model)}/trace/setting"
 
 
 class TraceRate:
@@ -89,7 +87,7 @@ class TraceRate:
         """Poll once; without a valid response the last rate is kept."""
         try:
             with closing(self._client):  # not kept open: see ApiPoller.poll
-                answer = self._client.get(GLOBAL_PATH)
+                answer = self._client.get(triton_paths.TRACE_SETTING)
         except FetchError:
             return
         setting = read_setting(answer.body) if answer.status == 200 else None

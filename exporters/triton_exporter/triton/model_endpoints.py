@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
+from triton_exporter.http.triton_paths import model_path
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 from triton_exporter.triton.answers import parse_config
 from triton_exporter.triton.poll_requests import PollRequests
@@ -69,7 +69,7 @@ class ModelEndpoints:
 
     def _ask_ready(self, version: ModelVersion) -> bool:
         """Ask one ready endpoint; False when it gave no answer, so that one poll waits for one at most."""
-        answer = self.requests.answer("model_ready", f"{_version_path(version)}/ready")
+        answer = self.requests.answer("model_ready", f"{model_path(*version)}/ready")
         if isinstance(answer, str):
             # A hung stub can block its ready endpoint: a model that does not answer is not ready.
             self.ready[version] = False
@@ -89,12 +89,7 @@ class ModelEndpoints:
             return
         self._turn += 1
         self._config_turns[version] = self._turn
-        path = f"{_version_path(version)}/config"
+        path = f"{model_path(*version)}/config"
         config = self.requests.parsed("config", lambda: self.requests.client.get(path), parse_config)
         if config is not None:
             self.configs[version] = config
-
-
-def _version_path(version: ModelVersion) -> str:
-    model = f"/v2/models/{quote(version.model, safe='')}"
-    return f"{model}/versions/{quote(version.version, safe='')}" if version.version else model

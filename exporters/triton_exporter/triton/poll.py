@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue.state import NOT_TRITON
+from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Answer, Client, FetchError
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 from triton_exporter.triton.answers import (
@@ -61,14 +62,14 @@ class ApiPoller:
     def _poll_endpoints(self) -> Snapshot:
         at = self.now()
         self._requests.begin()
-        live, failure = self._health("live", "/v2/health/live")
+        live, failure = self._health("live", triton_paths.LIVE)
         text = ""
         if not failure and not (live and self._version):
             failure, text = self._identify()
         if failure:
             return self._away(at, failure, text)
         self._requests.allow(READY_SHARE)
-        ready, _ = self._health("ready", "/v2/health/ready")
+        ready, _ = self._health("ready", triton_paths.READY)
         self._requests.allow(ANSWERS_SHARE)
         # The statistics come before the index, which may take all the remaining time.
         statistics = self._statistics()
@@ -79,7 +80,7 @@ class ApiPoller:
         if self._requests.unanswered:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
-            live, failure = self._health("live", "/v2/health/live")
+            live, failure = self._health("live", triton_paths.LIVE)
             if failure:
                 return self._away(at, failure)
         return Snapshot(
@@ -106,7 +107,7 @@ class ApiPoller:
     def _identify(self) -> tuple[str, str]:
         """Ask who answers; the reason (of DOWN_REASONS) to discard its answer, and what it answered."""
         try:
-            answer = self.client.get("/v2")
+            answer = self.client.get(triton_paths.SERVER)
             if answer.status == 200:
                 self._version = parse_server(answer.body)
                 return "", ""
@@ -148,9 +149,8 @@ class ApiPoller:
         """Statistics, asked for at most one thirtieth of the time: 1,000 models are half a megabyte."""
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
-            path = "/v2/models/stats"
             self._last_statistics = self._requests.parsed(
-                "statistics", lambda: self.client.get(path), parse_statistics
+                "statistics", lambda: self.client.get(triton_paths.STATISTICS), parse_statistics
             )
             ended = time.monotonic()
             self._next_statistics = ended + 30 * (ended - started)
