@@ -24,7 +24,7 @@ class Histogram:
     that fall as the bound rises. The last bucket always shows the true count.
     """
 
-    def __init__(self, metric: Metric, owner: ModelVersion, bounds: Sequence[float]) -> None:
+    def __init__(self, metric: Metric, version: ModelVersion, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.count = 0.0
         self.sum = 0.0
@@ -32,7 +32,7 @@ class Histogram:
         self._owed = [0.0] * len(self._counts)  # at or below each bound and not yet shown
         self._exemplars: dict[int, Exemplar] = {}
         self._metric = metric
-        self._owner = owner
+        self._version = version
         whole = [name.replace("%", "%%") for name in self._series_names()]
         template = "".join([f"{name} %d\n" for name in whole[:-1]]) + f"{whole[-1]} %a\n"
         self._template = template.encode("utf-8", "replace")
@@ -44,8 +44,8 @@ class Histogram:
     def _series_names(self) -> list[str]:
         """Return the series' names, made again at each call: the template holds them as it is."""
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
-        buckets = [series(self._metric, *self._owner, suffix="_bucket", le=end) for end in ends]
-        totals = [series(self._metric, *self._owner, suffix=suffix) for suffix in ("_count", "_sum")]
+        buckets = [series(self._metric, *self._version, suffix="_bucket", le=end) for end in ends]
+        totals = [series(self._metric, *self._version, suffix=suffix) for suffix in ("_count", "_sum")]
         return buckets + totals
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:

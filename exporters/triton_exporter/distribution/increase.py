@@ -114,9 +114,9 @@ class Counters:
     """Triton's counters of requests, executions and time, by model version."""
 
     def __init__(self) -> None:
-        self._requests = Increases(owner)
-        self._executions = Increases(owner)
-        self._micros = {signal: Increases(owner) for signal in SIGNALS}
+        self._requests = Increases(version_of)
+        self._executions = Increases(version_of)
+        self._micros = {signal: Increases(version_of) for signal in SIGNALS}
 
     @property
     def began(self) -> bool:
@@ -165,7 +165,7 @@ def filled(body: Exposition, names: Iterable[str]) -> Exposition:
 _NOTHING = ParsedFamily("", "untyped", "", (), (), "", b"")
 
 
-def owner(series: Series) -> ModelVersion | None:
+def version_of(series: Series) -> ModelVersion | None:
     """Return the model version of a series; its series on several GPUs (`gpu_uuid`) or with tags are added up."""
     model = series.labels.get("model", "")
     return ModelVersion(model, series.labels.get("version", "")) if model else None

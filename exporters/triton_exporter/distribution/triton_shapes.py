@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 
 from triton_exporter.catalogue import Metric
-from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.distribution.increase import Increases, version_of
 from triton_exporter.distribution.shape import Binned, Curve
 from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
 from triton_exporter.snapshot import ModelVersion
@@ -48,7 +48,7 @@ class NativeHistograms:
 
     def _bucket_key(self, series: Series) -> tuple[ModelVersion, float | None] | None:
         """Return the model version of a bucket and its end in seconds, which is None for the sum."""
-        model = owner(series)
+        model = version_of(series)
         if model is None:
             return None
         if series.name == self._metric.sum:
@@ -63,8 +63,8 @@ class Summaries:
     def __init__(self, metric: Metric, unit: float) -> None:
         self._metric = metric
         self._unit = unit
-        self._counts = Increases(_owner_of(metric.count))
-        self._sums = Increases(_owner_of(metric.sum))
+        self._counts = Increases(_version_of_sample(metric.count))
+        self._sums = Increases(_version_of_sample(metric.sum))
         # Time, requests and seconds of each body, flat: 1,000 models make 60,000 of them.
         self._recent: dict[ModelVersion, array[float]] = {}
         self._series: Sequence[Series] = ()
@@ -120,7 +120,7 @@ class Summaries:
         self._series = family.series
         self._quantiles = {}
         for position, series in enumerate(family.series):
-            model, quantile = owner(series), _float_or_none(series.labels.get("quantile"))
+            model, quantile = version_of(series), _float_or_none(series.labels.get("quantile"))
             if model and quantile is not None and 0.0 <= quantile <= 1.0:
                 self._quantiles.setdefault(model, []).append((quantile, position))
         for points in self._quantiles.values():
@@ -134,5 +134,5 @@ def _float_or_none(text: str | None) -> float | None:
         return None
 
 
-def _owner_of(name: str) -> Callable[[Series], ModelVersion | None]:
-    return lambda series: owner(series) if series.name == name else None
+def _version_of_sample(name: str) -> Callable[[Series], ModelVersion | None]:
+    return lambda series: version_of(series) if series.name == name else None

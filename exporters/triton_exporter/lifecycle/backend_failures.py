@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
-from triton_exporter.distribution.increase import Increases, owner
+from triton_exporter.distribution.increase import Increases, version_of
 from triton_exporter.exposition.parse import Exposition, Series
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import ModelVersion, Snapshot
@@ -39,8 +39,8 @@ class BackendFailures:
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        self._failed = Increases(_owner_of_failure)
-        self._worked = Increases(owner)
+        self._failed = Increases(_version_of_failure)
+        self._worked = Increases(version_of)
         self._rows: dict[ModelVersion, _Row] = {}
 
     def observe(self, exposition: Exposition, now: float) -> None:
@@ -81,5 +81,5 @@ class BackendFailures:
         return self._lifecycle.probe_failures.get(key, 0)
 
 
-def _owner_of_failure(series: Series) -> ModelVersion | None:
-    return owner(series) if series.labels.get("reason") == "BACKEND" else None
+def _version_of_failure(series: Series) -> ModelVersion | None:
+    return version_of(series) if series.labels.get("reason") == "BACKEND" else None

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from triton_exporter.catalogue import Metric, gpu, triton
+from triton_exporter.distribution.increase import version_of
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, plausible, with_derived
 from triton_exporter.gpu.sources.source import SourceError
@@ -66,9 +67,9 @@ def model_labels(exposition: Exposition) -> dict[ModelVersion, frozenset[str]]:
         return {}
     for family in families:
         for series in family.series if family.name in LABELLED else ():
-            key = ModelVersion(series.labels.get("model", ""), series.labels.get("version", ""))
-            named = uuids_by_version[key]
-            named.update(uuid for uuid in [series.labels.get("gpu_uuid", "")] if uuid)
+            version = version_of(series)
+            if version is not None:
+                uuids_by_version[version] |= {series.labels.get("gpu_uuid", "")} - {""}
     return {key: frozenset(uuids) for key, uuids in uuids_by_version.items()}
 
 
