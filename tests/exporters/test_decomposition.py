@@ -30,7 +30,7 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.density import Density, Sums, estimate
 from triton_exporter.distribution.estimate.likeness import in_slow_runs, slow_levels
-from triton_exporter.distribution.quantiles import RecentQuantiles, finer
+from triton_exporter.distribution.quantiles import RecentQuantiles, fine_bounds
 from triton_exporter.distribution.shape import Interval
 
 SECONDS = 60.0
@@ -101,14 +101,14 @@ def decomposed(name: str) -> tuple[Requests, np.ndarray]:
     """The requests, and the share within each of the bounds from which quantiles are read."""
     traffic = TRAFFIC[name]
     requests = traffic.make(np.random.default_rng(zlib.crc32(name.encode())), SECONDS).until(SECONDS)
-    return requests, observed(requests, finer(traffic.thresholds)[0])
+    return requests, observed(requests, fine_bounds(traffic.thresholds)[0])
 
 
 def off_by(name: str) -> tuple[float, ...]:
     requests, shares = decomposed(name)
     thresholds = TRAFFIC[name].thresholds
     truth = [(requests.took <= threshold).mean() for threshold in thresholds]
-    return tuple(100 * (shares[list(finer(thresholds)[1])] - truth))
+    return tuple(100 * (shares[list(fine_bounds(thresholds)[1])] - truth))
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
@@ -142,7 +142,7 @@ def test_most_shares_are_true_to_a_point() -> None:
 def test_p99_is_nearly_true(name: str) -> None:
     """Within 15 % of the p99, or of what a request more or less in 200 makes of it where few take such times."""
     requests, shares = decomposed(name)
-    quantiles = RecentQuantiles(finer(TRAFFIC[name].thresholds)[0])
+    quantiles = RecentQuantiles(fine_bounds(TRAFFIC[name].thresholds)[0])
     quantiles.add(0, len(requests.took), shares)
     low, true, high = np.quantile(requests.took, [0.985, 0.99, 0.995])
     for p99 in [seconds for level, seconds in quantiles.values() if level == 0.99]:

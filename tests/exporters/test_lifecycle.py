@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import state
 from triton_exporter.family import Sample
 from triton_exporter.lifecycle.load_failures import MEMORY_SECONDS
-from triton_exporter.lifecycle.model_states import HOLD_SECONDS, ModelStates
+from triton_exporter.lifecycle.model_states import AT_ZERO_SECONDS, ModelStates
 from triton_exporter.lifecycle.tracker import UNLOADED_SECONDS, Lifecycle
 from triton_exporter.snapshot import IndexEntry, ModelStatistics, ModelVersion, Snapshot
 
@@ -129,7 +129,7 @@ def test_a_counter_does_not_wait_for_ever() -> None:
     states = ModelStates(Lifecycle())
     states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)
-    assert 1 == _failures(states, 1.0 + HOLD_SECONDS)
+    assert 1 == _failures(states, 1.0 + AT_ZERO_SECONDS)
 
 
 def test_models_that_come_and_go_leave_nothing_behind() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.triton_log import (
-    LoadFailure,
+    LoggedFailure,
     LogReader,
     LogTail,
-    load_failure,
+    logged_failure,
     standing_failures,
 )
 from triton_exporter.snapshot import IndexEntry, Snapshot
@@ -30,7 +30,7 @@ _FAILED = (
     [
         (
             _FAILED,
-            LoadFailure(
+            LoggedFailure(
                 "bad",
                 "1",
                 "Internal: RuntimeError: weights missing\n\nAt:\n  /models/bad/1/model.py(13): initialize\n",
@@ -41,14 +41,14 @@ _FAILED = (
                 'E1121 model_repository_manager.cc:1460] "Poll failed for model directory '
                 "'badcfg': failed to read text proto from /models/badcfg/config.pbtxt\""
             ),
-            LoadFailure("badcfg", "", "failed to read text proto from /models/badcfg/config.pbtxt"),
+            LoggedFailure("badcfg", "", "failed to read text proto from /models/badcfg/config.pbtxt"),
         ),
         (
             (
                 "E1121 model_repository_manager.cc:724] \"failed to load model 'nover': at "
                 "least one version must be available under the version policy of model 'nover'\""
             ),
-            LoadFailure(
+            LoggedFailure(
                 "nover",
                 "",
                 "at least one version must be available under the version policy of model 'nover'",
@@ -60,7 +60,7 @@ _FAILED = (
                 "'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
                 'with error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: weights missing"'
             ),
-            LoadFailure(
+            LoggedFailure(
                 "badens",
                 "",
                 "ensemble 'badens' depends on 'bad' which has no loaded version. Model 'bad' loading failed "
@@ -73,7 +73,7 @@ _FAILED = (
                 'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens contains models that '
                 'are not available or ambiguous: nosuch"'
             ),
-            LoadFailure(
+            LoggedFailure(
                 "ens",
                 "",
                 "ensemble ens contains models that are not available or ambiguous: nosuch",
@@ -85,7 +85,7 @@ _FAILED = (
                 'E1122 model_repository_manager.cc:703] "Invalid argument: in ensemble ens, ensemble tensor '
                 'X: inconsistent data type: TYPE_INT32 is inferred from model ens while TYPE_FP32 is ..."'
             ),
-            LoadFailure(
+            LoggedFailure(
                 "ens",
                 "",
                 "in ensemble ens, ensemble tensor X: inconsistent data type: TYPE_INT32 is inferred from "
@@ -98,7 +98,7 @@ _FAILED = (
                 'E1122 model_repository_manager.cc:703] "Invalid argument: ensemble ens allows maximum batch size '
                 '4, but it contains model b2 which only allows maximum batch size to be 2"'
             ),
-            LoadFailure(
+            LoggedFailure(
                 "ens",
                 "",
                 "ensemble ens allows maximum batch size 4, but it contains model b2 which only allows maximum "
@@ -111,7 +111,7 @@ _FAILED = (
                 'E1122 model_repository_manager.cc:703] "Invalid argument: circular dependency between ensembles: '
                 'ens -> ... -> other -> ens"'
             ),
-            LoadFailure(
+            LoggedFailure(
                 "ens",
                 "",
                 "circular dependency between ensembles: ens -> ... -> other -> ens",
@@ -123,15 +123,15 @@ _FAILED = (
         ("", None),
     ],
 )
-def test_lines_of_a_real_log_are_understood(line: str, failure: LoadFailure | None) -> None:
+def test_lines_of_a_real_log_are_understood(line: str, failure: LoggedFailure | None) -> None:
     """Each kind of failure line of Triton 2.51 gives the model, its version and Triton's text."""
-    assert failure == load_failure(line)
+    assert failure == logged_failure(line)
 
 
 @given(st.text())
 def test_any_line_is_a_failure_or_none(line: str) -> None:
     """No line can raise."""
-    failure = load_failure(line)
+    failure = logged_failure(line)
 
     assert failure is None or failure.model
 

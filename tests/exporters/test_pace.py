@@ -15,7 +15,7 @@ def spent(pace: Pace, own: float, seconds: float, rest: float = 0.0) -> tuple[fl
     at, cost, whole, intervals = 0.0, 0.0, 0.0, []
     while at < seconds:
         whole += own
-        pace.took(own, whole + rest * at, at)
+        pace.note_reading(own, whole + rest * at, at)
         cost += own * (1 + TRITON_PART)
         intervals.append(pace.next())
         at += intervals[-1]
@@ -77,6 +77,6 @@ def test_a_triton_that_does_not_answer_is_asked_once_a_second() -> None:
     """Asking faster would only count more failures."""
     pace = Pace()
     spent(pace, 0.0002, 5)
-    pace.failed()
+    pace.note_failure()
 
     assert 1.0 == pace.next()

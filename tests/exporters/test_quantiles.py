@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
-from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
+from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
 
-BOUNDS = finer(DEFAULT_BOUNDS)[0]
+BOUNDS = fine_bounds(DEFAULT_BOUNDS)[0]
 
 
 def filled(*times: float, at: float = 0.0) -> RecentQuantiles:
@@ -21,7 +21,7 @@ def filled(*times: float, at: float = 0.0) -> RecentQuantiles:
 
 def test_bounds_are_at_most_8_percent_apart_and_contain_those_of_the_histogram() -> None:
     """From half a millisecond to two minutes."""
-    bounds, places = finer(DEFAULT_BOUNDS)
+    bounds, places = fine_bounds(DEFAULT_BOUNDS)
 
     assert list(DEFAULT_BOUNDS) == [bounds[place] for place in places]
     assert max(high / low for low, high in pairwise(bounds)) <= 1.0801

@@ -26,7 +26,7 @@ from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.lifecycle.state_page import report
 from triton_exporter.lifecycle.tracker import Lifecycle
-from triton_exporter.lifecycle.triton_log import LogTail, load_failure
+from triton_exporter.lifecycle.triton_log import LogTail, logged_failure
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.otlp import Assembler, OtlpError, decode_json, decode_protobuf
 from triton_exporter.tracing.trace_file import timelines
@@ -161,7 +161,7 @@ def log(data: bytes) -> None:
         tail.close()
         pieces.close()
     for line in lines:
-        failure = load_failure(line)
+        failure = logged_failure(line)
         assert failure is None or (failure.model and classify(failure.text) in LOAD_FAILURE_REASONS)
 
 

@@ -86,9 +86,9 @@ class MetricsThread:
             self._give_to_parts(reading)
         cpu, self._cpu = time.thread_time() - self._cpu, time.thread_time()
         if reading.up:
-            self._pace.took(cpu, time.process_time(), time.monotonic())
+            self._pace.note_reading(cpu, time.process_time(), time.monotonic())
         else:
-            self._pace.failed()
+            self._pace.note_failure()
 
     def _give_to_parts(self, reading: Reading) -> None:
         is_between = 0 <= reading.at - self._observed_at < self._observing_seconds - 0.001

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, finer
-from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, like
+from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
+from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, as_recent
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 from triton_exporter.tracing.agreement import Agreement
@@ -172,7 +172,7 @@ class Observations:
         self.guarantee.add(requests, seconds)
         before = self._unwatched
         if before is not None and whole.source == "sampled_mean":
-            shape = like(before.recent, before.recent_sum, before.bounds, requests, seconds)
+            shape = as_recent(before.recent, before.recent_sum, before.bounds, requests, seconds)
             whole = whole._replace(shape=shape)
         if wait:
             self._waiting.append(whole)
@@ -266,12 +266,12 @@ class Observations:
         if quantiles is not None:
             shares = shape.shares(quantiles.bounds)
             quantiles.add(end, requests, shares)
-            shape = Estimated([shares[place] for place in finer(self.histogram.bounds)[1]])
+            shape = Estimated([shares[place] for place in fine_bounds(self.histogram.bounds)[1]])
         self.histogram.add(requests, seconds, shape)
 
     def _quantiles(self) -> RecentQuantiles | None:
         if self.quantiles is None:
-            self.quantiles = self.pool.get(finer(self.histogram.bounds)[0])
+            self.quantiles = self.pool.get(fine_bounds(self.histogram.bounds)[0])
         return self.quantiles
 
     def _settle_group(self) -> None:

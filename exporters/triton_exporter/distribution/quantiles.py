@@ -30,7 +30,7 @@ _FINEST, _COARSEST, _STEP = 0.0005, 120.0, 1.08
 
 
 @lru_cache(maxsize=64)
-def finer(bounds: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+def fine_bounds(bounds: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Return ascending bounds (seconds), each at most 8 % above the last, and where `bounds` are among them."""
     steps = accumulate(range(200), lambda bound, _: bound * _STEP, initial=_FINEST)
     whole = tuple(sorted({*bounds, *(bound for bound in steps if bound < _COARSEST)}))

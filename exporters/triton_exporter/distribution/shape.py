@@ -157,7 +157,7 @@ class Recent:
         return grown, max(0.0, seconds - sum_before)
 
 
-def like(
+def as_recent(
     gained: Sequence[int], gain: float, bounds: Sequence[float], requests: float, seconds: float
 ) -> Estimated | None:
     """Return the shape of `requests` that took `seconds`, if they are like the recent ones; None if they are not.

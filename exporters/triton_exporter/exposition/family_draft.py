@@ -130,8 +130,8 @@ def regroup(drafts: Drafts) -> bool:
         for series, number, line in zip(
             block.series, block.numbers, block.lines.decode().split("\n"), strict=False
         ):
-            home = drafts.setdefault(_family_of(series.name, drafts), FamilyDraft())
-            home.blocks.append(Block((series,), (number,), f"{line}\n".encode()))
+            draft = drafts.setdefault(_family_of(series.name, drafts), FamilyDraft())
+            draft.blocks.append(Block((series,), (number,), f"{line}\n".encode()))
     return True
 
 

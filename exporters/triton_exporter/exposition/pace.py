@@ -51,7 +51,7 @@ class Pace:
     _fails: bool = field(default=False, init=False)
     _burst: int = field(default=0, init=False)
 
-    def took(self, own: float, whole: float, now: float) -> None:
+    def note_reading(self, own: float, whole: float, now: float) -> None:
         """Learn the processor time (seconds) of a reading, and of the whole exporter from its start until `now`."""
         self._fails = False
         self._costs.append(own * (1 + TRITON_PART))
@@ -65,7 +65,7 @@ class Pace:
             self._rest = max(0.0, (whole - before - self._usual) / (now - since))
             self._measured, self._usual = (now, whole), 0.0
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """Learn that Triton did not answer: it is not asked faster than before there was a pace."""
         self._fails = True
 

@@ -138,7 +138,7 @@ class SharedReader:
                 self._last = reading
                 self._done = self._started
                 self._changed.notify_all()
-                # Digesting takes longer than writing a page: scrapes that have their reading go first.
+                # Processing takes longer than writing a page: scrapes that have this reading go first.
                 self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
             self._process(reading)
             # Ticks that passed during a slow fetch are skipped, not caught up.

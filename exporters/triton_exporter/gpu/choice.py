@@ -30,7 +30,7 @@ class SourceChoice:
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     current: str = "none"
     detail: dict[str, str] = field(default_factory=dict)
-    _met: set[str] = field(default_factory=set)
+    _answered: set[str] = field(default_factory=set)
     _tried: dict[str, float] = field(default_factory=dict)
     _misses: int = 0
 
@@ -43,7 +43,7 @@ class SourceChoice:
             except SourceError as error:
                 self._note_failure(source.name, error)
                 continue
-            self._met.add(source.name)
+            self._answered.add(source.name)
             self.detail[source.name] = reading.dialect
             self.current, self._misses = source.name, 0
             return reading
@@ -72,5 +72,5 @@ class SourceChoice:
 
     def _note_failure(self, name: str, error: SourceError) -> None:
         self.detail[name] = str(error)
-        if name in self.wanted or name in self._met:
+        if name in self.wanted or name in self._answered:
             self.failures[name, error.reason] += 1

@@ -68,7 +68,7 @@ _CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
 MOST_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
-HOLD_SECONDS = 60.0
+AT_ZERO_SECONDS = 60.0
 """A code that is in no table is shown at 0 for so long when it first comes, so that Prometheus sees it rise."""
 
 
@@ -88,8 +88,8 @@ class XidCounter:
     """Counts events per GPU and code since it was made.
 
     Each kind of report is counted for itself and the highest count is shown, so that a source that reports the
-    same event in two ways, perhaps one scrape apart, counts it once. What a GPU reports when it is first polled is
-    old news and counts nothing.
+    same event in two ways, perhaps one scrape apart, counts it once. What a GPU reports when it is first polled
+    happened before and counts nothing.
     """
 
     _counts: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
@@ -116,7 +116,7 @@ class XidCounter:
         shown = {(uuid, xid.code): 0.0 for uuid in sorted(self._watched) for xid in XIDS}
         for key, count in self._counts.items():
             series = (key.uuid, key.code)
-            if key.code in _CLASSES or now - self._first.get(series, now) >= HOLD_SECONDS:
+            if key.code in _CLASSES or now - self._first.get(series, now) >= AT_ZERO_SECONDS:
                 shown[series] = max(count, shown.get(series, 0.0))
             elif count:
                 shown.setdefault(series, 0.0)

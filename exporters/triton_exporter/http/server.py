@@ -135,7 +135,7 @@ class Server(ThreadingHTTPServer):
         """Serve one connection, in its own thread."""
         connection: Connection = request
         try:
-            self._shake_hands(connection)
+            self._start_tls(connection)
             _RequestHandler(connection, client_address, self)
         except Exception:  # noqa: BLE001 - the boundary: the end of one connection, not of the server
             self.handle_error(connection, client_address)
@@ -143,7 +143,7 @@ class Server(ThreadingHTTPServer):
             self.connections.leave(connection)
             self.shutdown_request(connection.socket)
 
-    def _shake_hands(self, connection: Connection) -> None:
+    def _start_tls(self, connection: Connection) -> None:
         """Wrap it in TLS where asked for; here, because a handshake that hangs must not keep others out."""
         connection.socket.settimeout(_RequestHandler.timeout)
         if self.web.tls is not None:

@@ -17,7 +17,7 @@ _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class LastFailure:
     """The last failed load of a model: when it was seen (Unix seconds), Triton's text, and its source."""
 
     at: float
@@ -37,7 +37,7 @@ class LoadFailures:
     log_read: bool = False
     counts: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     reloads: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    last: dict[str, Failure] = field(default_factory=dict, init=False)
+    last: dict[str, LastFailure] = field(default_factory=dict, init=False)
     not_serving: set[str] = field(default_factory=set, init=False)
     changes: int = field(default=0, init=False)  # of anything that is shown
     _claims: Mapping[ModelVersion, Claim] = field(default_factory=dict, init=False)  # of the last poll
@@ -70,7 +70,7 @@ class LoadFailures:
         if not self.log_read or (first_poll and key.model not in self._logged):
             self.changes += 1
             self.counts[key.model, classify(text)] += 1
-            self.last[key.model] = Failure(at, key.version, text, "index")
+            self.last[key.model] = LastFailure(at, key.version, text, "index")
 
     def count_logged(self, model: str, version: str, text: str, at: float) -> None:
         """Count one failed load from Triton's log; no API may show it."""
@@ -106,7 +106,7 @@ class LoadFailures:
 
     def _remember_logged(self, model: str, version: str, text: str, at: float) -> None:
         self.changes += 1
-        self.last[model] = Failure(at, version, text, "log")
+        self.last[model] = LastFailure(at, version, text, "log")
         if not self._serving_versions(model):
             self.not_serving.add(model)
 

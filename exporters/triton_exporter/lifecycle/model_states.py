@@ -11,7 +11,7 @@ from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
-HOLD_SECONDS = 15.0
+AT_ZERO_SECONDS = 15.0
 """A failure counter stays at 0 for so long after it first appears, unless Prometheus has taken the 0 before: a
 counter that appears with 1 shows Prometheus no increase."""
 
@@ -41,17 +41,17 @@ class ModelStates:
         """Liveness, readiness, state, expectation, load failures, episodes and load times."""
         yield Family.single(state.SERVER_LIVE, self.lifecycle.snapshot.live)
         yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
-        self._hold(now)
+        self._note_zeros(now)
         # At 1,000 models these families are a megabyte, and change a few times a day.
         current = (self.lifecycle.revision, frozenset(self._zero_since))
         if self._written[0] != current:
             self._written = (current, self._families())
         yield from self._written[1]
 
-    def _hold(self, now: float) -> None:
+    def _note_zeros(self, now: float) -> None:
         models = self.lifecycle.load_failures.models
         self._zero_since = {
-            model: since for model, since in self._zero_since.items() if now - since < HOLD_SECONDS
+            model: since for model, since in self._zero_since.items() if now - since < AT_ZERO_SECONDS
         }
         self._zero_since |= dict.fromkeys(models - self._shown, now)
         self._shown = set(models)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from triton_exporter.common.printable import printable
-from triton_exporter.lifecycle.load_failures import Failure
+from triton_exporter.lifecycle.load_failures import LastFailure
 from triton_exporter.lifecycle.reasons import classify
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
@@ -24,25 +24,25 @@ class FailureLog:
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         self._lifecycle = lifecycle
-        self._logged: dict[str, Failure] = {}
+        self._logged: dict[str, LastFailure] = {}
 
     def observe_snapshot(self, _snapshot: Snapshot) -> None:
         """Log what failed since the last poll."""
         failures = self._lifecycle.load_failures.last
         self._logged = {model: logged for model, logged in self._logged.items() if model in failures}
         for model, failure in failures.items():
-            if _is_news(failure, self._logged.get(model)):
+            if _is_due(failure, self._logged.get(model)):
                 self._logged[model] = failure
                 _log(model, failure)
 
 
-def _is_news(failure: Failure, logged: Failure | None) -> bool:
+def _is_due(failure: LastFailure, logged: LastFailure | None) -> bool:
     if logged is None or (failure.version, failure.text) != (logged.version, logged.text):
         return True
     return failure.at >= logged.at + QUIET_SECONDS
 
 
-def _log(model: str, failure: Failure) -> None:
+def _log(model: str, failure: LastFailure) -> None:
     version = f" version {_log_text(failure.version)}" if failure.version else ""
     text = _log_text(" ".join(failure.text.split()))
     _LOG.warning(

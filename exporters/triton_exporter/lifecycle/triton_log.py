@@ -43,7 +43,7 @@ _MOST_EARLIER = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFailure:
+class LoggedFailure:
     """One failed load in the log; the version is empty where the log names none."""
 
     model: str
@@ -57,7 +57,7 @@ class LoadFailure:
         return self.of_ensemble and self.text.endswith(_STEP_ERROR)
 
 
-def load_failure(line: str) -> LoadFailure | None:
+def logged_failure(line: str) -> LoggedFailure | None:
     """Return the failed load that a line of Triton's log reports, or None."""
     for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
         match = pattern.search(line)
@@ -68,7 +68,7 @@ def load_failure(line: str) -> LoadFailure | None:
             of_ensemble = pattern in _ENSEMBLE_PATTERNS
             if of_ensemble:
                 text = _without_rubbish(text)
-            return LoadFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
+            return LoggedFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
     return None
 
 
@@ -84,11 +84,11 @@ def _without_rubbish(text: str) -> str:
     return before + marker if missing else text
 
 
-def standing_failures(lines: Iterable[str]) -> list[LoadFailure]:
+def standing_failures(lines: Iterable[str]) -> list[LoggedFailure]:
     """Return the last failure of each model that was not loaded or unloaded since, in the server's last run."""
-    failures: dict[str, LoadFailure] = {}
+    failures: dict[str, LoggedFailure] = {}
     for line in lines:
-        failure, loaded = load_failure(line), _LOADED.search(line)
+        failure, loaded = logged_failure(line), _LOADED.search(line)
         if failure is not None:
             if not (failure.repeated and failure.model in failures):
                 failures[failure.model] = failure
@@ -209,7 +209,7 @@ class LogReader:
         self._tail = tail
         self._lifecycle = lifecycle
         self._lock = threading.Lock()
-        self._failures: list[LoadFailure] = []
+        self._failures: list[LoggedFailure] = []
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
         tail.earlier.clear()
@@ -218,7 +218,7 @@ class LogReader:
     def poll(self, now: float) -> None:
         """Read what is new."""
         lines = self._tail.lines()
-        read = [failure for failure in map(load_failure, lines) if failure is not None]
+        read = [failure for failure in map(logged_failure, lines) if failure is not None]
         with self._lock:
             self._lines += len(lines)
             # Nobody collects while Triton hangs; what is lost then is only a count.
