@@ -25,7 +25,7 @@ from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 

@@ -20,7 +20,7 @@ from triton_slo.prometheus.server_access import Access
 from tritonwatch.assistants.asking import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 

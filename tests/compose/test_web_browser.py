@@ -24,7 +24,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.correcting.trail import Entry, locked
 from tritonwatch.objective_files import load
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import CorrectionSource, Sources
 
 pytestmark = pytest.mark.real

@@ -28,7 +28,7 @@ from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
 from tritonwatch.correcting.trail import Trail
 from tritonwatch.correcting.writers import VictoriaMetrics
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting, Sources
 
 TOKEN = "a-token-of-the-test"

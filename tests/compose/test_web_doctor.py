@@ -23,7 +23,7 @@ from support.web_fleet import text_of
 from triton_exporter.doctor.finding import TritonFacts
 from triton_exporter.snapshot import Snapshot
 from tritonwatch.cli import main
-from tritonwatch.web.doctor_reading import DoctorReader
+from tritonwatch.web.readers.doctor_reader import DoctorReader
 
 PAGE = "What would show more"
 

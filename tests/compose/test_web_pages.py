@@ -40,11 +40,11 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import load
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.review.bridge_data import recorded_incidents
-from tritonwatch.web.bridge_reading import BridgeReader
-from tritonwatch.web.detail.what_if_form import bases, filled, objective
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.bridge_reader import BridgeReader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import Sources
 from tritonwatch.web.urls import what_if_url
+from tritonwatch.web.what_if_form import bases, filled, objective
 
 HOUR = 3600
 START = END - 12 * HOUR

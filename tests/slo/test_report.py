@@ -40,7 +40,7 @@ from tritonwatch import access
 from tritonwatch.cli import main
 from tritonwatch.commands import report
 from tritonwatch.correcting.trail import Entry, locked
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import Sources
 
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")

@@ -23,7 +23,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.app import create_app
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, Sources
 

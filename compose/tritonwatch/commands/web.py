@@ -34,8 +34,8 @@ from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declar
 from tritonwatch.objective_files import add_objectives
 from tritonwatch.review.bridge_options import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
-from tritonwatch.web.doctor_reading import DoctorReader
-from tritonwatch.web.reading import Reader
+from tritonwatch.web.readers.doctor_reader import DoctorReader
+from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
 

@@ -21,7 +21,7 @@ from tritonwatch.web.pages import (
     incidents_page,
     model_page,
     objective_page,
-    overview,
+    overview_page,
     report_page,
     what_if_page,
 )
@@ -46,7 +46,7 @@ class Page(Protocol):
 
 
 PAGES: tuple[Page, ...] = (
-    overview,
+    overview_page,
     objective_page,
     model_page,
     incidents_page,

@@ -22,7 +22,7 @@ from triton_slo.verdict.status import read_status
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.sources import Sources
 
 T = TypeVar("T")

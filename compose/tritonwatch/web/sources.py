@@ -17,9 +17,9 @@ from tritonwatch.correcting.trail import Entry, Trail
 from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_options import DATA_OPTION
-from tritonwatch.web.bridge_reading import BridgeReader
-from tritonwatch.web.doctor_reading import DoctorReader
-from tritonwatch.web.reading import Answer, Reader
+from tritonwatch.web.readers.bridge_reader import BridgeReader
+from tritonwatch.web.readers.doctor_reader import DoctorReader
+from tritonwatch.web.readers.prometheus_reader import Answer, Reader
 
 
 @dataclass(frozen=True, slots=True)

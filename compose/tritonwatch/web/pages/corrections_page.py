@@ -26,7 +26,7 @@ from tritonwatch.correcting.trail import Entry, Kind, Trail, locked
 from tritonwatch.tables.correction_table import COLUMNS, ordered
 from tritonwatch.web import urls
 from tritonwatch.web.forms import has_token, posted
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting
 

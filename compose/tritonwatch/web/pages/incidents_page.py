@@ -20,9 +20,9 @@ from triton_alerts.bridge.text import safe_url
 from triton_exporter.common.duration import in_words, parse_seconds
 from tritonwatch.review.bridge_options import DATA_OPTION
 from tritonwatch.web import urls
-from tritonwatch.web.detail.drawing import TimeAxis
+from tritonwatch.web.drawing.time_axis import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 
 MENU = ("Incidents", "/incidents")

@@ -14,12 +14,12 @@ from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
 from triton_slo.prometheus.client import Prometheus
 from tritonwatch.web import urls
-from tritonwatch.web.detail import model_facts
-from tritonwatch.web.detail.charts import POINTS
-from tritonwatch.web.detail.drawing import TimeAxis
-from tritonwatch.web.detail.lifecycle import Timeline, read_timeline
+from tritonwatch.web.drawing.charts import POINTS
+from tritonwatch.web.drawing.time_axis import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.queries import model_facts
+from tritonwatch.web.queries.lifecycle import Timeline, read_timeline
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 
 MENU = None

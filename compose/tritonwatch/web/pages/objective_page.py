@@ -22,13 +22,13 @@ from triton_slo.verdict.estimate import no_page_because, settled_by
 from triton_slo.verdict.forecast import forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web import urls
-from tritonwatch.web.detail import group_history
-from tritonwatch.web.detail.charts import POINTS, Axis, Chart, Curve, Limit, Mark, Values, gap
-from tritonwatch.web.detail.condition_parts import Truth, tier_conditions
-from tritonwatch.web.detail.group_history import Past
-from tritonwatch.web.objective_queries import ObjectiveInfo, objective_infos, slo_alerts
+from tritonwatch.web.drawing.charts import POINTS, Axis, Chart, Curve, Limit, Mark, Values, gap
+from tritonwatch.web.drawing.condition_parts import Truth, tier_conditions
 from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.queries import group_history
+from tritonwatch.web.queries.group_history import Past
+from tritonwatch.web.queries.objective_facts import ObjectiveInfo, objective_infos, slo_alerts
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site, banner_text, remarks_on
 
 MENU = None

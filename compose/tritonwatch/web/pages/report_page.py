@@ -23,7 +23,7 @@ from tritonwatch.correcting.trail import Trail
 from tritonwatch.review.reporting import begun_period, of_owners, with_incidents, written
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
-from tritonwatch.web.reading import Answer, Reader
+from tritonwatch.web.readers.prometheus_reader import Answer, Reader
 from tritonwatch.web.site import Site, banner_text
 
 MENU = ("Report", "/report")

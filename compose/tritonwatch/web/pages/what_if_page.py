@@ -24,12 +24,12 @@ from triton_slo.problem import Problem
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.windows import Clock
 from triton_slo.verdict.group_names import version_name
-from tritonwatch.web.detail import what_if_form
-from tritonwatch.web.detail.drawing import WIDTH, TimeAxis, lines
-from tritonwatch.web.detail.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
+from tritonwatch.web import what_if_form
+from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
 from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.reading import Answer, Reader
+from tritonwatch.web.readers.prometheus_reader import Answer, Reader
 from tritonwatch.web.site import Site
+from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
 MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0

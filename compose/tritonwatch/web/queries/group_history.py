@@ -13,8 +13,8 @@ from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.detail.charts import Axis, Band, Mark
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.drawing.charts import Axis, Band, Mark
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 
 _ERRORS = names.sli_error("")

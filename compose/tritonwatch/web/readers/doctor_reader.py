@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 
 log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 3.0

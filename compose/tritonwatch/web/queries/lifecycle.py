@@ -12,7 +12,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.prometheus.client import Prometheus, Series
 from triton_slo.promql import Matchers
-from tritonwatch.web.detail.charts import POINTS, gap
+from tritonwatch.web.drawing.charts import POINTS, gap
 
 _SAME_LOAD_SECONDS = 120
 """A new duration within so many seconds of a version becoming ready is of the same load."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from tritonwatch.command_error import CommandError
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 
 _INTERVAL_SECONDS = 10.0
 

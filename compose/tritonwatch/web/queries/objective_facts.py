@@ -10,7 +10,7 @@ from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.reading import Answer
+from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 
 SPARKLINE_DAYS = 30

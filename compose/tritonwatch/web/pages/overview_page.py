@@ -17,8 +17,9 @@ from triton_slo.prometheus.client import Series
 from triton_slo.verdict.forecast import Forecast, forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.tables import status_table
-from tritonwatch.web.detail.charts import gap
-from tritonwatch.web.objective_queries import (
+from tritonwatch.web.drawing.charts import gap
+from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
+from tritonwatch.web.queries.objective_facts import (
     SPARKLINE_DAYS,
     ObjectiveInfo,
     SloAlert,
@@ -27,7 +28,6 @@ from tritonwatch.web.objective_queries import (
     row_group,
     slo_alerts,
 )
-from tritonwatch.web.parameters import ParameterError, asked_choice, asked_time, refuse_others
 from tritonwatch.web.site import STATES, Site, remarks_on
 from tritonwatch.web.urls import TIME, address
 

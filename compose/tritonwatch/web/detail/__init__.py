@@ -1,1 +1,0 @@
-"""Data of single pages beside the status: the past of an objective or a model, conditions, drawings and forms."""

@@ -1,0 +1,1 @@
+"""What pages ask Prometheus: facts about objectives, groups and models, as values."""
