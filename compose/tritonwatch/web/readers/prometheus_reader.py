@@ -79,8 +79,8 @@ class Reader:
         """Unix time."""
         return self._now()
 
-    def ask(self, key: Hashable, question: Callable[[Prometheus], T], empty: T) -> Answer[T]:
-        """Return the answer to the question that `key` names; `empty` where there never was one."""
+    def ask(self, key: Hashable, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
+        """Return what `read` returns; `key` identifies it, and `empty` is for when it never succeeded."""
         entry = self._entry(key)
         if entry.answer is not None and self._now() < entry.fresh_until:
             return entry.answer
@@ -90,7 +90,7 @@ class Reader:
             return entry.answer
         try:
             if entry.answer is None or self._now() >= entry.fresh_until:
-                entry.answer = self._ask_prometheus(question, entry.answer or Answer(empty, None))
+                entry.answer = self._ask_prometheus(read, entry.answer or Answer(empty, None))
                 wait = self._retry if entry.answer.problem else self._interval
                 entry.fresh_until = self._now() + wait
             return entry.answer
@@ -100,18 +100,19 @@ class Reader:
     def _entry(self, key: Hashable) -> _Entry:
         with self._lock:
             entry = self._entries.pop(key, None) or _Entry()
-            self._entries[key] = entry  # at the end: used last
+            # Appended again, so that the first entry is always the one used longest ago.
+            self._entries[key] = entry
             while len(self._entries) > self._most:
                 del self._entries[next(iter(self._entries))]
             return entry
 
-    def _ask_prometheus(self, question: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
+    def _ask_prometheus(self, read: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
         # A page has several queries: it must not wait for the timeout of each.
         if self._now() < self._unreachable_until:
             return replace(last, problem=self._unreachable)
         try:
             with self._prometheus.collecting() as remarks:
-                value = question(self._prometheus)
+                value = read(self._prometheus)
         except PrometheusError as error:
             if isinstance(error.__cause__, requests.RequestException):
                 self._unreachable, self._unreachable_until = str(error), self._now() + self._retry
