@@ -22,7 +22,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
-from tritonwatch.correcting.trail import Entry, locked
+from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.objective_files import load
 from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import CorrectionSource, Sources

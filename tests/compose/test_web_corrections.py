@@ -25,9 +25,9 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
+from tritonwatch.audited_corrections.trail import Trail
+from tritonwatch.audited_corrections.writers import VictoriaMetrics
 from tritonwatch.cli import main
-from tritonwatch.correcting.trail import Trail
-from tritonwatch.correcting.writers import VictoriaMetrics
 from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting, Sources
 

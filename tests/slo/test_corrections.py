@@ -24,11 +24,11 @@ from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.promql import Matchers
+from tritonwatch.audited_corrections.protocol import make, resume, undo
+from tritonwatch.audited_corrections.trail import Entry, Trail, locked
+from tritonwatch.audited_corrections.writers import Blocks, labels_of
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
-from tritonwatch.correcting.making import make, resume, undo
-from tritonwatch.correcting.trail import Entry, Trail, locked
-from tritonwatch.correcting.writers import Blocks, labels_of
 
 HOUR = 3600
 LABELS = (("indicator", "errors"), ("model", 'a"b\\c'), ("slo", "errors"), ("version", "1"))

@@ -28,10 +28,10 @@ from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
+from tritonwatch.audited_corrections import writers
+from tritonwatch.audited_corrections.trail import Entry, Trail
+from tritonwatch.audited_corrections.writers import VictoriaMetrics
 from tritonwatch.cli import main
-from tritonwatch.correcting import making
-from tritonwatch.correcting.trail import Entry, Trail
-from tritonwatch.correcting.writers import VictoriaMetrics
 
 pytestmark = pytest.mark.real
 
@@ -241,7 +241,7 @@ def test_a_correction_on_victoria_metrics(
     with storing(openmetrics(fleet.series()), tmp_path) as url:
         expect(fleet, evaluated(url, fleet.end), without_test=False)
         with monkeypatch.context() as patch:
-            patch.setattr(making, "VictoriaMetrics", Interrupted)
+            patch.setattr(writers, "VictoriaMetrics", Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 correct("apply", *stretch, *signed, *trail, "--import", url, "--prometheus", url)
         capsys.readouterr()

@@ -37,9 +37,9 @@ from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
+from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.cli import main
 from tritonwatch.commands import report
-from tritonwatch.correcting.trail import Entry, locked
 from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.sources import Sources
 

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -17,11 +18,13 @@ from triton_exporter.common.printable import printable
 from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.objective.exclusion import Span
 from tritonwatch import access
-from tritonwatch.arguments import AS_GENERATED, add_group_filter, add_time_scale, moment
+from tritonwatch.arguments import AS_GENERATED, add_group_filter, add_time_scale, moment, path, path_or_none
+from tritonwatch.audited_corrections import planning, protocol
+from tritonwatch.audited_corrections.planning import CorrectedTime
+from tritonwatch.audited_corrections.stored_groups import change, group_values
+from tritonwatch.audited_corrections.trail import Entry, Trail, locked
+from tritonwatch.audited_corrections.writers import Writer, chosen_writer, original_writer
 from tritonwatch.command_error import CommandError
-from tritonwatch.correcting import making, planning
-from tritonwatch.correcting.planning import CorrectedTime
-from tritonwatch.correcting.trail import Entry, Trail, locked
 from tritonwatch.tables.correction_table import table
 
 EXAMPLE = (
@@ -29,6 +32,7 @@ EXAMPLE = (
     "--to 2026-05-01T10:15Z"
 )
 _PIPE_WIDTH = 160
+_TRAIL = "corrections"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,13 +48,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "apply", help="show the budgets before and after, and write the correction"
     )
     _add_corrected_time(apply)
-    making.add_signature(apply)
-    making.add_trail(apply)
-    making.add_place(apply, required=True)
+    add_written(apply)
     listed = subcommands.add_parser(
         "list", help="list the corrections of a trail and what has become of them"
     )
-    making.add_trail(listed)
+    _add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
     undo = subcommands.add_parser("undo", help="undo a correction, or the history that replay has added")
@@ -59,10 +61,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for verb in (undo, resume):
         adder(verb.add_argument)("id", "name of the correction in the list, or its first characters")
-        making.add_trail(verb)
-        making.add_place(verb, required=False)
+        _add_trail(verb)
+        add_place(verb, required=False)
         access.add_login(verb, "access to the address of --import")
-    making.add_signature(undo)
+    _add_signature(undo)
+
+
+def add_written(parser: argparse.ArgumentParser) -> None:
+    """Declare who writes a correction, why and where to."""
+    _add_signature(parser)
+    _add_trail(parser)
+    add_place(parser, required=True)
+
+
+def _add_trail(parser: argparse.ArgumentParser) -> None:
+    """Declare the folder of the trail."""
+    adder(parser.add_argument)(
+        "--trail DIR", f"folder of the audit trail (default: {_TRAIL})", Path, default=Path(_TRAIL)
+    )
+
+
+def _add_signature(parser: argparse.ArgumentParser) -> None:
+    """Declare who corrects, and why."""
+    add = adder(parser.add_argument)
+    add("--reason TEXT", "why, for the audit trail", required=True)
+    add("--author NAME", "who, for the audit trail", required=True)
+
+
+def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Declare where samples are written."""
+    add = adder(parser.add_mutually_exclusive_group(required=required).add_argument)
+    blocks = path if required else path_or_none
+    add("--blocks DIR", "write blocks into this folder: the data directory of Prometheus", blocks)
+    add("--import URL", "import into this VictoriaMetrics", dest="import_url")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -100,14 +131,14 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _apply_correction(args: argparse.Namespace) -> int:
-    signed, now = making.signature(args), time.time()
-    into = making.writer(args, access.to_import(args))
+    signed, now = protocol.signature(args.reason, args.author), time.time()
+    into = chosen_writer(args.blocks, args.import_url, access.to_import(args))
     planning.refuse_recent(_corrected_time(args), into, now)
     corrections = _corrections(args, now)
     if not corrections:
         raise CommandError(planning.NO_EVENTS)
     _print_corrections(corrections, args)
-    made = making.make("exclude", corrections, (args.start, args.end), signed, args.trail, into)
+    made = protocol.make("exclude", corrections, (args.start, args.end), signed, args.trail, into)
     print(f"correction {made.id}: {made.samples} samples written; {into.next_step()}", file=_beside(args))
     return 0
 
@@ -128,7 +159,7 @@ def _print_corrections(corrections: Sequence[GroupCorrection], args: argparse.Na
 def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool) -> None:
     """Print the budgets before and after."""
     if as_json:
-        rows = list(map(making.group_values, corrections))
+        rows = list(map(group_values, corrections))
         print(json.dumps({"from": span[0], "to": span[1], "groups": rows}, indent=2))
         return
     if not corrections:
@@ -156,7 +187,7 @@ def _entry_line(trail: Trail, entry: Entry, loaded: int | None) -> str:
     if loaded is not None:
         state += ", loaded" if loaded >= entry.samples else f", {loaded} of {entry.samples} samples loaded"
     span = f"{utc_text(entry.start)} to {utc_text(entry.end)}"
-    changed = f"{', '.join(entry.objectives)}: {making.change(entry)}"
+    changed = f"{', '.join(entry.objectives)}: {change(entry)}"
     return printable(
         f"{entry.id}  {state}  {span}  {changed}  by {entry.author} at {entry.at}: {entry.reason}"
     )
@@ -169,11 +200,11 @@ def _as_json(trail: Trail, entry: Entry, loaded: int | None) -> str:
 
 
 def _undo(args: argparse.Namespace) -> int:
-    signed = making.signature(args)
+    signed = protocol.signature(args.reason, args.author)
     with locked(args.trail) as trail:
         entry = trail.find(args.id)
-        into = making.writer_of(entry, args, access.to_import(args))
-        made = making.undo(trail, entry, signed, into)
+        into = _writer_of(entry, args)
+        made = protocol.undo(trail, entry, signed, into)
     print(f"{made.id}: {made.samples} samples written; {into.next_step()}")
     return 0
 
@@ -181,10 +212,18 @@ def _undo(args: argparse.Namespace) -> int:
 def _resume(args: argparse.Namespace) -> int:
     with locked(args.trail) as trail:
         entry = trail.interrupted(args.id)
-        into = making.writer_of(entry, args, access.to_import(args))
-        making.resume(trail, entry, into)
+        into = _writer_of(entry, args)
+        protocol.resume(trail, entry, into)
     print(f"{entry.id}: {entry.samples} samples written; {into.next_step()}")
     return 0
+
+
+def _writer_of(entry: Entry, args: argparse.Namespace) -> Writer:
+    """Return the writer to where an entry was written, or to where the arguments name instead."""
+    reach = access.to_import(args)
+    if args.blocks is None and args.import_url is None:
+        return original_writer(entry, reach)
+    return chosen_writer(args.blocks, args.import_url, reach)
 
 
 def _beside(args: argparse.Namespace) -> TextIO:

@@ -11,9 +11,10 @@ from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.rules.plan import Plan
 from tritonwatch import access
 from tritonwatch.arguments import AS_GENERATED, add_objective_filter, add_rule_options, rule_options
+from tritonwatch.audited_corrections import planning, protocol
+from tritonwatch.audited_corrections.writers import chosen_writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.commands.correct import print_plan
-from tritonwatch.correcting import making, planning
+from tritonwatch.commands.correct import add_written, print_plan
 from tritonwatch.objective_files import add_replayed, load
 from tritonwatch.parser import did_you_mean
 
@@ -27,9 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_shared(plan)
     apply = subcommands.add_parser("apply", help="show the budgets before and after, and write the history")
     _add_shared(apply)
-    making.add_signature(apply)
-    making.add_trail(apply)
-    making.add_place(apply, required=True)
+    add_written(apply)
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
         corrections = _corrections(args, now, now)
         print_plan(corrections, planning.history_span(corrections, now), args.json)
         return 0
-    signed = making.signature(args)
-    into = making.writer(args, access.to_import(args))
+    signed = protocol.signature(args.reason, args.author)
+    into = chosen_writer(args.blocks, args.import_url, access.to_import(args))
     corrections = _corrections(args, now, into.newest(now))
     if not corrections:
         raise CommandError(planning.NO_HISTORY)
     span = planning.history_span(corrections, now)
     print_plan(corrections, span, args.json)
-    made = making.make("history", corrections, span, signed, args.trail, into)
+    made = protocol.make("history", corrections, span, signed, args.trail, into)
     words = f"history {made.id}: {made.samples} samples written; {into.next_step()}"
     print(words, file=sys.stderr if args.json else sys.stdout)
     return 0

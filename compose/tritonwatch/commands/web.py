@@ -27,8 +27,9 @@ from tritonwatch.arguments import (
     rule_options,
     web_address,
 )
+from tritonwatch.audited_corrections.writers import chosen_writer, original_writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.correcting import making
+from tritonwatch.commands.correct import add_place
 from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 from tritonwatch.objective_files import add_objectives
@@ -64,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "and --blocks or --import",
         path_or_none,
     )
-    making.add_place(parser, required=False)
+    add_place(parser, required=False)
     add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)
     address = checked(web_address)
     add("--grafana URL", "address of Grafana", address, default="")
@@ -147,7 +148,9 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
     token()  # a mistake is reported now
     reach = access.to_import(args)
     writing = CorrectionWriting(
-        token, lambda: making.writer(args, reach), lambda entry: making.original_writer(entry, reach)
+        token,
+        lambda: chosen_writer(args.blocks, args.import_url, reach),
+        lambda entry: original_writer(entry, reach),
     )
     return CorrectionSource(args.trail, writing)
 

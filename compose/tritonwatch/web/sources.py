@@ -12,9 +12,9 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
+from tritonwatch.audited_corrections.trail import Entry, Trail
+from tritonwatch.audited_corrections.writers import Writer
 from tritonwatch.command_error import CommandError
-from tritonwatch.correcting.trail import Entry, Trail
-from tritonwatch.correcting.writers import Writer
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_options import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader

@@ -19,10 +19,11 @@ from triton_slo.correction.group_correction import GroupCorrection
 from triton_slo.prometheus.client import PrometheusError
 from triton_slo.rules.plan import Plan
 from tritonwatch.arguments import moment
+from tritonwatch.audited_corrections import planning, protocol
+from tritonwatch.audited_corrections.planning import CorrectedTime
+from tritonwatch.audited_corrections.stored_groups import change, stored_groups
+from tritonwatch.audited_corrections.trail import Entry, Kind, Trail, locked
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.correcting import making, planning
-from tritonwatch.correcting.planning import CorrectedTime
-from tritonwatch.correcting.trail import Entry, Kind, Trail, locked
 from tritonwatch.tables.correction_table import COLUMNS, ordered
 from tritonwatch.web import urls
 from tritonwatch.web.forms import has_token, posted
@@ -120,7 +121,7 @@ def _correction(site: Site, request: Request, name: str, problem: str = "", code
         raise HTTPException(404, trail.problem or "no audit trail is known here")
     entry = _exact(trail.value, name)
     line = _correction_line(trail.value, entry)
-    groups = ordered(making.stored_groups(entry))
+    groups = ordered(stored_groups(entry))
     now = site.sources.reader.now
     loaded = site.sources.reader.ask(
         ("loaded samples", entry.id),
@@ -176,7 +177,7 @@ def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Respon
     kind: Kind
     try:
         source, writing = _writable(site, form)
-        signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
+        signed = protocol.signature(form.get("reason", ""), form.get("author", ""))
         into, now, prometheus = writing.writer(), site.sources.reader.now, site.sources.reader.prometheus
         if form.get(HISTORY):
             corrections = planning.history(prometheus, [_plan(site, form)], now, into.newest(now))
@@ -188,7 +189,7 @@ def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Respon
             kind, span, nothing = "exclude", corrected.span, planning.NO_EVENTS
         if not corrections:
             raise CommandError(nothing)
-        made = making.make(kind, corrections, span, signed, source.trail, into)
+        made = protocol.make(kind, corrections, span, signed, source.trail, into)
     except (CommandError, PrometheusError) as error:
         return _list_page(site, request, form, _form_message(error), _status_code(error))
     return RedirectResponse(_url(made), 303)
@@ -202,10 +203,10 @@ def _change(site: Site, request: Request, form: Mapping[str, str]) -> Response:
             entry = _exact(trail, name)
             if form.get("action") == "resume":
                 entry = trail.interrupted(name)
-                making.resume(trail, entry, writing.writer_of(entry))
+                protocol.resume(trail, entry, writing.writer_of(entry))
             else:
-                signed = making.checked_signature(form.get("reason", ""), form.get("author", ""))
-                making.undo(trail, entry, signed, writing.writer_of(entry))
+                signed = protocol.signature(form.get("reason", ""), form.get("author", ""))
+                protocol.undo(trail, entry, signed, writing.writer_of(entry))
     except CommandError as error:
         return _correction(site, request, name, _form_message(error), _status_code(error))
     return RedirectResponse(urls.address("/correction", {"id": name}), 303)
@@ -271,7 +272,7 @@ def _corrected_time(form: Mapping[str, str]) -> CorrectedTime:
 
 def _correction_line(trail: Trail, entry: Entry) -> CorrectionLine:
     made_at = datetime.fromisoformat(entry.at).timestamp()
-    return CorrectionLine(entry, trail.state(entry), made_at, _url(entry), making.change(entry))
+    return CorrectionLine(entry, trail.state(entry), made_at, _url(entry), change(entry))
 
 
 def _url(entry: Entry) -> str:

@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 import requests
 
+from triton_exporter.exposition.series_text import Series
 from triton_slo import names
 from triton_slo.correction.samples import samples_of
 from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
+from tritonwatch.audited_corrections.trail import Entry
 from tritonwatch.command_error import CommandError, UsageError
 
 BESIDE = "tritonwatch-corrections"
@@ -201,21 +203,20 @@ class VictoriaMetrics:
 
 def labels_of(series: str) -> frozenset[tuple[str, str]]:
     """Return the labels of a series as this program writes it, its name among them."""
-    name, _, inside = series.partition("{")
-    return frozenset([("__name__", name), *_label_pairs(inside.removesuffix("}"))])
+    parsed = Series(series)
+    return frozenset({"__name__": parsed.name, **parsed.labels}.items())
 
 
-def _label_pairs(inside: str) -> Iterator[tuple[str, str]]:
-    position = 0
-    while position < len(inside):
-        equals = inside.index('="', position)
-        value, at = [], equals + 2
-        while inside[at] != '"':
-            if inside[at] == "\\":
-                at += 1
-                value.append("\n" if inside[at] == "n" else inside[at])
-            else:
-                value.append(inside[at])
-            at += 1
-        yield inside[position:equals], "".join(value)
-        position = at + 2
+def chosen_writer(blocks: Path | str | None, import_url: str, reach: Callable[[str], Access]) -> Writer:
+    """Return the checked writer of blocks into a folder, else of imports; `reach` is for the address of --import.
+
+    Raises CommandError.
+    """
+    into: Writer = VictoriaMetrics(reach(import_url)) if blocks is None else Blocks(Path(blocks))
+    into.check()
+    return into
+
+
+def original_writer(entry: Entry, reach: Callable[[str], Access]) -> Writer:
+    """Return the checked writer to where an entry was written. Raises CommandError."""
+    return chosen_writer(entry.place.get("blocks"), entry.place.get("import", ""), reach)

@@ -18,9 +18,9 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.promql import Matchers
 from triton_slo.rules.plan import Plan
+from tritonwatch.audited_corrections.trail import Entry
+from tritonwatch.audited_corrections.writers import Writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.correcting.trail import Entry
-from tritonwatch.correcting.writers import Writer
 
 NO_HISTORY = "there is no history to add: nothing was written"
 NO_EVENTS = "there were no events in that time: no budget changes, nothing was written"
