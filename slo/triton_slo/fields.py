@@ -31,6 +31,11 @@ def read_ratio(value: Any) -> float:
         raise ValueError(f"{str(value)[:40]!r} is not a share; write for example 99.5%") from None
 
 
+def error_budget(target: float) -> float:
+    """Return the share of events that may fail: 1 - target, to 12 digits, so that it is 0.001 for 99.9 %."""
+    return round(1 - target, 12)
+
+
 def _percent_without_sign(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
         raise ValueError(f"a target is a share of 1 or has a percent sign; write {value:.10g}%")

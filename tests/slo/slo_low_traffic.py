@@ -12,7 +12,8 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import replay
-from triton_slo.objective.model import Objective, budget
+from triton_slo.fields import error_budget
+from triton_slo.objective.model import Objective
 
 MODELS, DAYS = 50, 30
 RATES = (1, 10, 100)
@@ -40,7 +41,7 @@ def noise() -> Iterator[Noise]:
     keys = tuple(("errors", f"m{number}", "1") for number in range(MODELS))
     for rate in RATES:
         total = random.poisson(rate, (MODELS, steps)).astype(float)
-        bad = random.binomial(total.astype(int), _PACE * budget(OBJECTIVE.target)).astype(float)
+        bad = random.binomial(total.astype(int), _PACE * error_budget(OBJECTIVE.target)).astype(float)
         history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
         for min_failures, confidence in CHOICES:
             alerting = {"min_failures": min_failures, "confidence": confidence}

@@ -7,6 +7,7 @@ from typing import Literal
 
 from triton_exporter.common.duration import duration_text
 from triton_slo.burn.condition_tree import All, Burn, BurnWindow, Compare, Condition, Either
+from triton_slo.fields import error_budget
 
 PolicySeverity = Literal["page", "ticket"]
 
@@ -100,7 +101,7 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
         ("warning-2", "ticket", 1, 4 * _DAY, 6 * _HOUR, 3 * _HOUR),
     )
     # Long enough to burn budget at the first alert's rate.
-    absent_for = round((14 * (1 - target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
+    absent_for = round((14 * error_budget(target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
     alerts = [
         PolicyAlert(name, severity, both_burn(scaled(long), scaled(short), factor), pending=scaled(pending))
         for name, severity, factor, long, short, pending in rows

@@ -16,7 +16,7 @@ from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import budgets
 from triton_slo.backtest.report import Report, backtest, resolution
-from triton_slo.fields import Choice
+from triton_slo.fields import Choice, error_budget
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan, chosen
@@ -139,7 +139,7 @@ def _group_outcome(
     known = ~np.isnan(total)
     since = int(known.argmax()) if known.any() else 0
     resolved = plan.objective.resolve(model, version) if model else None
-    off = None if error is None or np.isnan(left) else error / (1 - target)
+    off = None if error is None or np.isnan(left) else error / error_budget(target)
     counted = {
         outcome.policy: Counter(episode.severity for episode in outcome.episodes if episode.key == key)
         for outcome in report.outcomes

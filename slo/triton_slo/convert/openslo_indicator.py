@@ -10,6 +10,7 @@ from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
 from triton_slo.convert.openslo_window import days
+from triton_slo.fields import error_budget
 from triton_slo.indicators.custom import WINDOW
 from triton_slo.promql import number
 
@@ -186,7 +187,7 @@ def _sliced(
     """Return the share of slices in which too much failed, or the mean of their shares, evaluated every minute."""
     inside = f"({error_ratio.replace(WINDOW, slices.window)})"
     if slices.target is not None:
-        inside = f"({inside} > bool {number(round(1 - slices.target, 12))})"
+        inside = f"({inside} > bool {number(error_budget(slices.target))})"
     if parse_seconds(slices.window) != parse_seconds(queries.STEP):
         ledger.lost(
             entry,

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from triton_slo import names
+from triton_slo.fields import error_budget
 
 Labels = tuple[tuple[str, str], ...]
 ALWAYS = 4_102_444_800.0
@@ -45,7 +46,7 @@ class PeriodBudget:
     @property
     def left(self) -> float | None:
         """Part of the error budget that is left, below 0 where it is overspent; None without events."""
-        return None if self.sli is None else 1 - (1 - self.sli) / (1 - self.target) * self.passed
+        return None if self.sli is None else 1 - (1 - self.sli) / error_budget(self.target) * self.passed
 
     def changed(self, tiles: Iterable[Tile]) -> PeriodBudget:
         """Return the budget with the events of these tiles, never fewer than none, as the rules record it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from triton_slo import names
-from triton_slo.fields import Value
+from triton_slo.fields import Value, error_budget
 from triton_slo.indicators.measure import Measure, Scope, UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import Matchers
@@ -83,7 +83,7 @@ class Indicator(Value):
 
     def limit(self, target: float, threshold: float | None) -> float | None:
         """Return what a graph of the indicator compares with: the share of events that may fail."""
-        return 1 - target
+        return error_budget(target)
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Return how to measure it, with the threshold in seconds where there is one."""

@@ -274,8 +274,3 @@ class Objective(Value):
     def calendar(self) -> CalendarWindow | None:
         """The window where it is of the calendar; None where it is rolling."""
         return self.window if isinstance(self.window, CalendarWindow) else None
-
-
-def budget(target: float) -> float:
-    """Return the share of events that may fail: 1 - target, without floating-point dust."""
-    return round(1 - target, 12)

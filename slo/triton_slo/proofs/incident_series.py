@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
+from triton_slo.fields import error_budget
 from triton_slo.indicators.measure import UnknownReason
 from triton_slo.indicators.sample_series import SampleSeries, gauge
-from triton_slo.objective.model import budget
 from triton_slo.promql import quote
 from triton_slo.rules.plan import Plan
 
@@ -76,7 +76,7 @@ def _recorded_samples(plan: Plan, who: Identity, phases: Phases, end: str) -> It
     assert resolved is not None
     yield (
         _recorded_series(plan, who, names.ERROR_BUDGET_RATIO),
-        gauge([(budget(resolved[0]), n) for *_, n in phases]),
+        gauge([(error_budget(resolved[0]), n) for *_, n in phases]),
     )
     yield _recorded_series(plan, who, names.BURNING), gauge([(float(bad > 0), n) for bad, _, n in phases])
     worst = max(bad / (bad + fine) for bad, fine, _ in phases)

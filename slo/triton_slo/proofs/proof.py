@@ -18,8 +18,8 @@ from triton_slo.artifact import Artifact, scalar
 from triton_slo.burn.burn_alerts import alert_rules
 from triton_slo.burn.condition_rules import burn_tiers, condition_rules
 from triton_slo.burn.rule_groups import objective_rules
+from triton_slo.fields import error_budget
 from triton_slo.objective.exclusion import Exclusion
-from triton_slo.objective.model import budget
 from triton_slo.proofs.covered_model import covered_model
 from triton_slo.proofs.incident_series import (
     InputSeries,
@@ -163,7 +163,7 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     objective, resolved = plan.objective, plan.objective.resolve(*model)
     assert resolved is not None
     tiers = objective.alerting.tiers if objective.alerting.enabled else ()
-    allowed = budget(resolved[0])
+    allowed = error_budget(resolved[0])
     alert = objective.burn_alert
     live = [tier for tier in tiers if plan.reachable(tier, allowed)]
     burning = frozenset((alert, tier.name) for tier in live)
@@ -199,7 +199,7 @@ def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
     alert = objective.burn_alert
     resolved = objective.resolve(*model)
     assert resolved is not None
-    allowed = budget(resolved[0])
+    allowed = error_budget(resolved[0])
     factors = {tier.name: plan.factor(tier) for tier in objective.alerting.tiers}
     live = {tier.name for tier in burn_tiers(plan)}
     calm = round(plan.clock.real(RESET, 20) / scrape)

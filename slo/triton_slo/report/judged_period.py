@@ -9,7 +9,7 @@ does, or end before it, never show that an objective was met.
 from __future__ import annotations
 
 from triton_exporter.common.duration import in_words
-from triton_slo.objective.model import budget
+from triton_slo.fields import error_budget
 from triton_slo.report.period_outcome import RESULTS, JudgedGroup, ObjectiveOutcome, Result
 from triton_slo.report.recorded_events import RecordedObjective
 from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup
@@ -37,7 +37,7 @@ def _judge_group(objective: RecordedObjective, group: RecordedGroup, unknown_is_
     sli = 1 - group.error / group.total if group.total else None
     spent = None
     if sli is not None and group.target is not None:
-        spent = (1 - sli) / budget(group.target)
+        spent = (1 - sli) / error_budget(group.target)
 
     def judged(result: Result, reason: str = "") -> JudgedGroup:
         return JudgedGroup(objective.slo, group, result, sli, spent, missing, reason)
@@ -54,7 +54,7 @@ def _judge_group(objective: RecordedObjective, group: RecordedGroup, unknown_is_
     counted = max(STEP_SECONDS, lasted - missing - sum(objective.excluded.values()))
     lost = group.total / counted * missing
     error = group.estimate_error or 0.0
-    allowed = budget(group.target)
+    allowed = error_budget(group.target)
     if group.error / (group.total + lost) - error > allowed:
         return judged("missed")
     worst = (group.error + lost) / (group.total + lost) + error

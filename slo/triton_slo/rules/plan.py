@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from triton_slo import names
 from triton_slo.artifact import Options
-from triton_slo.fields import Choice
+from triton_slo.fields import Choice, error_budget
 from triton_slo.indicators.measure import Measure, Scope, UnknownReason
-from triton_slo.objective.model import Objective, Override, Tier, budget
+from triton_slo.objective.model import Objective, Override, Tier
 from triton_slo.promql import Matchers, on, parse_selector
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import MEAN_SLICE, RESTART, Clock, RecordedWindow, canonical, recorded_windows
@@ -28,7 +28,7 @@ class Variant:
     @property
     def budget(self) -> float:
         """Share of events that may fail."""
-        return budget(self.target)
+        return error_budget(self.target)
 
 
 @dataclass(frozen=True)

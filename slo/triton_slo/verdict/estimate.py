@@ -11,6 +11,7 @@ from triton_exporter.common.printable import listed
 from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
+from triton_slo.fields import error_budget
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
@@ -36,7 +37,7 @@ def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
     """Return the budget left if the estimate is wrong by its error; None where the error is not known."""
     if row.estimate_error is None or row.target is None or row.budget_left is None:
         return None
-    left = row.budget_left - row.estimate_error / (1 - row.target)
+    left = row.budget_left - row.estimate_error / error_budget(row.target)
     error = either_way(row.estimate_error)
     return Worst(
         row.estimate_error,
@@ -99,7 +100,7 @@ def _traces_needed(row: GroupStatus) -> int:
 def carries(row: GroupStatus, source: str) -> bool:
     """Return whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
     known = source not in HIDING and row.estimate_error is not None and row.target is not None
-    return known and (row.estimate_error or 0.0) <= 1 - (row.target or 0.0)
+    return known and (row.estimate_error or 0.0) <= error_budget(row.target or 0.0)
 
 
 def uncertainties(
@@ -124,4 +125,4 @@ def uncertainties(
 def _blur(row: GroupStatus) -> str:
     if row.estimate_error is None or row.target is None:
         return ""
-    return f" ({either_way(row.estimate_error)}, {100 * (1 - row.target):.3g} may fail)"
+    return f" ({either_way(row.estimate_error)}, {100 * error_budget(row.target):.3g} may fail)"

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from triton_exporter.common.duration import DAY
+from triton_slo.fields import error_budget
 from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus
 
 
@@ -31,7 +32,7 @@ def forecast(row: GroupStatus, period_days: float | None) -> Forecast | None:
     paces = [row.burn[window] for window in SHOWN_WINDOWS if window in row.burn]
     if not paces:
         return None
-    error = (row.estimate_error or 0.0) / (1 - row.target)
+    error = (row.estimate_error or 0.0) / error_budget(row.target)
     left, ends = row.budget_left * period_days * DAY, row.period_ends_in_seconds
 
     def spent(pace: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD
+from triton_slo.fields import error_budget
 from triton_slo.indicators import kind
 from triton_slo.prometheus.client import Sample
 from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
@@ -162,7 +163,7 @@ class _Board:
         value = every.get
         target, now = value(names.OBJECTIVE_RATIO), value(names.CURRENT_BURN_RATE)
         spent, left = _spent_and_left(value(names.PERIOD_BURN_RATE), value(names.PERIOD_BUDGET_REMAINING))
-        burn = {} if target is None else _burn_rates(values, 1 - target)
+        burn = {} if target is None else _burn_rates(values, error_budget(target))
         seen, period_end = values.get(names.LAST_SEEN), value(names.PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
         lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
@@ -239,8 +240,8 @@ def _spent_and_left(spent: float | None, left: float | None) -> tuple[float | No
 
 
 def _good_share(spent: float, target: float) -> float:
-    """Return the share of good events at which the budget burned so fast, without floating-point dust."""
-    return min(1.0, max(0.0, round(1 - spent * (1 - target), 12)))
+    """Return the share of good events at which the budget burned so fast, to 12 digits."""
+    return min(1.0, max(0.0, round(1 - spent * error_budget(target), 12)))
 
 
 def _burn_rates(values: Mapping[str, float], budget: float) -> dict[str, float]:

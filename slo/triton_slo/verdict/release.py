@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from triton_slo.fields import error_budget
 from triton_slo.indicators import kind
 from triton_slo.indicators.sources import HIDING
 from triton_slo.prometheus.client import Prometheus
@@ -137,7 +138,7 @@ def _compared(
 
     def compared() -> Judgement:
         baseline = {**canary.group, "version": versions.baseline}
-        budget = 1 - canary.target if canary.target is not None else 0.0
+        budget = error_budget(canary.target) if canary.target is not None else 0.0
         comparison = compare(
             known.slices_of(canary.slo, canary.group, versions.window_seconds),
             known.slices_of(canary.slo, baseline, versions.window_seconds),

@@ -17,6 +17,7 @@ from triton_exporter.common.duration import DAY, in_words, time_text
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
 from triton_slo.burn.causes import cause_words
+from triton_slo.fields import error_budget
 from triton_slo.indicators import Indicator, kind
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.promql import Matchers
@@ -98,5 +99,5 @@ def _promised(indicator: type[Indicator], target: float, days: float, threshold:
     if threshold is not None:
         promised += f" {time_text(threshold)}"
     promised += f" over {days:.3g} d"
-    may_fail = f": {in_words((1 - target) * days * DAY)} may fail"
+    may_fail = f": {in_words(error_budget(target) * days * DAY)} may fail"
     return promised + (may_fail if indicator.counts_time else "")

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import links, names
 from triton_slo.burn import amounts
+from triton_slo.fields import error_budget
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.rules.plan import Plan
@@ -191,7 +192,9 @@ def burn_curves(burn: Past, axis: Axis, target: float | None) -> list[Curve]:
         for series in burn.all_named(_ERRORS)
     }
     return [
-        Curve(window, tuple(None if value is None else value / (1 - target) for value in rates[window]))
+        Curve(
+            window, tuple(None if value is None else value / error_budget(target) for value in rates[window])
+        )
         for window in sorted(rates, key=_length)
     ]
 
