@@ -24,8 +24,8 @@ from promql_parser import (
 
 from triton_slo import names
 
-Labels = frozenset[str] | None
-OfSeries = Callable[[VectorSelector], Labels]
+LabelNames = frozenset[str] | None
+OfSeries = Callable[[VectorSelector], LabelNames]
 _LONGEST = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
@@ -144,7 +144,7 @@ def is_number(node: object) -> bool:
     return False
 
 
-def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
+def labels(node: object, of_series: OfSeries = lambda _: None) -> LabelNames:
     """Return the labels of an expression's results; None where they are not known, and for numbers.
 
     `of_series` gives those of a selector, as far as they are known.
@@ -165,12 +165,12 @@ def labels(node: object, of_series: OfSeries = lambda _: None) -> Labels:
     return None
 
 
-def result_labels(text: str) -> Labels:
+def result_labels(text: str) -> LabelNames:
     """Return the labels of the results of a valid expression, None where its text does not say."""
     return labels(promql_parser.parse(text))
 
 
-def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> Labels:
+def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> LabelNames:
     inner = labels(node.expr, of_series)
     if str(node.op) in {"topk", "bottomk"}:
         return inner
@@ -181,7 +181,7 @@ def _of_aggregate(node: AggregateExpr, of_series: OfSeries) -> Labels:
     return None if inner is None else inner - set(node.modifier.labels)
 
 
-def _of_call(node: Call, of_series: OfSeries) -> Labels:
+def _of_call(node: Call, of_series: OfSeries) -> LabelNames:
     name = node.func.name
     if name == "vector":
         return frozenset()
@@ -196,7 +196,7 @@ def _of_call(node: Call, of_series: OfSeries) -> Labels:
     return inner - {"le"} if name == "histogram_quantile" else inner
 
 
-def _of_pair(node: BinaryExpr, of_series: OfSeries) -> Labels:
+def _of_pair(node: BinaryExpr, of_series: OfSeries) -> LabelNames:
     left, right = labels(node.lhs, of_series), labels(node.rhs, of_series)
     if is_number(node.lhs) or is_number(node.rhs):
         return right if is_number(node.lhs) else left

@@ -120,8 +120,12 @@ ALERTS = "ALERTS"
 """The series in which Prometheus itself keeps the state of alerts: not ours to rename."""
 
 
-def group_of(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the labels of the group that a recorded series is about, sorted."""
+GroupLabels = tuple[tuple[str, str], ...]
+"""Labels of a group with their values, sorted."""
+
+
+def group_of(labels: Mapping[str, str]) -> GroupLabels:
+    """Return the labels of the group that a recorded series is about."""
     return tuple(sorted(pair for pair in labels.items() if pair[0] not in NOT_OF_GROUP))
 
 

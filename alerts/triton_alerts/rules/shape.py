@@ -53,7 +53,7 @@ def is_recorded(name: str) -> bool:
     return ":" in name and not name.startswith("vllm:")
 
 
-def labels(expr: Expr) -> expression.Labels:
+def labels(expr: Expr) -> expression.LabelNames:
     """Return the labels an expression yields; None where the catalogue does not list them."""
     return expression.labels(expr, _of_series)
 

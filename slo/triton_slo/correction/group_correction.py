@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from triton_slo import names
 from triton_slo.fields import error_budget
 
-Labels = tuple[tuple[str, str], ...]
+SumLabels = tuple[tuple[str, str], ...]
+"""Labels of a recorded sum: those of its group, its objective and its indicator."""
 ALWAYS = 4_102_444_800.0
 """The year 2100, as `names.CORRECTION_FROM` of history: it counts whenever the group's sum began."""
 
@@ -63,7 +64,7 @@ class GroupCorrection:
     The tiles count while the group's sum (of a calendar objective: its period) began at `counted_from` or earlier.
     """
 
-    labels: Labels
+    labels: SumLabels
     counted_from: float
     tiles: tuple[Tile, ...]
     before: PeriodBudget

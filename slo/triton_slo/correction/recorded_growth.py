@@ -12,7 +12,7 @@ import numpy.typing as npt
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.backtest.fetch import query_ranges
-from triton_slo.correction.group_correction import CorrectionError, Labels, PeriodBudget
+from triton_slo.correction.group_correction import CorrectionError, PeriodBudget, SumLabels
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import TILE
 from triton_slo.prometheus.client import Prometheus, Sample
@@ -54,7 +54,7 @@ class CorrectableGroup:
     before does not count. `calendar`: the period begins again with the calendar.
     """
 
-    labels: Labels
+    labels: SumLabels
     since: float
     reaches_to: float
     calendar: bool
@@ -98,7 +98,7 @@ def recorded_groups(
         _group_labels(sample.labels): sample.value
         for sample in prometheus.instant(f"{names.OBJECTIVE_RATIO}{chosen}", now)
     }
-    events: dict[Labels, dict[str, float]] = defaultdict(dict)
+    events: dict[SumLabels, dict[str, float]] = defaultdict(dict)
     for sample in _period_events(prometheus, chosen, infos.values(), now, lengths):
         events[_group_labels(sample.labels)][sample.labels[names.EVENT]] = sample.value
     groups = []
@@ -124,13 +124,13 @@ def growths(
     span: Span,
     now: float,
     lengths: ScaledLengths,
-) -> dict[Labels, Growth]:
+) -> dict[SumLabels, Growth]:
     """Return how the events of groups grew around a stretch of time, as their sums and their history have it.
 
     Raises PrometheusError; CorrectionError where the rules recorded nothing at one end of it.
     """
     grid = _grid(span, now, lengths)
-    points: dict[Labels, _Points] = defaultdict(_Points)
+    points: dict[SumLabels, _Points] = defaultdict(_Points)
     for event in (names.ERROR, names.TOTAL):
         sums = f"{names.SLI_EVENTS_SUM}{chosen.also(names.RECORDED_HERE).equal(names.EVENT, event)}"
         for first, last in query_ranges(*grid, lengths.tile):
@@ -157,7 +157,7 @@ class _Points:
 def _add_history(
     prometheus: Prometheus,
     chosen: Matchers,
-    points: dict[Labels, _Points],
+    points: dict[SumLabels, _Points],
     span: Span,
     until: float,
     lengths: ScaledLengths,
@@ -251,7 +251,7 @@ def _rolling_seconds(window: str) -> float | None:
         return None
 
 
-def _group_labels(labels: Mapping[str, str]) -> Labels:
+def _group_labels(labels: Mapping[str, str]) -> SumLabels:
     left_out = ("__name__", names.EVENT, names.CORRECTION)
     return tuple(sorted((name, value) for name, value in labels.items() if name not in left_out))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from triton_slo import names
 from triton_slo.backtest.fetch import excluded_spans, query_ranges, source_events
-from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, Labels, Tile
+from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, SumLabels, Tile
 from triton_slo.correction.recorded_growth import CorrectableGroup, ScaledLengths, recorded_groups
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus.client import Prometheus
@@ -76,13 +76,13 @@ def _tile_events(
     start: float,
     end: float,
     tile: float,
-) -> Mapping[Labels, _Events]:
+) -> Mapping[SumLabels, _Events]:
     """Return errors and events of each group's tiles by their end."""
     labels = (*plan.objective.group_by, *plan.fixed_labels)
     wanted = {
         tuple((name, dict(each.labels).get(name, "")) for name in labels): each.labels for each in groups
     }
-    counts: dict[Labels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    counts: dict[SumLabels, dict[float, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     first, last = np.floor(start / tile) * tile + tile, np.floor(end / tile) * tile
     for variant in plan.variants:
         events = source_events(plan, plan.measure(variant), tile)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from triton_exporter.family import escape
 from triton_slo import names
-from triton_slo.correction.group_correction import GroupCorrection, Labels
+from triton_slo.correction.group_correction import GroupCorrection, SumLabels
 
 _END = "# EOF\n"
 
@@ -46,7 +46,7 @@ def _reversed(text: str, identity: str, undo: str) -> Iterator[str]:
         yield f"{renamed} {sign * value!r} {at:.3f}"
 
 
-def _series(name: str, labels: Labels, identity: str, more: Labels = ()) -> str:
+def _series(name: str, labels: SumLabels, identity: str, more: SumLabels = ()) -> str:
     # The name of the correction comes first: no label's value can look like it there.
     inside = ((names.CORRECTION, identity), *labels, *more)
     pairs = ",".join(f'{label}="{escape(value)}"' for label, value in inside)

@@ -105,7 +105,7 @@ class ObjectiveOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class ReportedIncident:
     """An incident of the period: times are Unix seconds; `document` is what `incidents --json` has of it."""
 
     name: str
@@ -144,7 +144,7 @@ class PeriodReport:
     timezone: str
     at: float
     objectives: tuple[ObjectiveOutcome, ...]
-    incidents: tuple[Incident, ...] | None = None
+    incidents: tuple[ReportedIncident, ...] | None = None
     incidents_known_from: float = 0.0
     warnings: tuple[str, ...] = ()
     signatures: Mapping[str, tuple[str, str]] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
@@ -16,7 +17,7 @@ from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.promql import Matchers
 from triton_slo.report.reported_period import ReportedPeriod
-from triton_slo.report.summed_events import STEP_SECONDS, Labels, RecordedGroup, RunningSums
+from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup, RunningSums
 from triton_slo.rules.periods import Period
 
 _POINTS = 10_000
@@ -71,7 +72,7 @@ class _Info:
         return self.labels.get(names.SLO, "")
 
     @property
-    def fixed(self) -> Labels:
+    def fixed(self) -> names.GroupLabels:
         """Labels of all series of the objective besides its name: a selector's, a tenant's."""
         own = _ABOUT | names.NOT_OF_GROUP
         return tuple(sorted((key, value) for key, value in self.labels.items() if key not in own))
@@ -87,24 +88,24 @@ def recorded_objectives(
     # On whole days around, so that it holds the period of every time zone.
     around = reported.in_zone("UTC")
     infos = _infos(prometheus, around.start - DAY, min(around.end + DAY, now))
-    spans: dict[Period, list[tuple[_Info, str]]] = defaultdict(list)
+    by_period: dict[Period, list[tuple[_Info, str]]] = defaultdict(list)
     for info in infos:
         zone = _window_zone(info.labels.get("window", ""), timezone)
         whole = reported.in_zone(zone)
         period = Period(whole.start, min(whole.end, now // STEP_SECONDS * STEP_SECONDS))
         if any(period.start < at <= period.end for at in info.recorded):
-            spans[period].append((info, zone))
+            by_period[period].append((info, zone))
     objectives = [
         objective
-        for period, members in spans.items()
+        for period, members in by_period.items()
         for objective in _read_period(prometheus, period, members)
     ]
     return tuple(sorted(objectives, key=lambda objective: objective.slo))
 
 
 def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
-    versions: dict[tuple[str, Labels], list[tuple[float, Mapping[str, str]]]] = defaultdict(list)
-    recorded: dict[tuple[str, Labels], set[int]] = defaultdict(set)
+    versions: dict[tuple[str, names.GroupLabels], list[tuple[float, Mapping[str, str]]]] = defaultdict(list)
+    recorded: dict[tuple[str, names.GroupLabels], set[int]] = defaultdict(set)
     for first in range(int(start), int(end) + 1, _POINTS * STEP_SECONDS):
         last = min(end, first + (_POINTS - 1) * STEP_SECONDS)
         for series in prometheus.range(f"{names.INFO}{{{names.RECORDED_HERE}}}", first, last, STEP_SECONDS):
@@ -133,7 +134,7 @@ def _read_period(
     pauses = {info: tuple(_pauses(period, info.recorded)) for info, _ in members}
     slos = sorted({info.labels.get(names.SLO, "") for info, _ in members})
     matchers = Matchers((names.RECORDED_HERE,)).choosing(names.SLO, Choice(names=tuple(slos)))
-    every_pause = [pause for spans in pauses.values() for pause in spans]
+    every_pause = list(chain.from_iterable(pauses.values()))
     sums = RunningSums.queried(prometheus, period, every_pause, matchers)
     records = _Records.queried(prometheus, period, matchers)
     for info, zone in members:
@@ -211,9 +212,14 @@ class _Records:
             )
         return {name: (events[name, names.ERROR], events[name, names.TOTAL]) for name, _ in sorted(events)}
 
-    def completed(self, groups: Iterable[tuple[Labels, RecordedGroup]]) -> tuple[RecordedGroup, ...]:
+    def completed(
+        self, groups: Iterable[tuple[names.GroupLabels, RecordedGroup]]
+    ) -> tuple[RecordedGroup, ...]:
         """Return an objective's groups, corrected, with their unknown time, sources and error of estimates."""
-        unknown, sources = defaultdict[Labels, float](float), defaultdict[Labels, set[str]](set)
+        unknown, sources = (
+            defaultdict[names.GroupLabels, float](float),
+            defaultdict[names.GroupLabels, set[str]](set),
+        )
         for sample in self.unknown:
             # Two reasons may hold at once: the longer one is what is surely unknown.
             unknown[names.group_of(sample.labels)] = max(
@@ -222,7 +228,7 @@ class _Records:
         for sample in self.sources:
             sources[names.group_of(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
         errors = {names.group_of(sample.labels): sample.value for sample in self.estimate_errors}
-        corrected = defaultdict[tuple[Labels, str], float](float)
+        corrected = defaultdict[tuple[names.GroupLabels, str], float](float)
         for sample in self.corrections:
             corrected[names.group_of(sample.labels), sample.labels.get(names.EVENT, "")] += sample.value
         return tuple(

@@ -27,8 +27,6 @@ _FINE_SECONDS = 3600
 _LONG_PAUSE_SECONDS = 3600
 _READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
 
-Labels = tuple[tuple[str, str], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedGroup:
@@ -69,7 +67,7 @@ def _latest(query: str, step_seconds: int) -> str:
 class RunningSums:
     """Running sums, when they began, and targets, at several moments."""
 
-    values: dict[tuple[str, Labels], dict[float, dict[str, float]]] = field(default_factory=dict)
+    values: dict[tuple[str, names.GroupLabels], dict[float, dict[str, float]]] = field(default_factory=dict)
 
     @classmethod
     def queried(
@@ -98,7 +96,7 @@ class RunningSums:
 
     def of(
         self, slo: str, fixed: set[tuple[str, str]], period: Period, pauses: Sequence[Period]
-    ) -> Iterator[tuple[Labels, RecordedGroup]]:
+    ) -> Iterator[tuple[names.GroupLabels, RecordedGroup]]:
         """Yield each group of an objective that had a sum, with its events in the period."""
         for (name, group), read in self.values.items():
             if name == slo and fixed <= set(group):
@@ -112,7 +110,10 @@ class RunningSums:
 
 
 def _counted_group(
-    group: Labels, read: Mapping[float, Mapping[str, float]], period: Period, pauses: Sequence[Period]
+    group: names.GroupLabels,
+    read: Mapping[float, Mapping[str, float]],
+    period: Period,
+    pauses: Sequence[Period],
 ) -> RecordedGroup:
     moments = sorted(read)
     first = read[moments[0]]

@@ -14,8 +14,6 @@ from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import GroupStatus
 
-_Group = tuple[tuple[str, str], ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Unmeasured:
@@ -46,7 +44,7 @@ def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> I
         measure = plan.measure(variant)
         if not measure.possible_sources & (CAVEATS.keys() - HIDING):
             continue
-        sources: dict[_Group, set[str]] = defaultdict(set)
+        sources: dict[names.GroupLabels, set[str]] = defaultdict(set)
         for expr, fixed in measure.sources:
             for sample in () if fixed in HIDING else prometheus.instant(expr, at):
                 labels = dict(sample.labels)

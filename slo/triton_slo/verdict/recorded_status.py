@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from triton_exporter.common.duration import DAY
 from triton_slo import names
@@ -55,32 +56,34 @@ UNKNOWN_TIME = "unknown_in_period_seconds"
 
 def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
     """Read recorded series into one value per objective and group, the most urgent first."""
-    board = _Board(samples)
-    return tuple(sorted((board.group_status(key) for key in board.entries()), key=urgency))
+    sorted_samples = _SamplesByGroup(samples)
+    rows = (sorted_samples.group_status(key) for key in sorted_samples.entries())
+    return tuple(sorted(rows, key=urgency))
 
 
-_Key = tuple[str, str, tuple[tuple[str, str], ...]]
+class _GroupKey(NamedTuple):
+    slo: str
+    indicator: str
+    group: names.GroupLabels
 
 
-class _Board:
-    """Samples laid out by series name and by (objective, indicator, group)."""
+class _SamplesByGroup:
+    """Samples by objective, indicator and group, and there by the name of their series."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        self._values: dict[_Key, dict[str, float]] = defaultdict(dict)
-        self._labels: dict[_Key, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        self._causes: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[str, float]]] = defaultdict(
-            list
-        )
+        self._values: dict[_GroupKey, dict[str, float]] = defaultdict(dict)
+        self._labels: dict[_GroupKey, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        self._causes: dict[tuple[str, names.GroupLabels], list[tuple[str, float]]] = defaultdict(list)
         self._infos: dict[str, str] = {}
-        self._objectives: dict[_Key, dict[str, float]] = defaultdict(dict)
+        self._objectives: dict[_GroupKey, dict[str, float]] = defaultdict(dict)
         self._excluded: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._not_finite: dict[str, list[tuple[set[tuple[str, str]], str]]] = defaultdict(list)
         self._at = 0.0
         for sample in samples:
             self._put_sample(sample)
-        self._places: dict[tuple[str, str], list[_Key]] = defaultdict(list)
+        self._places: dict[tuple[str, str], list[_GroupKey]] = defaultdict(list)
         for key in self._objectives:
-            self._places[key[:2]].append(key)
+            self._places[key.slo, key.indicator].append(key)
 
     def _put_sample(self, sample: Sample) -> None:
         name, labels = sample.labels.get("__name__", ""), sample.labels
@@ -99,7 +102,7 @@ class _Board:
             if finite:
                 self._causes[indicator, group].append((labels.get(names.CAUSE, ""), sample.value))
             return
-        key = (slo, indicator, group)
+        key = _GroupKey(slo, indicator, group)
         values = (self._objectives if name in _OF_OBJECTIVE else self._values)[key]
         if not finite:
             # No rule of ours records such a value. Of another it must not become a number here, nor seem idle.
@@ -110,52 +113,56 @@ class _Board:
             if label in labels:
                 self._labels[key][label].append(labels[label])
 
-    def entries(self) -> list[_Key]:
+    def entries(self) -> list[_GroupKey]:
         """Return every objective and group there is; an objective without any group still has one entry.
 
         A model that Triton lists and never loaded has no version; once it loads, its versions replace it. A
         retired one, unloaded on purpose or replaced, has an entry where it had events in the period.
         """
-        versioned = {
-            (slo, indicator, tuple(pair for pair in group if pair[0] != "version"))
-            for slo, indicator, group in self._values
-            if "version" in dict(group)
-        }
-        grouped = [
-            key
-            for key in self._values
-            if key[2]
-            and not ((key in versioned or self._retired(key)) and self._nothing(key))
-            and not self._only_counted(key)
-        ]
+        grouped = self._groups()
         covered = defaultdict[str, list[set[tuple[str, str]]]](list)
         for slo, _, group in grouped:
             covered[slo].append(set(group))
-        bare = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
+        indicators = {**{slo: indicator for slo, indicator, _ in self._values}, **self._infos}
         placed = {slo for slo, _, _ in self._objectives}
-        of_objectives = [
-            *self._objectives,
-            *((slo, indicator, ()) for slo, indicator in bare.items() if slo not in placed),
-        ]
+        unplaced = (
+            _GroupKey(slo, indicator, ()) for slo, indicator in indicators.items() if slo not in placed
+        )
         return grouped + [
-            key for key in of_objectives if not any(set(key[2]) <= group for group in covered[key[0]])
+            key
+            for key in (*self._objectives, *unplaced)
+            if not any(set(key.group) <= group for group in covered[key.slo])
         ]
 
-    def _nothing(self, key: _Key) -> bool:
+    def _groups(self) -> list[_GroupKey]:
+        versioned = {
+            key._replace(group=tuple(pair for pair in key.group if pair[0] != "version"))
+            for key in self._values
+            if "version" in dict(key.group)
+        }
+        return [
+            key
+            for key in self._values
+            if key.group
+            and not ((key in versioned or self._retired(key)) and self._nothing(key))
+            and not self._only_counted(key)
+        ]
+
+    def _nothing(self, key: _GroupKey) -> bool:
         """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
         return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
 
-    def _only_counted(self, key: _Key) -> bool:
+    def _only_counted(self, key: _GroupKey) -> bool:
         """Return whether a group has counters alone: Triton keeps those of failures after it unloads a model."""
         return self._values[key].keys() == {names.SLI_EVENTS_SINCE}
 
-    def _retired(self, key: _Key) -> bool:
+    def _retired(self, key: _GroupKey) -> bool:
         # A group that serves again is seen later than it was retired.
         values = self._values[key]
         seen = values.get(names.LAST_SEEN, math.inf)
         return values.get(names.RETIRED, -math.inf) >= seen
 
-    def group_status(self, key: _Key) -> GroupStatus:
+    def group_status(self, key: _GroupKey) -> GroupStatus:
         """Return all that is known about one."""
         slo, indicator, group = key
         values = self._values[key]
@@ -197,21 +204,20 @@ class _Board:
             history_seconds=self._short_history_seconds(values.get(names.SLI_EVENTS_SINCE), every),
         )
 
-    def _labelled(self, key: _Key, label: str) -> tuple[str, ...]:
+    def _labelled(self, key: _GroupKey, label: str) -> tuple[str, ...]:
         """Return the values that a label has on a group's series."""
         return tuple(sorted(set(self._labels[key][label])))
 
-    def _not_a_number(self, key: _Key) -> list[str]:
+    def _not_a_number(self, key: _GroupKey) -> list[str]:
         """Return why nothing is known of a group with a value that no rule of ours records."""
-        wrong = {name for of, name in self._not_finite[key[0]] if of <= set(key[2])}
+        wrong = {name for of, name in self._not_finite[key.slo] if of <= set(key.group)}
         return [f"{name} is not a finite number" for name in sorted(wrong)[:1]]
 
-    def _general(self, key: _Key) -> dict[str, float]:
+    def _general(self, key: _GroupKey) -> dict[str, float]:
         """Return what is recorded once for a group's objective, where the group is: a cluster, a tenant."""
-        slo, indicator, group = key
-        general = dict(self._values.get((slo, indicator, ()), {}))
-        for place in self._places.get((slo, indicator), ()):
-            if set(place[2]) <= set(group):
+        general = dict(self._values.get(key._replace(group=()), {}))
+        for place in self._places.get((key.slo, key.indicator), ()):
+            if set(place.group) <= set(key.group):
                 general |= self._objectives[place]
         return general
 
@@ -225,9 +231,7 @@ class _Board:
         reached = max(0.0, self._at - since)
         return reached if reached < WHOLE_PERIOD * passed else None
 
-    def _cause_split(
-        self, indicator: str, group: tuple[tuple[str, str], ...]
-    ) -> tuple[tuple[str, float], ...]:
+    def _cause_split(self, indicator: str, group: names.GroupLabels) -> tuple[tuple[str, float], ...]:
         split = kind(indicator).cause_split
         return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
 

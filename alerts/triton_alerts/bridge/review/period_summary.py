@@ -15,7 +15,7 @@ from triton_slo import names
 from triton_slo.burn.amounts import ratio
 from triton_slo.problem import count
 from triton_slo.report import report_text
-from triton_slo.report.period_outcome import Incident, ObjectiveOutcome, PeriodReport, tally
+from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport, ReportedIncident, tally
 from triton_slo.report.report_text import NO_OWNER
 from triton_slo.report.reported_period import PeriodKind, ReportedPeriod, parse_period
 
@@ -69,7 +69,7 @@ def summarize_period(report: PeriodReport) -> Summary:
 
 def period_incidents(
     recorded: Iterable[RecordedIncident], report: PeriodReport, owners: Sequence[str] = ()
-) -> Iterator[Incident]:
+) -> Iterator[ReportedIncident]:
     """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
     span = report.reported.in_zone(report.timezone)
     for record in recorded:
@@ -79,7 +79,7 @@ def period_incidents(
             continue
         affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
         if not owners or affected & set(owners):
-            yield Incident(
+            yield ReportedIncident(
                 incident.name,
                 listing.title(record),
                 record.severity,

@@ -25,7 +25,7 @@ from tritonwatch.web.queries.objective_facts import (
     SloAlert,
     objective_infos,
     past_budgets,
-    row_group,
+    row_key,
     slo_alerts,
 )
 from tritonwatch.web.site import STATES, Site, remarks_on
@@ -162,7 +162,7 @@ def _page(site: Site, request: Request) -> Response:
                         line,
                         alerts=tuple(alert for alert in alerts.value if line.row.concerned_by(alert.labels)),
                     ),
-                    past.value.get(row_group(line.row)),
+                    past.value.get(row_key(line.row)),
                 )
                 for line in shown
             ],

@@ -20,7 +20,7 @@ _BUDGET = names.PERIOD_BUDGET_REMAINING
 _INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.RECORDED_HERE}}}'
 _ALERTS = f'{names.ALERTS}{{{names.COMPONENT}="slo", alertstate=~"pending|firing"}}'
 
-Group = tuple[str, tuple[tuple[str, str], ...]]
+RowKey = tuple[str, names.GroupLabels]
 """Objective and labels: one row of the status."""
 
 
@@ -45,7 +45,7 @@ class SloAlert:
     labels: Mapping[str, str]
 
 
-def row_group(row: GroupStatus) -> Group:
+def row_key(row: GroupStatus) -> RowKey:
     """Return the objective and labels that a row of the status is about."""
     return row.slo, tuple(sorted(row.group.items()))
 
@@ -96,14 +96,16 @@ def _rank(severity: str) -> int:
     return names.SEVERITIES.index(severity) if severity in names.SEVERITIES else len(names.SEVERITIES)
 
 
-def past_budgets(site: Site, rows: Sequence[GroupStatus], at: float | None) -> Answer[Mapping[Group, Series]]:
+def past_budgets(
+    site: Site, rows: Sequence[GroupStatus], at: float | None
+) -> Answer[Mapping[RowKey, Series]]:
     """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
     step = DAY * site.sources.options.time_scale
     # Whole days, so that viewers of the same rows share the answer.
     end = (site.sources.reader.now if at is None else at) // step * step
     query = _budgets_of(rows)
 
-    def read(prometheus: Prometheus) -> Mapping[Group, Series]:
+    def read(prometheus: Prometheus) -> Mapping[RowKey, Series]:
         ranges = prometheus.range(query, end - (SPARKLINE_DAYS - 1) * step, end, step) if rows else ()
         return {
             (series.labels.get(names.SLO, ""), names.group_of(series.labels)): series for series in ranges
