@@ -6,11 +6,8 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
-from triton_slo.backtest.history import History, Matrix
-
-Flags = npt.NDArray[np.bool_]
+from triton_slo.backtest.history import Flags, History, Matrix
 
 
 def after_pending(true: Flags, seconds: float, step: float) -> Flags:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 Column = Literal["bad", "total", "error"]
 
 COLUMNS = ("time", "slo", "model", "version", "bad", "total")

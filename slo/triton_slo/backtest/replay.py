@@ -6,21 +6,20 @@ All series of a chunk are worked on at once; a window's sum is the difference of
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import assert_never
 
 import numpy as np
-import numpy.typing as npt
 
 from triton_exporter.common.duration import DAY
 from triton_slo.backtest.firing import after_pending, falls, last, running, runs_of_true, with_keep_firing
-from triton_slo.backtest.history import History, Matrix
+from triton_slo.backtest.history import Flags, History, Matrix
 from triton_slo.backtest.policy import Policy, PolicyAlert, PolicySeverity
 from triton_slo.backtest.view import counted, quiet
 from triton_slo.burn.condition_tree import (
+    OPERATORS,
     All,
     Burn,
     BurnBeyondError,
@@ -41,16 +40,6 @@ from triton_slo.burn.condition_tree import (
     Unless,
 )
 from triton_slo.rules.periods import Basis
-
-Flags = npt.NDArray[np.bool_]
-
-_Comparison = Callable[[Matrix, Matrix | float], Flags]
-_OPERATORS: Mapping[str, _Comparison] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 
 BasisAt = Callable[[float], Basis]
 
@@ -209,7 +198,7 @@ class _Chunk:
             case RedundancyGone():
                 return np.ones(self.shape, dtype=bool)  # of any server: a history of events names none
             case Compare(quantity, sign, limit):
-                return self._compare(quantity, _OPERATORS[sign], limit)
+                return self._compare(quantity, OPERATORS[sign], limit)
             case _:
                 assert_never(condition)
 
@@ -220,7 +209,9 @@ class _Chunk:
             holds = holds & self._evaluate(part) if holds.any() else holds
         return holds
 
-    def _compare(self, quantity: Quantity, compare: _Comparison, limit: float) -> Flags:
+    def _compare(
+        self, quantity: Quantity, compare: Callable[[Matrix, Matrix | float], Flags], limit: float
+    ) -> Flags:
         """Compare without dividing by what may be nothing: no events, no burn, no NaN."""
         bad, total = self._sums(quantity.window)
         some: Flags = total > _NOTHING

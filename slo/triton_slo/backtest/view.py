@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from triton_slo.backtest.history import History
+from triton_slo.backtest.history import Flags, History
 from triton_slo.backtest.policy import Policy, UnknownSteps
-
-Flags = npt.NDArray[np.bool_]
 
 
 def excluded(history: History, policy: Policy) -> Flags:

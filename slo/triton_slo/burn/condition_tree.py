@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,13 @@ class Relative:
 
 Quantity = Burn | BurnBeyondError | Failures | Significance | Expected | Relative
 Operator = Literal[">", ">=", "<", "<="]
+OPERATORS: Mapping[Operator, Callable[[Any, Any], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+"""How numbers, and arrays of them, are compared."""
 
 
 @dataclass(frozen=True, slots=True)

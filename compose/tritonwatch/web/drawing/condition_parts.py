@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from triton_slo.burn.amounts import burn_rate
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.burn.condition_tree import (
+    OPERATORS,
     All,
     Burn,
     Compare,
@@ -103,18 +103,10 @@ class _Tree:
             case Compare(Burn(window), _, limit):
                 rate = self.burn.get(window.nominal)
                 now = "no events" if rate is None else f"now {burn_rate(rate)}"
-                truth = None if rate is None else _OPERATORS[condition.operator](rate, limit)
+                truth = None if rate is None else OPERATORS[condition.operator](rate, limit)
                 return ConditionPart(f"{condition_text(condition)} ({now})", truth)
             case Compare() | Recurs() | Retired() | RedundancyGone():
                 return ConditionPart(condition_text(condition), None)
-
-
-_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
 
 
 def _all_true(parts: tuple[ConditionPart, ...]) -> Truth:
