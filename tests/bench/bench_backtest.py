@@ -13,7 +13,7 @@ import numpy as np
 
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.policy import SLOTH, Policy, pyrra
+from triton_slo.backtest.policy import SLOTH, Missing, Policy, pyrra
 from triton_slo.backtest.replay import replay
 from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either
 from triton_slo.objective.model import Objective
@@ -50,7 +50,7 @@ def step_by_step(history: History, policy: Policy) -> float:
     return time.perf_counter() - began
 
 
-def burns(condition: Condition | None) -> Iterator[tuple[Burn, float]]:
+def burns(condition: Condition | Missing) -> Iterator[tuple[Burn, float]]:
     """Each burn rate that a condition of pairs of windows compares, and with what."""
     if isinstance(condition, All | Either):
         for part in condition.parts:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from triton_slo.backtest import incident
 from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
-from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, both_burn, pyrra
+from triton_slo.backtest.policy import SLOTH, Missing, Policy, PolicyAlert, both_burn, pyrra
 from triton_slo.backtest.replay import Episode, replay
 from triton_slo.backtest.score import score
 from triton_slo.burn.condition_tree import (
@@ -204,7 +204,7 @@ class BruteForce:
 
 def brute_force(events: list[tuple[float, float]], alert: PolicyAlert, budget: float) -> list[bool]:
     """Whether the alert fires at each step."""
-    assert alert.condition is not None
+    assert not isinstance(alert.condition, Missing)
     brute_force = BruteForce(events, budget)
     firing: list[bool] = []
     true: list[bool] = []
@@ -284,8 +284,8 @@ def test_a_vanished_series_differs_from_one_that_never_was() -> None:
     total[:, 50:] = np.nan  # all are gone
     keys = (KEY, ("errors", "late", "1"), ("errors", "whole", "1"))
     history = History(keys, np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
-    group = PolicyAlert("unknown", "page", pending=5 * MINUTE, missing="group")
-    absent = PolicyAlert("absent", "page", pending=3 * MINUTE, missing="all")
+    group = PolicyAlert("unknown", "page", Missing(), pending=5 * MINUTE)
+    absent = PolicyAlert("absent", "page", Missing(all_series=True), pending=3 * MINUTE)
 
     ours = {(e.key[1], e.started / MINUTE): e for e in replay(history, Policy("p", (group,)), [0.99] * 3)}
     assert {("m", 35.0), ("m", 55.0), ("late", 55.0), ("whole", 55.0)} == set(ours)
@@ -301,7 +301,7 @@ def test_time_before_the_first_data_raises_nothing(missing: slice, starts: list[
     total = np.full((1, 60), 10.0)
     total[:, missing] = np.nan
     history = History((KEY,), np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
-    absent = PolicyAlert("absent", "page", pending=3 * MINUTE, missing="all")
+    absent = PolicyAlert("absent", "page", Missing(all_series=True), pending=3 * MINUTE)
 
     actual = replay(history, Policy("p", (absent,)), [0.99])
 

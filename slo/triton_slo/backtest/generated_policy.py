@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import SLOTH, Policy, PolicyAlert, UnknownSteps, pyrra
+from triton_slo.backtest.policy import SLOTH, Missing, Policy, PolicyAlert, UnknownSteps, pyrra
 from triton_slo.backtest.report import Policies, ReplayedObjective
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
@@ -49,7 +49,7 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
     if objective.unknown.policy != "ignore":
         after = parse_seconds(objective.unknown.after) * plan.options.time_scale
         loud = objective.unknown.severity == "critical"
-        alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", pending=after, missing="group"))
+        alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", Missing(), pending=after))
     alerts += [_tier_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
         "tritonwatch",

@@ -15,19 +15,25 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyAlert:
-    """One alert rule.
+class Missing:
+    """True while a series that existed before is gone, or with `all_series` all of an objective are."""
 
-    `pending` is the rule's `for` and `keep_firing` its keep_firing_for, in seconds. With `missing` the alert is
-    about data instead: it is true while a series that existed before is gone (`group`), or all of them (`all`).
-    """
+    all_series: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAlert:
+    """One alert rule; `pending` is its `for` and `keep_firing` its keep_firing_for, in seconds."""
 
     name: str
     severity: PolicySeverity
-    condition: Condition | None = None
+    condition: Condition | Missing
     pending: float = 0
     keep_firing: float = 0
-    missing: Literal["", "group", "all"] = ""
+
+    @property
+    def on_missing_data(self) -> bool:
+        return isinstance(self.condition, Missing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +112,6 @@ def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
         PolicyAlert(name, severity, both_burn(scaled(long), scaled(short), factor), pending=scaled(pending))
         for name, severity, factor, long, short, pending in rows
     ]
-    return Policy("pyrra", (PolicyAlert("absent", "page", pending=absent_for, missing="all"), *alerts))
+    return Policy(
+        "pyrra", (PolicyAlert("absent", "page", Missing(all_series=True), pending=absent_for), *alerts)
+    )

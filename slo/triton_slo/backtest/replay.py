@@ -16,7 +16,7 @@ import numpy as np
 from triton_exporter.common.duration import DAY
 from triton_slo.backtest.firing import after_pending, falls, last, running, runs_of_true, with_keep_firing
 from triton_slo.backtest.history import Flags, History, Matrix
-from triton_slo.backtest.policy import Policy, PolicyAlert, PolicySeverity
+from triton_slo.backtest.policy import Missing, Policy, PolicyAlert, PolicySeverity
 from triton_slo.backtest.view import counted, quiet
 from triton_slo.burn.condition_tree import (
     OPERATORS,
@@ -43,6 +43,7 @@ from triton_slo.rules.periods import Basis
 
 BasisAt = Callable[[float], Basis]
 
+_ALL_MISSING = Missing(all_series=True)
 _MONTH = Basis(30 * DAY, 30 * DAY)
 _CHUNK = 32
 """Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
@@ -108,7 +109,7 @@ def budgets(
 
 def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Episode]:
     """Alerts on absent(): one for each objective, about no model, when all its series are gone."""
-    for alert in (alert for alert in policy.alerts if alert.missing == "all"):
+    for alert in (alert for alert in policy.alerts if alert.condition == _ALL_MISSING):
         for slo in sorted({key[0] for key in history.keys}):
             rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
             some = known[rows].any(axis=0, keepdims=True)
@@ -132,16 +133,16 @@ def _replay_chunk(
     chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
     silent = quiet(history, policy)
     louder: Flags = np.zeros(chunk.shape, dtype=bool)
-    for alert in (alert for alert in policy.alerts if alert.missing != "all"):
+    for alert in (alert for alert in policy.alerts if alert.condition != _ALL_MISSING):
         firing = chunk.firing(alert) & ~silent
         for row, started, ended, column in runs_of_true(history, firing & ~louder):
-            left = None if alert.missing else float(chunk.budget_left(column, basis_at(started))[row])
+            left = None if alert.on_missing_data else float(chunk.budget_left(column, basis_at(started))[row])
             key = history.keys[rows.start + row]
             # A calendar period that has just begun has no event, and so all of its budget.
             left = 1.0 if left is not None and math.isnan(left) else left
             yield Episode(key, alert.name, alert.severity, started, ended, left)
         # Unknown time that burns its budget is also burning: Alertmanager puts both into one notification.
-        if policy.inhibits and not (alert.missing and policy.unknown):
+        if policy.inhibits and not (alert.on_missing_data and policy.unknown):
             louder |= firing
 
 
@@ -159,10 +160,10 @@ class _Chunk:
 
     def firing(self, alert: PolicyAlert) -> Flags:
         """Return for each step whether the alert fires."""
-        if alert.missing:
+        if isinstance(alert.condition, Missing):
             # A model that has never been there is not missing yet.
             true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)
-        elif alert.condition:
+        else:
             true = self._evaluate(alert.condition)
         pending = after_pending(true, alert.pending, self._step)
         return with_keep_firing(pending, alert.keep_firing, self._step)
