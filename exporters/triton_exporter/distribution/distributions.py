@@ -157,12 +157,7 @@ class Distributions:
     ) -> None:
         model = self._models.get(version) or self._add(version, now)
         model.seen = now
-        if model.torn is not None:
-            gain.add(model.torn)
-            model.torn = None
-        elif gain.is_torn and not self._counts_only_in_summaries(version, "request"):
-            self._torn += 1
-            model.torn = gain
+        if self._must_wait(version, model, gain):
             return
         units = gain.executions if version in self._batching and gain.executions else gain.requests
         for signal, recorded in model.observations.items():
@@ -170,18 +165,34 @@ class Distributions:
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
                 recorded.carry_over(gain.requests, seconds, units)
             elif gain.requests or seconds or recorded.has_carried_over:
-                entered = native if signal == "request" else None
-                lasted = min(60.0, now - self._taken)
-                # Waits of a batch differ by when its requests arrived, those of others by the work before them.
-                is_wait = signal == "request" or version in self._batching
-                waited = gain.seconds["queue"] if is_wait else 0.0
-                worked = 0.0 if is_wait else max(0.0, gain.seconds["request"] - seconds)
-                interval = Interval(now, gain.requests, seconds, units, lasted, waited, worked)
+                interval = self._interval(version, signal, gain, units, now)
                 if self._estimator is not None:
                     recorded.decomposition = self._estimator.get(
-                        version, signal, now, units > 1 and lasted <= ESTIMATED_SECONDS
+                        version, signal, now, units > 1 and interval.lasted <= ESTIMATED_SECONDS
                     )
-                self._enter_interval(version, signal, model, interval, entered)
+                self._enter_interval(
+                    version, signal, model, interval, native if signal == "request" else None
+                )
+
+    def _must_wait(self, version: ModelVersion, model: ObservedModel, gain: Gain) -> bool:
+        """Return whether a gain is torn and waits for the next one, to which it is added."""
+        if model.torn is not None:
+            gain.add(model.torn)
+            model.torn = None
+        elif gain.is_torn and not self._counts_only_in_summaries(version, "request"):
+            self._torn += 1
+            model.torn = gain
+        return model.torn is not None
+
+    def _interval(
+        self, version: ModelVersion, signal: Signal, gain: Gain, units: float, now: float
+    ) -> Interval:
+        seconds, queued = gain.seconds[signal], gain.seconds["queue"]
+        interval = Interval(now, gain.requests, seconds, units, lasted=min(60.0, now - self._taken))
+        # Waits of a batch differ by when its requests arrived, those of others by the work before them.
+        if signal == "request" or version in self._batching:
+            return interval._replace(waited=queued)
+        return interval._replace(worked=max(0.0, gain.seconds["request"] - queued))
 
     def _close_intervals(self, now: float) -> None:
         watermark = self._traces.watermark(now) if self._traces else float("-inf")
@@ -250,10 +261,9 @@ class Distributions:
     def _native_shape(
         self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
     ) -> Binned | None:
-        """Triton's own histogram, which times the first response: that is the request only if it is the last.
+        """Return Triton's own histogram if the first response, which it times, is also the last.
 
-        Where the model's configuration is unknown, both times must agree, to the millisecond that the
-        histogram cuts off.
+        Where the configuration is unknown, both times must agree, to the millisecond that the histogram cuts off.
         """
         if "histogram" not in self._allowed:
             return None
