@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
-from triton_exporter.distribution.observations import Observations, Trace
+from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.quantiles import QuantilePool
-from triton_exporter.distribution.shape import Binned, Curve, Interval, Observed, Point, Shape
+from triton_exporter.distribution.shape import Binned, Curve, Interval, Observed, Point, Shape, Trace
 from triton_exporter.snapshot import ModelVersion
 
 BOUNDS = (0.01, 0.1, 1.0)

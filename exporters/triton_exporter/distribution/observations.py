@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
-from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, as_recent
+from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, Trace
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 from triton_exporter.tracing.agreement import Agreement
@@ -50,18 +50,6 @@ MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
 
 
-class Trace(NamedTuple):
-    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was.
-
-    `weight` is how many requests it stands for: the trace rate when it began.
-    """
-
-    ended: float
-    seconds: float
-    trace_id: str
-    weight: float = 1.0
-
-
 @dataclass(slots=True)
 class Observations:
     """One histogram and the requests that wait for their shape.
@@ -85,9 +73,7 @@ class Observations:
     believes_traces: bool = True
     decomposition: Decomposition | None = None
     quantiles: RecentQuantiles | None = None
-    _carried_units: float = 0.0
-    _carried_requests: float = 0.0
-    _carried_seconds: float = 0.0
+    _carried: tuple[float, ...] = (0.0, 0.0, 0.0)  # requests, seconds and units for the next interval
     _pending: list[Interval] = field(default_factory=list)
     _waiting: deque[Interval] = field(default_factory=deque)
     _group: list[Interval] = field(default_factory=list)
@@ -109,21 +95,18 @@ class Observations:
 
     def carry_over(self, requests: float, seconds: float, units: float = 0.0) -> None:
         """Keep requests for the next interval that is counted."""
-        self._carried_requests += requests
-        self._carried_seconds += seconds
-        self._carried_units += units
+        self._carried = tuple(map(add, self._carried, (requests, seconds, units)))
 
     @property
     def has_carried_over(self) -> bool:
         """True if requests wait for the next interval."""
-        return self._carried_requests > 0
+        return self._carried[0] > 0
 
     def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:
         """Return all of it, with `torn` among what is carried over (requests, seconds, units)."""
         waiting = chain(self._pending, self._waiting, self._group)
         counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
-        carried = (self._carried_requests, self._carried_seconds, self._carried_units)
-        requests, seconds, units = map(add, carried, torn)
+        requests, seconds, units = map(add, self._carried, torn)
         return StoredHistogram(
             self.histogram.bounds,
             tuple(counts),
@@ -149,37 +132,41 @@ class Observations:
             self._unwatched = stored
 
     def count(self, interval: Interval, wait: bool) -> None:
-        """Take in what one interval brought; with `wait`, its shape may come from traces.
-
-        Triton adds to its counters one after the other, so a body can hold a request's time without the
-        request; that time waits for the next interval, and the sum stays exact.
-        """
-        requests = interval.requests + self._carried_requests
-        seconds = interval.seconds + self._carried_seconds
-        if requests <= 0:
-            self._carried_seconds = seconds
+        """Take in what one interval brought; with `wait`, its shape may come from traces."""
+        whole = self._with_carried_over(interval)
+        if whole is None:
             return
-        units = interval.units + self._carried_units
-        self._carried_requests = self._carried_seconds = self._carried_units = 0.0
-        if seconds / requests > LONGEST_REQUEST_SECONDS:
-            self.discarded += requests
-            return
-        part = requests / interval.requests if interval.requests else 0.0  # with what was carried over
-        waited, worked = part * interval.waited, part * interval.worked
-        whole = interval._replace(
-            requests=requests, seconds=seconds, units=units, waited=waited, worked=worked
-        )
-        self.guarantee.add(requests, seconds)
+        self.guarantee.add(whole.requests, whole.seconds)
         before = self._unwatched
         if before is not None and whole.source == "sampled_mean":
-            shape = as_recent(before.recent, before.recent_sum, before.bounds, requests, seconds)
-            whole = whole._replace(shape=shape)
+            whole = whole._replace(shape=before.recent_shape(whole.requests, whole.seconds))
         if wait:
             self._waiting.append(whole)
         elif self.decomposition is not None and whole.source == "sampled_mean" and whole.shape is None:
             self._decompose(self.decomposition, whole)
         else:
             self._settle(whole)
+
+    def _with_carried_over(self, interval: Interval) -> Interval | None:
+        """Return an interval with what was carried over; None where no request is left to enter.
+
+        Triton adds to its counters one after the other, so a body can hold a request's time without the
+        request; that time waits for the next interval, and the sum stays exact.
+        """
+        new = (interval.requests, interval.seconds, interval.units)
+        requests, seconds, units = map(add, self._carried, new)
+        if requests <= 0:
+            self._carried = (requests, seconds, self._carried[2])
+            return None
+        self._carried = (0.0, 0.0, 0.0)
+        if seconds / requests > LONGEST_REQUEST_SECONDS:
+            self.discarded += requests
+            return None
+        part = requests / interval.requests if interval.requests else 0.0
+        waited, worked = part * interval.waited, part * interval.worked
+        return interval._replace(
+            requests=requests, seconds=seconds, units=units, waited=waited, worked=worked
+        )
 
     def _decompose(self, decomposition: Decomposition, interval: Interval) -> None:
         """Settle an interval that is certain at once; the others wait for those after them."""
@@ -211,13 +198,24 @@ class Observations:
         Without `settle`, what waits for an estimate waits on.
         """
         self._unwatched = None
-        if self._pending and settle:
-            estimated = self.decomposition is not None and self.decomposition.is_estimated
-            patience = SETTLE_SECONDS if estimated else FIRST_ESTIMATE_SECONDS
-            if self._pending[0].end <= now - patience:
-                self._settle_pending()
-        ready = max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS)
-        while self._waiting and self._waiting[0].end <= ready:
+        if settle:
+            self._close_pending(now)
+        self._close_traced(max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS))
+        self._close_group(now)
+        if not self._waiting:
+            # Traces of requests that no counter counts (failed ones) must not pile up.
+            self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
+
+    def _close_pending(self, now: float) -> None:
+        """Settle what waits for an estimate, if the first of it has waited long enough."""
+        is_estimated = self.decomposition is not None and self.decomposition.is_estimated
+        longest = SETTLE_SECONDS if is_estimated else FIRST_ESTIMATE_SECONDS
+        if self._pending and self._pending[0].end <= now - longest:
+            self._settle_pending()
+
+    def _close_traced(self, ended: float) -> None:
+        """Group intervals until `ended`, whose traces have come; settle each group that traces represent."""
+        while self._waiting and self._waiting[0].end <= ended:
             interval = self._waiting.popleft()
             self._group.append(interval)
             self.closed = interval.end
@@ -227,15 +225,15 @@ class Observations:
                 joined >= JOINED_SECONDS or all(trace.weight == 1 for trace in self._group_traces)
             ):
                 self._settle_traced()
-        patience = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._group_traces else TRACE_GAP_SECONDS)
-        if self._group and self._group[0].end <= now - patience:
+
+    def _close_group(self, now: float) -> None:
+        """Settle a group that has waited long enough for its first trace, or for more of them."""
+        longest = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._group_traces else TRACE_GAP_SECONDS)
+        if self._group and self._group[0].end <= now - longest:
             if self._group_traces:
                 self._settle_traced()
             else:
                 self._settle_group()
-        if not self._waiting:
-            # Traces of requests that no counter counts (failed ones) must not pile up.
-            self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
 
     def _traces_until(self, end: float) -> list[Trace]:
         if not self._traces:

@@ -13,13 +13,8 @@ from itertools import accumulate, pairwise
 from operator import mul, sub
 from typing import NamedTuple, Protocol
 
-from triton_exporter.distribution.guarantee import within
-
 RECENT_SECONDS = 120.0
 """`Recent` has the gain of the last one to two times this long."""
-
-ALIKE = 1.5
-"""Requests whose mean is further than this factor from that of the last minutes are not like them."""
 
 
 class Shape(Protocol):
@@ -120,6 +115,18 @@ class Curve:
         return min(1.0, max(0.0, (self.mean - lowest) / (highest - lowest))) if highest > lowest else 1.0
 
 
+class Trace(NamedTuple):
+    """One traced request: when it ended (Unix seconds), what it took (seconds), which trace it was.
+
+    `weight` is how many requests it stands for: the trace rate when it began.
+    """
+
+    ended: float
+    seconds: float
+    trace_id: str
+    weight: float = 1.0
+
+
 class Interval(NamedTuple):
     """Requests counted up to `end` (Unix seconds), their seconds, and the best shape without traces.
 
@@ -155,23 +162,3 @@ class Recent:
         # Requests that wait for an estimate are stored at their mean, and may enter other buckets later.
         grown = tuple([max(0, count - earlier) for count, earlier in zip(counts, before, strict=True)])
         return grown, max(0.0, seconds - sum_before)
-
-
-def as_recent(
-    gained: Sequence[int], gain: float, bounds: Sequence[float], requests: float, seconds: float
-) -> Estimated | None:
-    """Return the shape of `requests` that took `seconds`, if they are like the recent ones; None if they are not.
-
-    It stays within what the sum guarantees.
-    """
-    total = sum(gained)
-    if not total:
-        return None
-    usual, mean = gain / total, seconds / requests
-    if not usual / ALIKE <= mean <= usual * ALIKE:
-        return None
-    shares = []
-    for bound, below in zip(bounds, accumulate(gained), strict=False):
-        least, most = within(bound, requests, seconds)
-        shares.append(min(max(below / total, least / requests), most / requests))
-    return Estimated(shares)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from triton_exporter.distribution.buckets import Signal
+from triton_exporter.distribution.guarantee import within
+from triton_exporter.distribution.shape import Estimated
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 _Amount = Annotated[float, Field(ge=0, lt=2**53)]
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+ALIKE = 1.5
+"""Requests whose mean is further than this factor from that of the last minutes are not like them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,23 @@ class StoredHistogram:
     recent_sum: _Amount
     within: tuple[tuple[_Amount, _Amount, _Amount], ...]
     held: tuple[_Amount, _Amount, _Amount]
+
+    def recent_shape(self, requests: float, seconds: float) -> Estimated | None:
+        """Return the shape of `requests` that took `seconds` if they are like the recent ones, or else None.
+
+        It stays within what the sum guarantees.
+        """
+        total = sum(self.recent)
+        if not total:
+            return None
+        usual, mean = self.recent_sum / total, seconds / requests
+        if not usual / ALIKE <= mean <= usual * ALIKE:
+            return None
+        shares = []
+        for bound, below in zip(self.bounds, accumulate(self.recent), strict=False):
+            least, most = within(bound, requests, seconds)
+            shares.append(min(max(below / total, least / requests), most / requests))
+        return Estimated(shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +101,7 @@ def encode_state(state: StoredState) -> bytes:
 
 
 def decode_state(body: bytes) -> StoredState:
-    """Read what `written` wrote. Raises UnusableStateError."""
+    """Read what `encode_state` wrote. Raises UnusableStateError."""
     try:
         state = _JSON.validate_json(body)
     except ValidationError as error:

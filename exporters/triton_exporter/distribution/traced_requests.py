@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.buckets import Signal
 from triton_exporter.distribution.increase import counted_as
-from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Observations, Trace
+from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Observations
+from triton_exporter.distribution.shape import Trace
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
