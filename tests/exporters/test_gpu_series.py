@@ -44,16 +44,12 @@ class FixedSource:
         self.name = name
         self.answer = answer
         self.asked: list[float] = []
-        self.closed = False
 
     def read(self, at: float) -> GpuReading:
         self.asked.append(at)
         if self.answer is None:
             raise SourceError("refused", "by the test")
         return GpuReading(self.name, at, self.answer.devices, values=self.answer.values)
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def reading(joules: float = 1.0, **more: float) -> GpuReading:

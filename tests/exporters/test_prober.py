@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from exporters.faults import body, faulty
+from support.waiting import eventually
 from triton_exporter.catalogue import probe
 from triton_exporter.http.certificates import Certificates
 from triton_exporter.lifecycle.tracker import Lifecycle
@@ -73,8 +74,12 @@ class ProbedModels:
         """Start what is due, and wait for its end unless probes are held; how often each was probed so far."""
         self.prober.poll(now)
         if self.release.is_set():
-            assert self.prober.wait(10)
+            self.wait_for_end()
         return self.sent
+
+    def wait_for_end(self) -> None:
+        """Wait until no probe is in flight."""
+        eventually(lambda: not self.prober._in_flight, "no probe is in flight", seconds=10)
 
     def _send(self, target: ModelVersion, _inputs: Sequence[Tensor], _decoupled: bool) -> ProbeOutcome:
         with self._lock:
@@ -172,7 +177,7 @@ def test_a_model_never_has_two_probes_in_flight() -> None:
     for now in (0.0, INTERVAL, 2 * INTERVAL):
         probed.poll(now)
     probed.release.set()
-    assert probed.prober.wait(10)
+    probed.wait_for_end()
 
     assert 1 == probed.sent["m0"]
     assert 2 == probed.poll(3 * INTERVAL)["m0"]
@@ -186,7 +191,7 @@ def test_probes_of_a_thousand_models_are_spread_out() -> None:
     probed.poll(0.1)
     held = probed.prober._in_flight
     probed.release.set()
-    assert probed.prober.wait(10)
+    probed.wait_for_end()
     for tick in range(1, 10):
         probed.poll(tick / 10)
 

@@ -15,7 +15,6 @@ __all__ = [
     "Kind",
     "Metric",
     "bridge",
-    "by_name",
     "gateway",
     "gpu",
     "llm",
@@ -36,11 +35,3 @@ METRICS: tuple[Metric, ...] = tuple(
     if isinstance(value, Metric)
 )
 """Families on the exporter's page; those of DCGM, of gateways and of the bridge are not on it."""
-
-
-def by_name(name: str) -> Metric | None:
-    """Find a family by its exposed name, or None."""
-    return _BY_NAME.get(name)
-
-
-_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -52,11 +52,6 @@ class SourceChoice:
             self.current = "none"
         return None
 
-    def close(self) -> None:
-        """Close all sources."""
-        for source in self.sources:
-            source.close()
-
     def _candidates(self, at: float) -> list[GpuSource]:
         names = [source.name for source in self.sources]
         if self.current not in names:

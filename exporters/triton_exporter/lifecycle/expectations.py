@@ -21,27 +21,28 @@ def parse_expected(words: Iterable[str]) -> Expected:
     """Read `model` and `model:version`; a model without versions may serve any. Raises ValueError."""
     expected: dict[str, tuple[str, ...]] = {}
     for word in words:
-        model, colon, version = word.strip().partition(":")
-        if not model or (colon and not version.isdecimal()):
-            raise ValueError(
-                f"{word.strip()!r} is not a model or model:version, such as embedder or embedder:2"
-            )
-        expected[model] = (*expected.get(model, ()), *([version] if version else []))
+        _add_word(expected, word.strip())
     return expected
 
 
+def _add_word(expected: dict[str, tuple[str, ...]], word: str) -> None:
+    model, colon, version = word.partition(":")
+    if not model or (colon and not version.isdecimal()):
+        raise ValueError(f"{word!r} is not a model or model:version, such as embedder or embedder:2")
+    expected[model] = (*expected.get(model, ()), *([version] if version else []))
+
+
 def parse_expected_file(text: str) -> Expected:
-    """One model a line; empty lines and what follows a # are left out. Raises ValueError with the line."""
-    words = []
+    """Read one model a line, without empty lines and what follows a #. Raises ValueError with the line."""
+    expected: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         word = line.partition("#")[0].strip()
         try:
-            parse_expected([word] if word else [])
+            if word:
+                _add_word(expected, word)
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from error
-        if word:
-            words.append(word)
-    return parse_expected(words)
+    return expected
 
 
 class ExpectedFile:
@@ -59,13 +60,8 @@ class ExpectedFile:
         self._lifecycle = lifecycle
         self._lock = threading.Lock()
         self._expected = always
-        self._problem = "not read yet"
+        self.problem = "not read yet"  # the reason why the file is not in force, or empty
         self.poll(0.0)
-
-    @property
-    def problem(self) -> str:
-        """The reason why the file is not in force, or empty."""
-        return self._problem
 
     def poll(self, now: float) -> None:
         """Read the file."""
@@ -73,12 +69,12 @@ class ExpectedFile:
             expected = parse_expected_file(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             problem = str(error) if isinstance(error, ValueError) else f"{error.strerror}"
-            if problem != self._problem:
+            if problem != self.problem:
                 _LOG.warning("%s: %s; the last good list stays in force", self._path, problem)
-            self._problem = problem
+            self.problem = problem
             return
         with self._lock:
-            self._problem = ""
+            self.problem = ""
             self._expected = {**self._always, **expected}
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
@@ -88,4 +84,4 @@ class ExpectedFile:
 
     def families(self, now: float) -> Iterable[Family]:
         """Yield whether the file is in force."""
-        yield Family.single(own.EXPECTED_FILE_VALID, not self._problem)
+        yield Family.single(own.EXPECTED_FILE_VALID, not self.problem)

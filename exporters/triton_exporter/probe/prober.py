@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -163,13 +162,6 @@ class Prober:
             )
             skipped = (((*key, reason), 1) for key, reason in sorted(self._skipped.items()))
             yield Family.of(probe.UNPROBED, skipped)
-
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait until no probe is in flight; False when the time is over."""
-        deadline = time.monotonic() + timeout_seconds
-        while self._in_flight and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return not self._in_flight
 
     def _update_target(self, key: ModelVersion, config: ModelConfig, now: float) -> None:
         if self._configs.get(key) is config or self._configs.get(key) == config:

@@ -47,9 +47,5 @@ class DcgmSource:
             raise SourceError("no_gpu", "no GPU rows in the answer")
         return reading
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._client.close()
-
     def _parse(self, body: bytes, at: float) -> GpuReading:
         return dcgm_metrics.read(self._parser.parse(body), at)

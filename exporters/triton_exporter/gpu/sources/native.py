@@ -102,6 +102,3 @@ class NativeSource:
         if not last.values:
             raise SourceError("no_gpu", "Triton shows no GPU that it can read")
         return last
-
-    def close(self) -> None:
-        """There is nothing to release."""

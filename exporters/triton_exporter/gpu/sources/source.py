@@ -22,6 +22,3 @@ class GpuSource(Protocol):
 
     def read(self, at: float) -> GpuReading:
         """Read once, at Unix time `at`. Raises SourceError; may wait on network or driver."""
-
-    def close(self) -> None:
-        """Release resources; a later read acquires them again."""
