@@ -6,59 +6,59 @@ from collections.abc import Callable, Iterator
 
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.doctor.metrics_checks import (
-    counters,
-    default_buckets,
-    estimates,
-    metrics,
-    missing_histograms,
-    summaries,
+    check_counters,
+    check_default_buckets,
+    check_estimates,
+    check_metrics,
+    check_missing_histograms,
+    check_summaries,
 )
 from triton_exporter.doctor.server_checks import (
-    age,
-    log,
-    namespacing,
-    queues,
-    reachable,
-    readiness,
-    restricted,
+    check_log,
+    check_namespacing,
+    check_queues,
+    check_reachable,
+    check_readiness,
+    check_release,
+    check_restricted,
 )
-from triton_exporter.doctor.trace_check import tracing
+from triton_exporter.doctor.trace_check import check_tracing
 
 Check = Callable[[TritonFacts], Iterator[Finding]]
 
 
 def examine(facts: TritonFacts) -> list[Finding]:
-    """Everything worth changing, problems first."""
+    """Return everything worth changing, problems first."""
     if facts.is_other_server:
-        checks: tuple[Check, ...] = (reachable,)
+        checks: tuple[Check, ...] = (check_reachable,)
     elif facts.snapshot.api_failure:
         # Metrics may answer all the same: from another Triton of that machine, whose traffic this is not about.
         # A dcgm-exporter answers for itself.
-        checks = (reachable, metrics, _gpus)
+        checks = (check_reachable, check_metrics, _check_gpus)
     else:
         checks = CHECKS
     findings = [finding for check in checks for finding in check(facts)]
     return sorted(findings, key=lambda finding: finding.grade != "problem")
 
 
-def _gpus(facts: TritonFacts) -> Iterator[Finding]:
+def _check_gpus(facts: TritonFacts) -> Iterator[Finding]:
     yield from facts.gpu
 
 
 CHECKS: tuple[Check, ...] = (
-    reachable,
-    metrics,
-    restricted,
-    namespacing,
-    counters,
-    readiness,
-    missing_histograms,
-    default_buckets,
-    estimates,
-    summaries,
-    _gpus,
-    log,
-    queues,
-    tracing,
-    age,
+    check_reachable,
+    check_metrics,
+    check_restricted,
+    check_namespacing,
+    check_counters,
+    check_readiness,
+    check_missing_histograms,
+    check_default_buckets,
+    check_estimates,
+    check_summaries,
+    _check_gpus,
+    check_log,
+    check_queues,
+    check_tracing,
+    check_release,
 )

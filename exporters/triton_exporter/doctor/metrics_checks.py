@@ -11,8 +11,6 @@ from triton_exporter.doctor.server_checks import TRUST
 from triton_exporter.exposition.parse import Exposition
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
-
-
 _BUCKETS = (
     "model_metrics { metric_control: [ {\n"
     f'  metric_identifier: {{ family: "{triton.FIRST_RESPONSE_MS}" }}\n'
@@ -21,7 +19,7 @@ _BUCKETS = (
 )
 
 
-def metrics(facts: TritonFacts) -> Iterator[Finding]:
+def check_metrics(facts: TritonFacts) -> Iterator[Finding]:
     """Report metrics that do not answer, are empty or have broken lines."""
     if facts.metrics_failure:
         yield Finding(
@@ -44,7 +42,7 @@ def metrics(facts: TritonFacts) -> Iterator[Finding]:
         yield Finding("problem", "Triton's metrics hold broken lines", f"lines by kind: {kinds}")
 
 
-def counters(facts: TritonFacts) -> Iterator[Finding]:
+def check_counters(facts: TritonFacts) -> Iterator[Finding]:
     """Report latency counters that are off."""
     if facts.first is None or facts.snapshot.statistics is None:
         return
@@ -61,7 +59,7 @@ def counters(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def missing_histograms(facts: TritonFacts) -> Iterator[Finding]:
+def check_missing_histograms(facts: TritonFacts) -> Iterator[Finding]:
     """Report histograms that are off, or that this Triton does not have."""
     if facts.has(triton.FIRST_RESPONSE_MS):
         return
@@ -95,7 +93,7 @@ def missing_histograms(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def default_buckets(facts: TritonFacts) -> Iterator[Finding]:
+def check_default_buckets(facts: TritonFacts) -> Iterator[Finding]:
     """Report models whose histograms have the bounds that fit few objectives."""
     if facts.first is None or not facts.has(triton.FIRST_RESPONSE_MS):
         return
@@ -118,7 +116,7 @@ def default_buckets(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def estimates(facts: TritonFacts) -> Iterator[Finding]:
+def check_estimates(facts: TritonFacts) -> Iterator[Finding]:
     """Report that estimates need numpy."""
     if not facts.can_estimate and not facts.has(triton.FIRST_RESPONSE_MS):
         yield Finding(
@@ -131,7 +129,7 @@ def estimates(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def summaries(facts: TritonFacts) -> Iterator[Finding]:
+def check_summaries(facts: TritonFacts) -> Iterator[Finding]:
     """Advise against summaries."""
     if facts.has(triton.REQUEST_SUMMARY_US):
         yield Finding(

@@ -10,8 +10,21 @@ from triton_exporter.snapshot import ModelVersion
 from triton_exporter.triton.claims import claims
 from triton_exporter.triton.unreachable import what_to_check
 
+TRUST = (
+    "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
+    "and --triton-key-file. The name in the URL must be in its certificate"
+)
 
-def reachable(facts: TritonFacts) -> Iterator[Finding]:
+# Which release first showed what; 2.48 is 24.07 and so on (NVIDIA's support matrix maps the numbers).
+_SINCE = (
+    ((2, 48), "2.48 (24.07): failures by reason"),
+    ((2, 52), "2.52 (24.11): load durations, histogram of decoupled models"),
+    ((2, 64), "2.64 (25.12): a model whose process died is not ready"),
+    ((2, 65), "2.65 (26.01): latency histogram of every model"),
+)
+
+
+def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
     """Report an API that does not answer, or not as Triton does."""
     failure = facts.snapshot.api_failure
     if failure == "refused":
@@ -35,17 +48,11 @@ def reachable(facts: TritonFacts) -> Iterator[Finding]:
         yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _remedy(failure))
 
 
-TRUST = (
-    "--triton-ca-file FILE trusts who signed its certificate; where it demands one of ours: --triton-cert-file "
-    "and --triton-key-file. The name in the URL must be in its certificate"
-)
-
-
 def _remedy(failure: str) -> str:
     return TRUST if failure == "tls" else what_to_check(failure)
 
 
-def restricted(facts: TritonFacts) -> Iterator[Finding]:
+def check_restricted(facts: TritonFacts) -> Iterator[Finding]:
     """Report endpoints that Triton refuses to the exporter."""
     closed = [endpoint for endpoint, status in facts.statuses.items() if status == 403]
     if closed:
@@ -58,7 +65,7 @@ def restricted(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def namespacing(facts: TritonFacts) -> Iterator[Finding]:
+def check_namespacing(facts: TritonFacts) -> Iterator[Finding]:
     """Report statistics that --model-namespacing breaks."""
     broken = facts.statuses.get("statistics", 200) not in (200, 403) and facts.statuses.get("index") == 200
     if broken:
@@ -72,7 +79,7 @@ def namespacing(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def readiness(facts: TritonFacts) -> Iterator[Finding]:
+def check_readiness(facts: TritonFacts) -> Iterator[Finding]:
     """Report models that failed, and what keeps the whole server from being ready."""
     if facts.snapshot.api_failure or facts.snapshot.index is None:
         return
@@ -111,7 +118,7 @@ def readiness(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def log(facts: TritonFacts) -> Iterator[Finding]:
+def check_log(facts: TritonFacts) -> Iterator[Finding]:
     """Advise to share the log where it is the only source of some failures."""
     if "log_file" in facts.logging and not facts.logging["log_file"]:
         yield Finding(
@@ -123,7 +130,7 @@ def log(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def queues(facts: TritonFacts) -> Iterator[Finding]:
+def check_queues(facts: TritonFacts) -> Iterator[Finding]:
     """Report models whose queues grow without a limit."""
     endless = sorted(
         {
@@ -143,7 +150,7 @@ def queues(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def age(facts: TritonFacts) -> Iterator[Finding]:
+def check_release(facts: TritonFacts) -> Iterator[Finding]:
     """Report what a newer Triton would show."""
     missing = [text for release, text in _SINCE if (0, 0) < facts.release < release]
     if missing:
@@ -154,15 +161,6 @@ def age(facts: TritonFacts) -> Iterator[Finding]:
             "; ".join(missing),
             "an upgrade",
         )
-
-
-# Which release first showed what; 2.48 is 24.07 and so on (NVIDIA's support matrix maps the numbers).
-_SINCE = (
-    ((2, 48), "2.48 (24.07): failures by reason"),
-    ((2, 52), "2.52 (24.11): load durations, histogram of decoupled models"),
-    ((2, 64), "2.64 (25.12): a model whose process died is not ready"),
-    ((2, 65), "2.65 (26.01): latency histogram of every model"),
-)
 
 
 def _version_names(versions: Iterable[ModelVersion]) -> list[str]:

@@ -16,7 +16,7 @@ _PREPARED = (
 )
 
 
-def tracing(facts: TritonFacts) -> Iterator[Finding]:
+def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
     """Report how many requests would be traced at the traffic that Triton has."""
     traffic = requests_per_second(facts)
     if traffic is None:
