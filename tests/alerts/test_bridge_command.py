@@ -22,13 +22,12 @@ import support
 from support.bridge import body_of
 from support.loopback import free_ports
 from support.slack import ALL_SCOPES, TOKEN, SlackServer, Workspace
-from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
-from tritonwatch.commands import generate, incidents
+from tritonwatch.commands import bridge, generate, incidents
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
 
@@ -36,7 +35,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
 def test_every_option_of_the_page_exists() -> None:
     """Anyone who copies a command from docs/on-call.md can run it."""
     parser = argparse.ArgumentParser()
-    command.configure(parser)
+    bridge.configure(parser)
     generator = argparse.ArgumentParser()
     generate.configure(generator)  # the page names what it writes for Alertmanager, too
     reader = argparse.ArgumentParser()

@@ -15,19 +15,19 @@ import pytest
 
 from support.bridge import body_of
 from support.loopback import served
-from triton_alerts.bridge import settings_problems
-from triton_alerts.bridge.arguments import add_arguments
 from triton_alerts.bridge.assembly import evidence_sources
 from triton_alerts.bridge.evidence.enrich import Enricher
 from triton_alerts.bridge.evidence.reasons import reasons_in
 from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.settings import STACK_USER, bridge_settings
+from triton_alerts.bridge.settings import STACK_USER
 from triton_exporter.catalogue.bridge import EVIDENCE_SOURCES
 from triton_exporter.http.server import Request, Response, Server, routed
 from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus.client import PrometheusError
+from tritonwatch.bridge_options.bridge_arguments import add_arguments, bridge_settings
+from tritonwatch.bridge_options.settings_problems import of_running
 
 FAILURE = {"at": None, "version": "1", "text": "weights missing", "source": "index"}
 
@@ -120,7 +120,7 @@ def test_the_header_of_a_tenant_goes_to_prometheus_and_to_no_exporter(tmp_path: 
     assert {"/state": {None}, "/api/v1/query": {"team-a"}} == seen
     assert set(sources) <= set(EVIDENCE_SOURCES)
     wrong = parser.parse_args(["--dry-run", "--data", str(tmp_path), "--header", "s3cret"])
-    [problem] = settings_problems.of_running(bridge_settings(wrong))
+    [problem] = of_running(bridge_settings(wrong))
     assert "--header: write 'NAME: VALUE' or 'NAME: @FILE' (fix: such as 'X-Scope-OrgID: team-a')" == str(
         problem
     )

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from support.bridge import BridgeUnderTest, Clock, body_of
-from triton_alerts.bridge import command
 from triton_alerts.bridge.assembly import assemble
 from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
-from triton_alerts.bridge.settings import bridge_settings
+from tritonwatch.bridge_options.bridge_arguments import bridge_settings
+from tritonwatch.commands.bridge import configure
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
 HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
@@ -192,7 +192,7 @@ def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) 
     """It writes to its own channel only, where a second one would double every message."""
     (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
     parser = argparse.ArgumentParser()
-    command.configure(parser)
+    configure(parser)
     args = parser.parse_args(
         [f"--slack-webhook-file={tmp_path / 'hook'}", "--channel=C0PAGES", "--channel-for=warning=C0TICKETS"]
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from triton_alerts import hours
 from triton_exporter.common.options import host_and_port
@@ -120,15 +118,6 @@ class BridgeSettings:
         if is_user(self.mention):
             return f"<@{self.mention}>"
         return f"<!subteam^{self.mention}>" if re.fullmatch(r"S[A-Z0-9]{5,}", self.mention) else ""
-
-
-def bridge_settings(args: argparse.Namespace) -> BridgeSettings:
-    """Return the values of the arguments that `add_arguments` declares."""
-    given: dict[str, Any] = {}
-    for field in fields(BridgeSettings):
-        value = getattr(args, field.name)
-        given[field.name] = tuple(value) if isinstance(value, list) else value
-    return BridgeSettings(**given)
 
 
 def is_channel_id(text: str) -> bool:

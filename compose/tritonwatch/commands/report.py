@@ -16,7 +16,7 @@ from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import parsed, path
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.review.bridge_options import add_bridge, bridge_of
+from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.review.reporting import begun_period, period_report, written
 from tritonwatch.tables.answer import JsonAnswer
 

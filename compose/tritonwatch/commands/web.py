@@ -33,7 +33,7 @@ from tritonwatch.commands.correct import add_place
 from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 from tritonwatch.objective_files import add_objectives
-from tritonwatch.review.bridge_options import add_bridge, bridge_of
+from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 from tritonwatch.web.readers.prometheus_reader import Reader

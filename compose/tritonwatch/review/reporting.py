@@ -20,7 +20,7 @@ from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
 from tritonwatch.parser import did_you_mean
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
-from tritonwatch.review.bridge_options import DATA_OPTION
+from tritonwatch.review.bridge_location import DATA_OPTION
 
 
 def period_report(

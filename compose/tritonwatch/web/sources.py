@@ -16,7 +16,7 @@ from tritonwatch.audited_corrections.trail import Entry, Trail
 from tritonwatch.audited_corrections.writers import Writer
 from tritonwatch.command_error import CommandError
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
-from tritonwatch.review.bridge_options import DATA_OPTION
+from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 from tritonwatch.web.readers.prometheus_reader import Answer, Reader

@@ -1,16 +1,18 @@
-"""The arguments of the bridge, declared for a parser: their values are `BridgeSettings`."""
+"""The arguments of the bridge: declared for a parser, and read as `BridgeSettings`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from triton_alerts import hours
 from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
-from triton_alerts.bridge.settings import STACK_USER
+from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.common.options import adder, with_scheme
 from triton_slo.prometheus.client import URL_VARIABLE
@@ -24,6 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_slack_arguments(parser)
     _add_pagers(adder(parser.add_argument_group("sending to others than Slack").add_argument))
     _add_enriching(adder(parser.add_argument_group("enriching messages").add_argument))
+
+
+def bridge_settings(args: argparse.Namespace) -> BridgeSettings:
+    """Return the values of the arguments that `add_arguments` declares."""
+    given: dict[str, Any] = {}
+    for field in fields(BridgeSettings):
+        value = getattr(args, field.name)
+        given[field.name] = tuple(value) if isinstance(value, list) else value
+    return BridgeSettings(**given)
 
 
 def _add_receiving(add: Callable[..., None]) -> None:
