@@ -7,6 +7,7 @@ from triton_dashboards.values import Annotation, Link, Menu, Variable
 from triton_exporter.catalogue import gpu, state, triton
 from triton_slo.artifact import Options
 from triton_slo.names import (
+    ALERTS,
     BECAME_READY,
     COMPONENT,
     FAILED_LOADS,
@@ -53,9 +54,9 @@ OBJECTIVE_VERSION = Variable(
     "version", "Version", f'{OBJECTIVE_RATIO}{{{RECORDED_HERE}, slo=~"$slo", model=~"$model"}}'
 )
 ON_CALL_VARIABLES = (
-    Variable("component", "Component", f'ALERTS{{{COMPONENT}!=""}}'),
-    Variable("owner", "Owner", f'ALERTS{{{COMPONENT}!=""}}'),
-    Variable("model", "Model", f'ALERTS{{{COMPONENT}!=""}}'),
+    Variable("component", "Component", f'{ALERTS}{{{COMPONENT}!=""}}'),
+    Variable("owner", "Owner", f'{ALERTS}{{{COMPONENT}!=""}}'),
+    Variable("model", "Model", f'{ALERTS}{{{COMPONENT}!=""}}'),
 )
 
 
@@ -87,7 +88,7 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')
     return Annotation(
         "Firing alerts",
-        " or ".join(BoardScope((*common, *matchers))("ALERTS") for matchers in chosen),
+        " or ".join(BoardScope((*common, *matchers))(ALERTS) for matchers in chosen),
         "red",
         "{{alertname}}",
         "{{severity}} {{model}} {{version}}",

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.proofs.cast import SERVER, series
-from triton_alerts import stack_series
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, bridge, gpu, llm, models, own, probe, stack, state, triton
 
 Floats = npt.NDArray[np.float64]
 
@@ -200,11 +199,11 @@ class Fleet:
         (ready,) = (v for n, v in self._values.items() if _is(n, state.MODEL_READY, labels, 'version="1"'))
         for metric in (state.UP, state.SERVER_LIVE, state.SERVER_READY):
             self._add(metric, labels, ready.copy())
-        self._add(stack_series.UP, labels, (rng.random(MINUTES + 1) > 0.002).astype(float))
+        self._add(stack.UP, labels, (rng.random(MINUTES + 1) > 0.002).astype(float))
         polled = np.arange(0, DAY + 1, STEP) - rng.uniform(5, 30, MINUTES + 1)
         self._add(own.LAST_SUCCESS, labels, polled)
         if "steady" in labels["instance"]:
-            self._add(stack_series.SAMPLES_SCRAPED, labels, noise(rng, 49800, 400, 5))
+            self._add(stack.SAMPLES_SCRAPED, labels, noise(rng, 49800, 400, 5))
             self._add(triton.PINNED_POOL_USED_BYTES, labels, noise(rng, 94.5, 1, 3))
             self._add(triton.PINNED_POOL_TOTAL_BYTES, labels, 100)
             self._cache(labels)
@@ -264,23 +263,23 @@ class Fleet:
     def _meta(self) -> None:
         rng = self._rng
         prometheus = {"instance": "prometheus:9090", "job": "prometheus"}
-        self._add(stack_series.CONFIG_RELOADED, prometheus, 1)
-        self._add(stack_series.ALERTMANAGERS, prometheus, 1)
+        self._add(stack.CONFIG_RELOADED, prometheus, 1)
+        self._add(stack.ALERTMANAGERS, prometheus, 1)
         alertmanager = {"instance": "alertmanager:9093", "job": "alertmanager"}
-        self._add(stack_series.AM_INFO, alertmanager, 1)
+        self._add(stack.AM_INFO, alertmanager, 1)
         slack = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
         for labels in (prometheus, alertmanager, slack):
-            self._add(stack_series.UP, labels, 1)
+            self._add(stack.UP, labels, 1)
         # One mishap every few hours.
         for metric, labels in (
-            (stack_series.RULE_MISSED, {**prometheus, "rule_group": "slo"}),
-            (stack_series.RULE_FAILURES, {**prometheus, "rule_group": "slo"}),
-            (stack_series.DROPPED, prometheus),
+            (stack.RULE_MISSED, {**prometheus, "rule_group": "slo"}),
+            (stack.RULE_FAILURES, {**prometheus, "rule_group": "slo"}),
+            (stack.DROPPED, prometheus),
             (
-                stack_series.SEND_ERRORS,
+                stack.SEND_ERRORS,
                 {**prometheus, "alertmanager": "http://alertmanager:9093/api/v2/alerts"},
             ),
-            (stack_series.AM_FAILED, {**alertmanager, "integration": "webhook"}),
+            (stack.AM_FAILED, {**alertmanager, "integration": "webhook"}),
         ):
             self._add(metric, labels, rng.poisson(0.004, MINUTES + 1).cumsum())
         self._add(bridge.OLDEST_UNDELIVERED_AGE, slack, np.where(rng.random(MINUTES + 1) < 0.1, 20, 0))

@@ -16,14 +16,13 @@ from support.promtool import evaluated, grouped
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
-from triton_alerts.rules.promql import ALERTS as STATES
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.artifact import Artifact, Options
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective
 
-FIRING = f'{STATES}{{alertstate="firing"}}'
+FIRING = f'{names.ALERTS}{{alertstate="firing"}}'
 IDENTITY = (
     "alertname",
     "instance",

@@ -10,10 +10,9 @@ import yaml
 
 from support.promtool import evaluated, grouped
 from support.tools import promtools
-from triton_alerts import stack_series
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue import EXPORTER_JOB, stack, state
 from triton_slo.artifact import Options
 
 
@@ -21,7 +20,7 @@ def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str,
     """What Prometheus stores of one server with one model, `ranker`."""
     labels = f'instance="{name}:9095", job="{EXPORTER_JOB}"'
     return {
-        f"{stack_series.UP}{{{labels}}}": "1x160",
+        f"{stack.UP}{{{labels}}}": "1x160",
         f"{state.SERVER_LIVE}{{{labels}}}": live,
         f"{state.UP}{{{labels}}}": live,
         f'{state.MODEL_EXPECTED}{{{labels}, model="ranker"}}': "1x160",
@@ -32,7 +31,7 @@ def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str,
 def exporter_down(name: str) -> dict[str, str]:
     """The same once Prometheus cannot scrape the exporter any more: only `up` is left."""
     gone = dict.fromkeys(server(name), "1x19 stale")
-    return gone | {series: "1x19 0x140" for series in gone if series.startswith(f"{stack_series.UP}{{")}
+    return gone | {series: "1x19 0x140" for series in gone if series.startswith(f"{stack.UP}{{")}
 
 
 def not_ready_since(name: str, seconds: str) -> dict[str, str]:

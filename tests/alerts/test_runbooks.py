@@ -8,11 +8,10 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from triton_alerts import stack_series
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import shape
-from triton_exporter.catalogue import METRICS, bridge
+from triton_exporter.catalogue import METRICS, bridge, stack
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 
@@ -41,7 +40,7 @@ def queries(page: str) -> list[str]:
 def known_names() -> set[str]:
     """Every series that the stack exposes, with the suffixes of histograms and summaries."""
     names = {metric.name for metric in (*METRICS, *bridge.METRICS)} | {
-        text for name, text in vars(stack_series).items() if name.isupper()
+        text for name, text in vars(stack).items() if name.isupper()
     }
     compound = [metric for metric in METRICS if metric.kind in {"histogram", "summary"}]
     return names | {f"{metric}{suffix}" for metric in compound for suffix in ("_sum", "_count", "_bucket")}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from triton_alerts import stack_series
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
+from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, stack, state
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold
@@ -30,7 +29,7 @@ EXPORTER = (
     ),
     _meta_alert(
         name="TritonExporterDown",
-        expr=f'{stack_series.UP}{{job="{EXPORTER_JOB}"}} == 0',
+        expr=f'{stack.UP}{{job="{EXPORTER_JOB}"}} == 0',
         severity="warning",
         for_="3m",
         keep_firing_for="1m",
@@ -43,9 +42,9 @@ EXPORTER = (
     _meta_alert(
         name="TritonExporterAbsent",
         expr=f"""\
-absent({stack_series.UP}{{job="{EXPORTER_JOB}"}})
+absent({stack.UP}{{job="{EXPORTER_JOB}"}})
 or
-max by (cluster, job) ({stack_series.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
+max by (cluster, job) ({stack.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         severity="critical",
         labels=("job",),
         for_="5m",
@@ -87,7 +86,7 @@ and on (instance) {state.SERVER_LIVE} == 1""",
     ),
     _meta_alert(
         name="TritonCardinalityHigh",
-        expr=f'sum without (job) ({stack_series.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > $threshold',
+        expr=f'sum without (job) ({stack.SAMPLES_SCRAPED}{{job="{EXPORTER_JOB}"}}) > $threshold',
         threshold=AlertThreshold(
             50000,
             "number",
@@ -108,7 +107,7 @@ and on (instance) {state.SERVER_LIVE} == 1""",
 PIPELINE = (
     _meta_alert(
         name="PrometheusRuleFailures",
-        expr=f"increase({stack_series.RULE_FAILURES}[5m]) > 0",
+        expr=f"increase({stack.RULE_FAILURES}[5m]) > 0",
         severity="warning",
         labels=("instance", "rule_group"),
         for_="5m",
@@ -121,7 +120,7 @@ PIPELINE = (
     ),
     _meta_alert(
         name="PrometheusRuleEvaluationSlow",
-        expr=f"increase({stack_series.RULE_MISSED}[5m]) > 0",
+        expr=f"increase({stack.RULE_MISSED}[5m]) > 0",
         severity="warning",
         labels=("instance", "rule_group"),
         for_="15m",
@@ -136,9 +135,9 @@ PIPELINE = (
         name="PrometheusDiskFailing",
         # Blocks need space first; once the log does not fit either, Prometheus stores nothing about itself.
         expr=f"""\
-increase({stack_series.COMPACTIONS_FAILED}[3h]) > 0
+increase({stack.COMPACTIONS_FAILED}[3h]) > 0
 or
-increase({stack_series.WAL_WRITES_FAILED}[3h]) > 0""",
+increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
@@ -150,7 +149,7 @@ increase({stack_series.WAL_WRITES_FAILED}[3h]) > 0""",
     ),
     _meta_alert(
         name="PrometheusConfigReloadFailed",
-        expr=f"max_over_time({stack_series.CONFIG_RELOADED}[5m]) == 0",
+        expr=f"max_over_time({stack.CONFIG_RELOADED}[5m]) == 0",
         severity="warning",
         for_="10m",
         keep_firing_for="5m",
@@ -162,7 +161,7 @@ increase({stack_series.WAL_WRITES_FAILED}[3h]) > 0""",
     ),
     _meta_alert(
         name="PrometheusNotConnectedToAlertmanager",
-        expr=f"max_over_time({stack_series.ALERTMANAGERS}[5m]) < 1",
+        expr=f"max_over_time({stack.ALERTMANAGERS}[5m]) < 1",
         severity="warning",
         for_="5m",
         keep_firing_for="5m",
@@ -174,7 +173,7 @@ increase({stack_series.WAL_WRITES_FAILED}[3h]) > 0""",
     ),
     _meta_alert(
         name="PrometheusNotificationsDropped",
-        expr=f"increase({stack_series.DROPPED}[5m]) > 0",
+        expr=f"increase({stack.DROPPED}[5m]) > 0",
         severity="warning",
         for_="5m",
         keep_firing_for="15m",
@@ -189,11 +188,11 @@ increase({stack_series.WAL_WRITES_FAILED}[3h]) > 0""",
         # Found by its own series and by failures to send, because its job has another name in every installation.
         expr=f"""\
 max by (cluster, instance) (
-  {stack_series.UP} == 0 and on (cluster, job, instance) last_over_time({stack_series.AM_INFO}[1d])
+  {stack.UP} == 0 and on (cluster, job, instance) last_over_time({stack.AM_INFO}[1d])
 )
 or
 max by (cluster, instance) (
-  label_replace(increase({stack_series.SEND_ERRORS}[3m]) > 0, "instance", "$1", "alertmanager", "https?://([^/]+).*")
+  label_replace(increase({stack.SEND_ERRORS}[3m]) > 0, "instance", "$1", "alertmanager", "https?://([^/]+).*")
 )""",
         severity="warning",
         for_="5m",
@@ -207,7 +206,7 @@ max by (cluster, instance) (
     ),
     _meta_alert(
         name="AlertmanagerConfigReloadFailed",
-        expr=f"max_over_time({stack_series.AM_CONFIG_RELOADED}[5m]) == 0",
+        expr=f"max_over_time({stack.AM_CONFIG_RELOADED}[5m]) == 0",
         severity="warning",
         for_="10m",
         keep_firing_for="5m",
@@ -221,7 +220,7 @@ max by (cluster, instance) (
         name="AlertmanagerNotificationsFailing",
         # The members of a cluster deliver for each other.
         expr="min by (cluster, job, integration) "
-        f"(sum by (cluster, job, instance, integration) (rate({stack_series.AM_FAILED}[5m]))) > 0",
+        f"(sum by (cluster, job, instance, integration) (rate({stack.AM_FAILED}[5m]))) > 0",
         severity="critical",
         labels=("job", "integration"),
         for_="5m",
@@ -238,7 +237,7 @@ max by (cluster, instance) (
 BRIDGE = (
     _meta_alert(
         name="AlertBridgeDown",
-        expr=f'{stack_series.UP}{{job="{bridge.BRIDGE_JOB}"}} == 0',
+        expr=f'{stack.UP}{{job="{bridge.BRIDGE_JOB}"}} == 0',
         severity="critical",
         for_="2m",
         keep_firing_for="1m",

@@ -48,7 +48,7 @@ def expression(alert: Alert, options: Options) -> str:
     if not alert.until:
         return expr
     # Without the options' selector: an alert carries no label that its expression aggregates away.
-    firing = f'{promql.ALERTS}{{alertname="{alert.name}", alertstate="firing"}}'
+    firing = f'{names.ALERTS}{{alertname="{alert.name}", alertstate="firing"}}'
     easier = promql.lower(alert.with_threshold(alert.until), options, alert.models)
     return f"{expr}\nor\n(\n{easier}\n)\nand on ({', '.join(alert.labels)}) {firing}"
 

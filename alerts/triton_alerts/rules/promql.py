@@ -32,9 +32,6 @@ _OF_A_MODEL = frozenset(
 )
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
-ALERTS = "ALERTS"
-"""Series that Prometheus records of alerts that are pending or firing."""
-
 
 def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
     """Return a nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""

@@ -26,12 +26,13 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_exporter.catalogue import own, state
+from triton_exporter.catalogue import own, stack, state
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import (
+    ALERTS,
     COMPONENT,
     PERIOD_BUDGET_REMAINING,
     RECORDED_HERE,
@@ -68,7 +69,7 @@ class _Fleet:
         return f"count by ({', '.join(by)}) ({selected})" if by else f"count({selected})"
 
     def down(self) -> str:
-        silent = self.servers("up")
+        silent = self.servers(stack.UP)
         return f"count(({self.servers(state.SERVER_LIVE)} == 0) or ({silent} == 0))"
 
 
@@ -141,7 +142,7 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
 
 
 def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
-    firing = f'ALERTS{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
+    firing = f'{ALERTS}{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
     return (
         Stat(
             "Servers down",

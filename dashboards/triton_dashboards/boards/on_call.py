@@ -25,12 +25,12 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_exporter.catalogue import Metric, bridge
+from triton_exporter.catalogue import Metric, bridge, stack
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.names import COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
+from triton_slo.names import ALERTS, COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
 
 _HUMAN = f'{SEVERITY}=~"critical|warning"'
 _CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', shared.OF_MODEL)
@@ -39,7 +39,7 @@ _KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
 
 def alerts(*matchers: str) -> str:
     """Alerts of this stack that fire, as chosen by the variables."""
-    return BoardScope(('alertstate="firing"', *_CHOSEN, *matchers))("ALERTS")
+    return BoardScope(('alertstate="firing"', *_CHOSEN, *matchers))(ALERTS)
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -68,7 +68,7 @@ def dashboard(options: Options) -> Dashboard:
 
 def _summary_panels(tuning: Tuning) -> tuple[Panel, ...]:
     waiting = signals.UNDELIVERED_AGE.tuned(tuning)
-    heartbeat = 'max(ALERTS{alertname="Watchdog", alertstate="firing"})'
+    heartbeat = f'max({ALERTS}{{alertname="Watchdog", alertstate="firing"}})'
 
     def counted(expr: str) -> str:
         return or_zero(f"count({expr})", heartbeat)
@@ -206,12 +206,8 @@ def _delivery() -> tuple[Panel, ...]:
         TimeSeries(
             "Alertmanager to its receivers",
             "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
-            "`alertmanager_notifications_failed_total`.",
-            {
-                "failed: {{integration}}": _increase_by(
-                    "alertmanager_notifications_failed_total", "integration"
-                )
-            },
+            f"`{stack.AM_FAILED}`.",
+            {"failed: {{integration}}": _increase_by(stack.AM_FAILED, "integration")},
             failures,
             bars=True,
         ),

@@ -35,6 +35,7 @@ from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
 from triton_slo.indicators.sources import CAVEATS
 from triton_slo.names import (
+    ALERTS,
     CAUSE,
     CAUSE_SHARE,
     CURRENT_BURN_RATE,
@@ -306,7 +307,7 @@ def _burn_panels(within: BoardScope) -> tuple[Panel, ...]:
 
 def _causes(within: BoardScope) -> tuple[Panel, ...]:
     firing = ('alertstate="firing"', *within.matchers)
-    pages, tickets = (BoardScope((*firing, f'{TIER}=~"{kind}_.+"'))("ALERTS") for kind in ("page", "ticket"))
+    pages, tickets = (BoardScope((*firing, f'{TIER}=~"{kind}_.+"'))(ALERTS) for kind in ("page", "ticket"))
     shares = summed(
         BoardScope(within.matchers[1:]), WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS
     )

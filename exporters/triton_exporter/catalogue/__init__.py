@@ -6,7 +6,7 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import bridge, gateway, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import bridge, gateway, gpu, llm, models, own, probe, stack, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "models",
     "own",
     "probe",
+    "stack",
     "state",
     "triton",
 ]

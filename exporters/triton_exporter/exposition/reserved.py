@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import METRICS, bridge
+from triton_exporter.catalogue import METRICS, bridge, stack
 
 _NAMES = frozenset(
     name
     for metric in (*METRICS, *bridge.METRICS)
     if metric.name.startswith("triton_")
     for name in (metric.name, metric.bucket, metric.sum, metric.count)
-) | {"up", "ALERTS", "ALERTS_FOR_STATE"}
+) | {stack.UP, "ALERTS", "ALERTS_FOR_STATE"}
 
 _PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_")
 """Prefixes of the series that Prometheus adds to each scrape and of those that the rules record."""

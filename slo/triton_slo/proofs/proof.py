@@ -242,7 +242,7 @@ def _case(proof: Proof, interval: str) -> str:
         lines += [f"      - series: {scalar(series)}", f"        values: {scalar(values)}"]
     lines.append("    promql_expr_test:")
     for check in proof.checks:
-        expression = f'group by (alertname, {names.TIER}) (ALERTS{{alertstate="firing"}})'
+        expression = f'group by (alertname, {names.TIER}) ({names.ALERTS}{{alertstate="firing"}})'
         lines += [f"      - expr: {scalar(expression)}", f"        eval_time: {duration_text(check.at)}"]
         lines.append("        exp_samples:" + ("" if check.firing else " []"))
         for alert, tier in sorted(check.firing):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from alerts.proofs.cast import NOBODY, SERVER, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
-from triton_alerts import stack_series
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, state
+from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, stack, state
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": "prometheus"}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}
@@ -14,27 +13,27 @@ _ALERTMANAGER = {"instance": "10.0.0.7:9093", "job": "alertmanager-main"}
 _SIDECAR = {**_ALERTMANAGER, "instance": "10.0.0.7:8080"}
 _WEBHOOK = {**_ALERTMANAGER, "integration": "webhook"}
 _BRIDGE = {"instance": "bridge:9096", "job": bridge.BRIDGE_JOB}
-_UP = series(stack_series.UP)
+_UP = series(stack.UP)
 _SUCCESS = series(own.LAST_SUCCESS)
 _LIVE = series(state.SERVER_LIVE)
-_SAMPLES = series(stack_series.SAMPLES_SCRAPED)
-_RULES = series(stack_series.RULE_FAILURES, _GROUP)
-_MISSED = series(stack_series.RULE_MISSED, _GROUP)
-_RELOADED = series(stack_series.CONFIG_RELOADED, _PROMETHEUS)
-_KNOWN = series(stack_series.ALERTMANAGERS, _PROMETHEUS)
-_DROPPED = series(stack_series.DROPPED, _PROMETHEUS)
-_AM_UP = series(stack_series.UP, _ALERTMANAGER)
-_SIDECAR_UP = series(stack_series.UP, _SIDECAR)
-_AM_INFO = series(stack_series.AM_INFO, _ALERTMANAGER, version="0.28.1")
-_AM_ERRORS = series(stack_series.SEND_ERRORS, _PROMETHEUS, alertmanager="http://10.0.0.7:9093/api/v2/alerts")
-_AM_RELOADED = series(stack_series.AM_CONFIG_RELOADED, _ALERTMANAGER)
-_AM_FAILED = series(stack_series.AM_FAILED, _WEBHOOK, reason="serverError")
-_BRIDGE_UP = series(stack_series.UP, _BRIDGE)
+_SAMPLES = series(stack.SAMPLES_SCRAPED)
+_RULES = series(stack.RULE_FAILURES, _GROUP)
+_MISSED = series(stack.RULE_MISSED, _GROUP)
+_RELOADED = series(stack.CONFIG_RELOADED, _PROMETHEUS)
+_KNOWN = series(stack.ALERTMANAGERS, _PROMETHEUS)
+_DROPPED = series(stack.DROPPED, _PROMETHEUS)
+_AM_UP = series(stack.UP, _ALERTMANAGER)
+_SIDECAR_UP = series(stack.UP, _SIDECAR)
+_AM_INFO = series(stack.AM_INFO, _ALERTMANAGER, version="0.28.1")
+_AM_ERRORS = series(stack.SEND_ERRORS, _PROMETHEUS, alertmanager="http://10.0.0.7:9093/api/v2/alerts")
+_AM_RELOADED = series(stack.AM_CONFIG_RELOADED, _ALERTMANAGER)
+_AM_FAILED = series(stack.AM_FAILED, _WEBHOOK, reason="serverError")
+_BRIDGE_UP = series(stack.UP, _BRIDGE)
 _OLDEST = series(bridge.OLDEST_UNDELIVERED_AGE, _BRIDGE)
 _SLACK = series(bridge.SEND_FAILURES, _BRIDGE, error="rate_limited")
 _STORE = series(bridge.STORE_FAILURES, _BRIDGE)
 
-_COMPACTIONS = series(stack_series.COMPACTIONS_FAILED, _PROMETHEUS)
+_COMPACTIONS = series(stack.COMPACTIONS_FAILED, _PROMETHEUS)
 
 DISK = (
     fires(
@@ -69,7 +68,7 @@ EXPORTER = (
     quiet(
         "TritonExporterDown",
         "is quiet about other jobs",
-        {series(stack_series.UP, {"instance": "gpu-1:9100", "job": "node"}): "0x30"},
+        {series(stack.UP, {"instance": "gpu-1:9100", "job": "node"}): "0x30"},
         "6m",
     ),
     fires(
@@ -83,14 +82,14 @@ EXPORTER = (
     fires(
         "TritonExporterAbsent",
         "fires when the only one, or all of them, are down",
-        {_UP: "1x4 0x40", series(stack_series.UP, SERVER, instance="gpu-2:9095"): "1x2 0x42"},
+        {_UP: "1x4 0x40", series(stack.UP, SERVER, instance="gpu-2:9095"): "1x2 0x42"},
         "6m15s",
         Fires({"job": EXPORTER_JOB}),
     ),
     quiet(
         "TritonExporterAbsent",
         "is quiet while one of several answers",
-        {_UP: "0x40", series(stack_series.UP, SERVER, instance="gpu-2:9095"): "1x40"},
+        {_UP: "0x40", series(stack.UP, SERVER, instance="gpu-2:9095"): "1x40"},
         "8m",
     ),
     fires(
@@ -158,7 +157,7 @@ EXPORTER = (
     quiet(
         "TritonCardinalityHigh",
         "is quiet about other jobs",
-        {series(stack_series.SAMPLES_SCRAPED, _PROMETHEUS): "60000x140"},
+        {series(stack.SAMPLES_SCRAPED, _PROMETHEUS): "60000x140"},
         "33m",
     ),
 )
@@ -305,7 +304,7 @@ PIPELINE = (
         "is quiet while another member of the cluster delivers",
         {
             _AM_FAILED: "0+1x60",
-            series(stack_series.AM_FAILED, _WEBHOOK, instance="10.0.0.8:9093", reason="serverError"): "0x60",
+            series(stack.AM_FAILED, _WEBHOOK, instance="10.0.0.8:9093", reason="serverError"): "0x60",
         },
         "12m",
     ),

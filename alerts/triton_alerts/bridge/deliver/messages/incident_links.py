@@ -11,6 +11,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.matchers import Matcher
 from triton_alerts.bridge.incidents.notification import Member, subject_labels
 from triton_exporter.family import escape
+from triton_slo.names import ALERTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _expression_url(lead: Member) -> str:
         name: value for name, value in lead.labels.items() if name in ("alertname", "model", "instance")
     }
     selector = ", ".join(f'{name}="{escape(value)}"' for name, value in sorted(chosen.items()))
-    query = urlencode({"g0.expr": f"ALERTS{{{selector}}}", "g0.tab": "1"})
+    query = urlencode({"g0.expr": f"{ALERTS}{{{selector}}}", "g0.tab": "1"})
     return urlunsplit(parts._replace(query=query))
 
 

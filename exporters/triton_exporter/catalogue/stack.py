@@ -1,6 +1,4 @@
-"""Series of the other programs of the stack: names that are not in the exporter's catalogue, because the
-exporter does not expose them.
-"""
+"""Series of the other programs of the stack, which the exporter does not expose."""
 
 from __future__ import annotations
 
