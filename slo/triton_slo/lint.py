@@ -200,8 +200,8 @@ def _nearest_model(choice: Choice, models: frozenset[str]) -> str:
 def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[FieldFinding]:
     """Yield overrides of models that the objective leaves out, or that earlier overrides take."""
     for index, override in enumerate(objective.overrides):
-        field, names = f"overrides.{index}", override.models.names
-        if outside := [name for name in names or () if not objective.models.includes(name)]:
+        field, listed = f"overrides.{index}", override.models.names or ()
+        if outside := [name for name in listed if not objective.models.includes(name)]:
             yield (
                 field,
                 f"{outside[0]!r} is not among the objective's models",
@@ -210,9 +210,9 @@ def _shadowed(objective: Objective, place: Callable[[str], str]) -> Iterator[Fie
         for earlier, first in enumerate(objective.overrides[:index]):
             if not _is_within(override.versions, first.versions):
                 continue
-            taken = [name for name in names or () if first.models.includes(name)]
+            taken = [name for name in listed if first.models.includes(name)]
             if taken or _is_within(override.models, first.models):
-                which = f" to {', '.join(taken)}" if taken and len(taken) < len(names or ()) else ""
+                which = f" to {', '.join(taken)}" if taken and len(taken) < len(listed) else ""
                 line = place(f"overrides.{earlier}").rpartition(":")[2]
                 reason = f"never applies{which}: the override of line {line} applies first"
                 yield field, reason, f"move it above line {line}, or drop it"

@@ -112,11 +112,11 @@ class Alerting(Value):
 
     @model_validator(mode="after")
     def _known_tiers(self) -> Self:
-        names = [tier.name for tier in self.tiers]
-        if len(set(names)) != len(names):
+        tiers = [tier.name for tier in self.tiers]
+        if len(set(tiers)) != len(tiers):
             raise ValueError("two tiers have the same name")
         for field in ("severities", "labels", "annotations"):
-            if unknown := sorted(set(getattr(self, field)) - set(names)):
+            if unknown := sorted(set(getattr(self, field)) - set(tiers)):
                 raise ValueError(f"{field} name tiers that do not exist: {', '.join(unknown)}")
         return self
 
@@ -257,8 +257,14 @@ class Objective(Value):
             return None
         for override in self.overrides:
             if override.models.includes(model) and override.versions.includes(version):
-                return override.target or self.target, override.threshold_seconds or self.threshold_seconds
-        return self.target, self.threshold_seconds
+                return self.limits(override)
+        return self.limits()
+
+    def limits(self, override: Override | None = None) -> tuple[float, float | None]:
+        """Return target and threshold (seconds), with an override those that it changes."""
+        if override is None:
+            return self.target, self.threshold_seconds
+        return override.target or self.target, override.threshold_seconds or self.threshold_seconds
 
     @cached_property
     def threshold_seconds(self) -> float | None:

@@ -179,33 +179,29 @@ def _variants(objective: Objective) -> tuple[Variant, ...]:
     # cost a set look-up. The others are few, and narrow what is left for those after them, listed models too.
     taken: dict[str, None] = {}
     left = [chosen(objective)]
-    named: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
+    listed: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
     variants: list[Variant] = []
     for override in objective.overrides:
-        value = (
-            override.target or objective.target,
-            override.threshold_seconds or objective.threshold_seconds,
-        )
+        limits = objective.limits(override)
         if override.models.names is not None and override.versions.everything and len(left) == 1:
-            fresh = [name for name in override.models.names if name not in taken]
-            named.setdefault((left[0], value), []).extend(fresh)
+            fresh = [model for model in override.models.names if model not in taken]
+            listed.setdefault((left[0], limits), []).extend(fresh)
             taken.update(dict.fromkeys(fresh))
             continue
         free = [matchers.outside("model", _choice_of(taken)) for matchers in left]
-        variants += [Variant(_inside_override(matchers, override), *value) for matchers in free]
+        variants += [Variant(_inside_override(matchers, override), *limits) for matchers in free]
         left = [rest for matchers in left for rest in _outside_override(matchers, override)]
-    listed = [
-        Variant(free.choosing("model", _choice_of(names)), *value)
-        for (free, value), names in named.items()
-        if names
+    by_name = [
+        Variant(matchers.choosing("model", _choice_of(models)), *limits)
+        for (matchers, limits), models in listed.items()
+        if models
     ]
-    others = [matchers.outside("model", _choice_of(taken)) for matchers in left]
-    rest = [Variant(matchers, objective.target, objective.threshold_seconds) for matchers in others]
-    return (*listed, *variants, *rest)
+    rest = [Variant(matchers.outside("model", _choice_of(taken)), *objective.limits()) for matchers in left]
+    return (*by_name, *variants, *rest)
 
 
-def _choice_of(names: Iterable[str]) -> Choice:
-    given = tuple(names)
+def _choice_of(models: Iterable[str]) -> Choice:
+    given = tuple(models)
     return Choice(names=given) if given else Choice()
 
 
