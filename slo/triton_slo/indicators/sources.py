@@ -6,7 +6,7 @@ serves which group; status, gate, boards and alerts read the caveats here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 COUNTERS = "counters"
@@ -74,3 +74,14 @@ CAVEATS: Mapping[str, Caveat] = {
         f"the --trace-config flags that Triton needs), or add {_EVIDENCE_OF_FAILURES}",
     ),
 }
+
+
+def caveats_of(sources: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that cannot see everything: keys of `CAVEATS`."""
+    return tuple(source for source in sources if source in CAVEATS)
+
+
+def caveat_words(caveats: Iterable[str], error: str = "") -> str:
+    """Return the words of caveats, each once and with the error where one is stated: `estimated, +-1.2 points`."""
+    words = (CAVEATS[source].word + ("" if source in HIDING else error) for source in caveats)
+    return ", ".join(dict.fromkeys(words))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text
-from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.indicators.sources import caveat_words, caveats_of
 from triton_slo.report.recorded_events import RecordedObjective
 from triton_slo.report.reported_period import ReportedPeriod
 from triton_slo.report.summed_events import RecordedGroup
@@ -49,17 +49,13 @@ class JudgedGroup:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Sources of its numbers that cannot see everything: keys of `sources.CAVEATS`."""
-        return tuple(source for source in self.recorded.sources if source in CAVEATS)
+        return caveats_of(self.recorded.sources)
 
     @property
     def qualified(self) -> str:
         """The caveats of its numbers in words, `estimated, +-1.2 points`; empty where there are none."""
         error = self.recorded.estimate_error
-        words = (
-            CAVEATS[caveat].word + ("" if caveat in HIDING or error is None else f", +-{points(error)}")
-            for caveat in self.caveats
-        )
-        return ", ".join(dict.fromkeys(words))
+        return caveat_words(self.caveats, "" if error is None else f", +-{points(error)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +89,7 @@ class ObjectiveOutcome:
     @property
     def qualified(self) -> str:
         """The caveats of its groups in words, without their errors."""
-        words = (CAVEATS[source].word for group in self.groups for source in group.caveats)
-        return ", ".join(dict.fromkeys(words))
+        return caveat_words(source for group in self.groups for source in group.caveats)
 
     @property
     def notes(self) -> tuple[str, ...]:

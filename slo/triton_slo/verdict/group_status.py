@@ -13,7 +13,7 @@ from typing import Literal
 
 from triton_slo import names
 from triton_slo.burn.condition import burns
-from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.indicators.sources import caveat_words, caveats_of
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]
@@ -97,7 +97,7 @@ class GroupStatus:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Sources of its numbers that cannot see everything: keys of `sources.CAVEATS`."""
-        return tuple(source for source in self.sources if source in CAVEATS)
+        return caveats_of(self.sources)
 
     @property
     def qualified_state(self) -> str:
@@ -117,10 +117,8 @@ class GroupStatus:
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
             return self.state
-        words = dict.fromkeys(
-            CAVEATS[source].word + ("" if source in HIDING else error) for source in self.caveats
-        )
-        return f"{self.state} ({', '.join(words)})" if words else self.state
+        words = caveat_words(self.caveats, error)
+        return f"{self.state} ({words})" if words else self.state
 
     @property
     def state(self) -> State:
