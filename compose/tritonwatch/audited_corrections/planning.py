@@ -10,13 +10,13 @@ from triton_exporter.common.moments import rfc3339
 from triton_slo import names
 from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import CorrectionError, GroupCorrection
-from triton_slo.correction.recorded_growth import ScaledLengths, open_range
+from triton_slo.correction.recorded_growth import ScaledLengths
 from triton_slo.correction.replayed_history import replayed
 from triton_slo.fields import Choice
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, open_range
 from triton_slo.rules.plan import Plan
 from tritonwatch.audited_corrections.trail import Entry
 from tritonwatch.audited_corrections.writers import Writer

@@ -14,12 +14,11 @@ from triton_slo.correction.recorded_growth import (
     Growth,
     ScaledLengths,
     growths,
-    open_range,
     recorded_groups,
 )
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, open_range
 
 
 def excluding(

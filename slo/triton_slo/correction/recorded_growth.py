@@ -16,7 +16,7 @@ from triton_slo.correction.group_correction import CorrectionError, PeriodBudget
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import TILE
 from triton_slo.prometheus.client import Prometheus, Sample
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, open_range
 
 Floats = npt.NDArray[np.float64]
 _REACH_TILES = 72
@@ -73,11 +73,6 @@ class Growth:
         """Return errors and events at these times, never falling."""
         error, total = (np.interp(edges, self.times, values) for values in (self.error, self.total))
         return np.maximum.accumulate(error), np.maximum.accumulate(total)
-
-
-def open_range(seconds: float) -> str:
-    """Return a range without its very start: in Prometheus 2 it is in, and with it the end of the tile before."""
-    return f"{round(1000 * seconds) - 1}ms"
 
 
 def recorded_groups(

@@ -15,7 +15,7 @@ from triton_slo import names
 from triton_slo.fields import Choice
 from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus.client import Prometheus, Sample
-from triton_slo.promql import Matchers
+from triton_slo.promql import Matchers, open_range
 from triton_slo.report.reported_period import ReportedPeriod
 from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup, RunningSums
 from triton_slo.rules.periods import Period
@@ -172,8 +172,7 @@ class _Records:
         """Query them for all objectives that the matchers choose. Raises PrometheusError."""
         length = round(period.end - period.start)
         hourly = f"[{length}s:1h]"
-        # Without the very start, at which the tile before ends: in Prometheus 2 a range has both its ends.
-        written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{1000 * length - 1}ms]"
+        written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{open_range(length)}]"
         queries = (
             _steps_query(names.UNKNOWN, matchers, length),
             _steps_query(names.SLI_EXCLUDED, matchers, length),
