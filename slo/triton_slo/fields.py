@@ -18,7 +18,9 @@ _MICROSECOND = 1e-6
 def read_ratio(value: Any) -> float:
     """Read `99.5%`, `"0.995"` or `0.995`. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a share, and is {problem_words.shown(value)}; write for example 99.5%")
+        raise ValueError(
+            f"must be a share, and is {problem_words.as_written(value)}; write for example 99.5%"
+        )
     try:
         # float() reads more (digits of other scripts, `1_0`, `nan`), which in a target is a mistake.
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
@@ -54,7 +56,7 @@ def valid_duration(value: Any) -> str:
     """Return a duration with its unit, as it is written. Raises ValueError on any other."""
     if not isinstance(value, str):
         raise ValueError(
-            f"{problem_words.shown(value)} is not a duration; write it with its unit, such as 100ms or 1h"
+            f"{problem_words.as_written(value)} is not a duration; write it with its unit, such as 100ms or 1h"
         )
     if parse_seconds(value) < 0.001:
         raise ValueError(f"{value} is shorter than 1ms, the shortest duration that Prometheus reads")
@@ -100,7 +102,7 @@ def _regex(value: str) -> str:
     outside = re.sub(_CHARACTER_CLASS, "_", bare)
     for pattern, fix in _NOT_IN_PYTHON:
         if re.search(pattern, bare if ":" in pattern else outside):
-            raise ValueError(f"{problem_words.shown(value)}: {fix}")
+            raise ValueError(f"{problem_words.as_written(value)}: {fix}")
     for pattern, lacks in _NOT_IN_PROMETHEUS:
         if re.search(pattern, outside):
             raise ValueError(f"Prometheus (RE2) has {lacks}")

@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from triton_exporter.common.printable import without_secrets
 
 
-def count(number: int, noun: str) -> str:
-    """`1 mistake`, `2 mistakes`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def by_line(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of each file together, in the order of its lines."""
     places = [_file_and_line(problem.place) for problem in problems]

@@ -36,7 +36,7 @@ def without_consequences(details: Sequence[Mapping[str, Any]]) -> list[Mapping[s
     ]
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """Return the value as written, with its kind where that is what is wrong."""
     match value:
         case None:
@@ -56,6 +56,11 @@ def shown(value: Any) -> str:
         case bytes():
             return "binary data"
     return "something else"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things: `1 mistake`, `2 mistakes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def yaml_reason(error: Exception) -> str:
@@ -118,15 +123,15 @@ _Explain = Callable[[Any, Mapping[str, Any]], str]
 
 
 def _should(what: str) -> _Explain:
-    return lambda value, _: f"must be {what}, and is {shown(value)}"
+    return lambda value, _: f"must be {what}, and is {as_written(value)}"
 
 
 def _than(sign: str, limit: str) -> _Explain:
-    return lambda value, context: f"must be {sign} {context[limit]:g}, and is {shown(value)}"
+    return lambda value, context: f"must be {sign} {context[limit]:g}, and is {as_written(value)}"
 
 
 def _one_of(value: Any, context: Mapping[str, Any]) -> str:
-    return f"{shown(value)} is none of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
+    return f"{as_written(value)} is none of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
 
 
 _MAPPING, _LIST, _TEXT = _should("a mapping of fields"), _should("a list"), _should("text")
@@ -159,11 +164,11 @@ _REASONS: Mapping[str, _Explain] = {
     "datetime_from_date_parsing": _should("a moment such as 2026-05-01T09:30:00Z"),
     "datetime_parsing": _should("a moment such as 2026-05-01T09:30:00Z"),
     "datetime_type": _should("a moment such as 2026-05-01T09:30:00Z"),
-    "union_tag_invalid": lambda value, _: f"{shown(value.get('kind'))} is not a kind of indicator",
+    "union_tag_invalid": lambda value, _: f"{as_written(value.get('kind'))} is not a kind of indicator",
     "too_short": lambda *_: "is empty, and must hold at least one",
     "string_too_short": lambda *_: "is empty",
     "string_too_long": lambda _, context: f"is longer than {context['max_length']} characters",
-    "string_pattern_mismatch": lambda value, _: f"{shown(value)} is not written as it must be",
+    "string_pattern_mismatch": lambda value, _: f"{as_written(value)} is not written as it must be",
     "string_unicode": lambda *_: "contains a character that is half of one (a surrogate)",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from triton_slo.problem import count
+from triton_slo.problem_words import count
 
 Document = Mapping[str, Any]
 

@@ -23,7 +23,8 @@ from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
-from triton_slo.problem import Problem, by_line, count, explained_once
+from triton_slo.problem import Problem, by_line, explained_once
+from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.estimate import carries, uncertainties

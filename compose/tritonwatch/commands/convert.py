@@ -15,7 +15,8 @@ from triton_slo.convert.ledger import Ledger
 from triton_slo.objective.model import Objective
 from triton_slo.objective.period_window import Rolling
 from triton_slo.objective.reading import read
-from triton_slo.problem import Problem, count
+from triton_slo.problem import Problem
+from triton_slo.problem_words import count
 from tritonwatch import output
 from tritonwatch.arguments import path, text_of, yaml_files
 from tritonwatch.command_error import CommandError

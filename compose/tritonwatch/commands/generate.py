@@ -18,7 +18,7 @@ from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, findings
 from triton_slo.objective.reading import read
-from triton_slo.problem import count
+from triton_slo.problem_words import count
 from tritonwatch import access, output
 from tritonwatch.arguments import (
     add_alerts,

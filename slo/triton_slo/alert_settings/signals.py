@@ -72,7 +72,7 @@ class AlertThreshold:
             case "number":
                 if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                     raise ValueError(
-                        f"must be a number such as {self.words}, and is {problem_words.shown(value)}"
+                        f"must be a number such as {self.words}, and is {problem_words.as_written(value)}"
                     )
                 if value <= self.least:
                     raise ValueError(f"must be above {self.least:g}, and is {value:g}")

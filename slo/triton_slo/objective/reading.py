@@ -91,7 +91,7 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
         yield from problems
         return
     if not isinstance(data, dict):
-        reason = f"an objective is a mapping of fields, this is {problem_words.shown(data)}"
+        reason = f"an objective is a mapping of fields, this is {problem_words.as_written(data)}"
         yield Problem(f"{file}:{node.start_mark.line + 1}", reason, "start with `name: ...`")
         return
     try:

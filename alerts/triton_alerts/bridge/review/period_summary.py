@@ -13,7 +13,7 @@ from triton_alerts.hours import Hours
 from triton_exporter.common.moments import local_text
 from triton_slo import names
 from triton_slo.burn.amounts import ratio
-from triton_slo.problem import count
+from triton_slo.problem_words import count
 from triton_slo.report import report_text
 from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport, ReportedIncident, tally
 from triton_slo.report.report_text import NO_OWNER

@@ -22,7 +22,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text, rfc3339
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
-from triton_slo.problem import count
+from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.report.markup import escape_markdown
 
