@@ -12,7 +12,7 @@ from support import history
 from support.history import END
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
+from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.history import History, HistoryError
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.objective.model import Objective
@@ -174,7 +174,7 @@ def test_a_longer_threshold_reads_its_own_bucket(prometheus: Prometheus) -> None
     """No request took longer than a second."""
     looser = objective(indicator={"kind": "latency", "threshold": "1s"})
 
-    assert measured(looser) != measured(objective())
+    assert events_key(looser) != events_key(objective())
     actual = what_if(evidence(prometheus, looser), looser)
     assert dict.fromkeys(("coarse", "gap", "m", "unsure"), 1.0) == {
         group.model: round(group.budget_left or 0.0, 6) for group in actual.groups
@@ -224,18 +224,18 @@ def test_only_what_changes_the_events_is_read_again() -> None:
         {"indicator": "errors"},
     ]
 
-    assert {measured(objective())} == {measured(objective(**changes)) for changes in same}
-    assert measured(objective()) not in {measured(objective(**changes)) for changes in other}
+    assert {events_key(objective())} == {events_key(objective(**changes)) for changes in same}
+    assert events_key(objective()) not in {events_key(objective(**changes)) for changes in other}
 
 
 def test_what_is_recorded_serves_fewer_models_and_no_other_threshold() -> None:
     """An objective of the same name that measures something else would get the wrong events."""
     listed = objective(models=["a", "b"])
 
-    assert narrowed(objective(target="90%"), objective())
-    assert narrowed(objective(models=["a"]), objective())
-    assert narrowed(objective(models=["a"]), listed)
-    assert not narrowed(objective(models=["c"]), listed)
-    assert not narrowed(objective(), listed)
-    assert not narrowed(objective(indicator={"kind": "latency", "threshold": "1s"}), objective())
-    assert not narrowed(objective(name="other"), objective())
+    assert is_part_of(objective(target="90%"), objective())
+    assert is_part_of(objective(models=["a"]), objective())
+    assert is_part_of(objective(models=["a"]), listed)
+    assert not is_part_of(objective(models=["c"]), listed)
+    assert not is_part_of(objective(), listed)
+    assert not is_part_of(objective(indicator={"kind": "latency", "threshold": "1s"}), objective())
+    assert not is_part_of(objective(name="other"), objective())

@@ -52,8 +52,8 @@ class Evidence:
     bounds: tuple[tuple[float, int], ...]
 
 
-def measured(objective: Objective) -> str:
-    """Return what decides an objective's events as text: equal for two objectives that one reading serves."""
+def events_key(objective: Objective) -> str:
+    """Return what decides an objective's events, as text; objectives that have the same share what is read."""
     parts = {field: value for field, value in plain(objective).items() if field not in _JUDGED_BY}
     parts["overrides"] = [
         {**override, "target": ""}
@@ -63,15 +63,15 @@ def measured(objective: Objective) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def narrowed(objective: Objective, loaded: Objective) -> bool:
+def is_part_of(objective: Objective, loaded: Objective) -> bool:
     """Return whether the events of an objective are among those recorded of `loaded`."""
     same = objective.model_copy(update={"models": loaded.models})
     wanted, have = objective.models, loaded.models
     fewer = have.everything or wanted == have or set(wanted.names or ("",)) <= set(have.names or ())
-    return objective.name == loaded.name and fewer and measured(same) == measured(loaded)
+    return objective.name == loaded.name and fewer and events_key(same) == events_key(loaded)
 
 
-def by_version(objective: Objective) -> Objective:
+def grouped_by_version(objective: Objective) -> Objective:
     """Return the objective with no other groups than models and versions, as a history has them."""
     group_by = tuple(label for label in objective.group_by if label in GROUPING)
     return objective.model_copy(update={"group_by": group_by})
@@ -91,7 +91,7 @@ def read_evidence(
 
     `recorded` allows reading what Prometheus recorded of the objective. Raises PrometheusError and HistoryError.
     """
-    plan = Plan(by_version(objective), options)
+    plan = Plan(grouped_by_version(objective), options)
     end = end // step * step
     start = records_from(prometheus, [plan], end - length // step * step, end, step)
     _refuse_too_many(prometheus, plan, end, (end - start) / step)

@@ -11,7 +11,7 @@ import numpy as np
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_slo.artifact import Options
-from triton_slo.backtest.evidence import Evidence, by_version
+from triton_slo.backtest.evidence import Evidence, grouped_by_version
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.replay import budgets
@@ -80,7 +80,9 @@ class WhatIf:
 def what_if(evidence: Evidence, objective: Objective, options: Options | None = None) -> WhatIf:
     """Replay an objective over what was read; it must measure what the evidence was read for."""
     # The groups are those that Prometheus chose. A pattern of a form is not matched here: it could take for ever.
-    chosen_already = by_version(objective).model_copy(update={"models": Choice(), "versions": Choice()})
+    chosen_already = grouped_by_version(objective).model_copy(
+        update={"models": Choice(), "versions": Choice()}
+    )
     plan = Plan(chosen_already, options or Options())
     keys = tuple((objective.name, model, version) for _, model, version in evidence.history.keys)
     history = replace(evidence.history, keys=keys)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from triton_exporter.common.duration import DAY, parse_seconds, time_text
-from triton_slo.backtest.evidence import Evidence, measured, narrowed, read_evidence
+from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError
 from triton_slo.backtest.replay import Episode
@@ -129,7 +129,7 @@ def _evidence(
     own = next((objective for objective in site.sources.objectives if objective.name == form.base), None)
     # Under its old name: another one changes no event.
     asked = chosen if own is None else chosen.model_copy(update={"name": own.name})
-    recorded = own is not None and narrowed(asked, own)
+    recorded = own is not None and is_part_of(asked, own)
 
     def read(prometheus: Prometheus) -> Evidence | None:
         end = histories.now if at is None else at
@@ -140,7 +140,7 @@ def _evidence(
             except HistoryError as error:
                 raise HistoryError("; ".join((*remarks.lines, str(error)))) from error
 
-    key = ("what if", measured(asked), recorded and asked.name, days, at)
+    key = ("what if", events_key(asked), recorded and asked.name, days, at)
     return site.checked(histories.ask(key, read, None))
 
 
