@@ -210,10 +210,8 @@ def _read_off(shares: Floats, at: Floats, reach: Floats) -> Floats:
     below = np.cumsum(shares, axis=1)
     integral = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(below, axis=1)], axis=1)
     reach = np.maximum(reach, 0.5)
-
-    def until(place: Floats) -> Floats:
-        low = np.clip(place, 0, shares.shape[1] - 1).astype(np.int64)
-        slope = np.take_along_axis(below, low, axis=1)
-        return np.asarray(np.take_along_axis(integral, low, axis=1) + np.maximum(place - low, 0.0) * slope)
-
-    return np.asarray(np.clip((until(at + reach) - until(at - reach)) / (2 * reach), 0.0, 1.0))
+    places = np.stack([at - reach, at + reach])
+    low = np.clip(places, 0, shares.shape[1] - 1).astype(np.int64)
+    rows = np.arange(len(shares))[:, None]
+    start, end = integral[rows, low] + np.maximum(places - low, 0.0) * below[rows, low]
+    return np.asarray(np.clip((end - start) / (2 * reach), 0.0, 1.0))
