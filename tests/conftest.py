@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,55 +46,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-WAITING = (
+LONGEST = (
     "alerts/test_bridge_real.py",
-    "docs/test_recipes_real.py",
-    "compose/test_demo.py",
     "exporters/test_state_truth_real.py",
-    "compose/test_soak.py",
+    "docs/test_recipes_real.py",
     "exporters/test_govern_traces_real.py",
-    "slo/test_rollouts_live.py",
     "compose/test_mounted_stack.py",
-    "exporters/test_distributions_real.py",
-    "alerts/test_load_failures_real.py",
-    "docs/test_start_real.py",
-    "slo/test_queue_full_live.py",
-    "slo/test_gateways_real.py",
-    "exporters/test_restart_real.py",
-    "dashboards/test_panels_demo.py",
-    "alerts/test_explicit_failures_real.py",
-    "slo/test_counted_by_all_real.py",
-    "docs/test_commands_real.py",
-    "dashboards/test_panels_real.py",
-    "compose/test_web_browser.py",
-    "compose/test_web_pages.py",
-    "exporters/test_uncounted_real.py",
+    "compose/test_demo.py",
     "slo/test_corrections_real.py",
-    "exporters/test_index_shapes_real.py",
-    "alerts/test_runbook_commands_real.py",
-)
-"""Files of half a minute or more that mostly wait for servers, by `pytest --durations`."""
-
-COMPUTING = (
-    "slo/test_calendar_periods.py",
+    "slo/test_rollouts_live.py",
     "slo/test_pauses.py",
+    "exporters/test_decomposition.py",
     "slo/test_scenarios_of_estimates.py",
-    "slo/test_rules_shipped.py",
-    "alerts/test_alert_rules.py",
-    "slo/test_backtest_rules.py",
-    "alerts/test_alert_noise.py",
-    "slo/test_unknown_bad.py",
-    "slo/test_budget_simulator.py",
-    "slo/test_retired.py",
-    "slo/test_exclusions.py",
-    "slo/test_objectives_check.py",
-    "alerts/test_alert_settings.py",
-    "slo/test_pages_on_estimates.py",
-    "slo/test_new_bucket.py",
-    "slo/test_rolling_restart.py",
-    "slo/test_scenarios.py",
+    "exporters/test_distributions_real.py",
+    "compose/test_soak.py",
+    "slo/test_calendar_periods.py",
+    "alerts/test_load_failures_real.py",
 )
-"""Files in which promtool works for five seconds or more."""
+"""Files of a minute or more in `make test`."""
 
 
 @pytest.fixture(scope="module")
@@ -108,25 +76,12 @@ def browser() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin, then those that start real servers, and a file that computes between any two.
-
-    While some workers wait for servers the others so use the cores, and no long file is left for the end.
-    """
-    real = {_file(item) for item in items if item.get_closest_marker("real")}
-    files = dict.fromkeys(map(_file, items))
-    waiting = [*WAITING, *(file for file in files if file in real and file not in (*WAITING, *COMPUTING))]
-    computing = [*COMPUTING, *(file for file in files if file not in real)]
-    pairs = zip_longest(waiting, computing)
-    rank = {file: place for place, file in enumerate(chain.from_iterable(pairs)) if file}
-    items.sort(key=lambda item: rank[_file(item)])
+    """Let the longest files begin, so that none is left for the end."""
+    rank = {file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
 
 
 def pytest_collection_finish() -> None:
     """Exempt what the modules made from garbage collection: it lives as long as the tests do."""
     gc.freeze()
     gc.enable()
-
-
-def _file(item: pytest.Item) -> str:
-    """Folder and name, which the lists give."""
-    return "/".join(item.path.parts[-2:])
