@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from triton_exporter.catalogue import METRICS, Metric, bridge
+from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.external import bridge
 from triton_exporter.exposition.series_text import without_strings
 from triton_slo.alert_settings.signals import Signal
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue import Metric, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue.external import bridge
 
 _HEAD = """\
 # List of metrics

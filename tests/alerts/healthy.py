@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.proofs.cast import SERVER, series
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, gpu, llm, models, own, probe, stack, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue.external import bridge, stack
 
 Floats = npt.NDArray[np.float64]
 

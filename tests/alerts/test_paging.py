@@ -12,7 +12,8 @@ from support.promtool import evaluated, grouped
 from support.tools import promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_exporter.catalogue import EXPORTER_JOB, stack, state
+from triton_exporter.catalogue import EXPORTER_JOB, state
+from triton_exporter.catalogue.external import stack
 from triton_slo.artifact import Options
 
 

@@ -11,7 +11,8 @@ import pytest
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import shape
-from triton_exporter.catalogue import METRICS, bridge, stack
+from triton_exporter.catalogue import METRICS
+from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 

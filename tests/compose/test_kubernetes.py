@@ -16,7 +16,7 @@ from support.kubernetes_schemas import is_core, operators, validate
 from support.kustomize import KUBERNETES, kustomized
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
-from triton_exporter.catalogue.bridge import BRIDGE_JOB
+from triton_exporter.catalogue.external.bridge import BRIDGE_JOB
 from tritonwatch.cli import main
 
 OVERLAYS = (

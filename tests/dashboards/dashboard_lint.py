@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from triton_exporter.catalogue import METRICS, bridge, state
+from triton_exporter.catalogue import METRICS, state
+from triton_exporter.catalogue.external import bridge
 from triton_slo.problem import Problem
 
 Json = Mapping[str, Any]

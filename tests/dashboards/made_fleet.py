@@ -14,7 +14,8 @@ from pathlib import Path
 
 from support.history import END, Series, backfilled, openmetrics, record
 from support.recorded_group import group_labels, recorded_group
-from triton_exporter.catalogue import EXPORTER_JOB, Metric, bridge, gpu, llm, models, own, state, triton
+from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, state, triton
+from triton_exporter.catalogue.external import bridge
 from triton_slo import names
 
 STEP = 15

@@ -8,7 +8,8 @@ import sys
 
 from exporters.dcgm import Card, serving, write
 from support.loopback import free_ports
-from triton_exporter.catalogue import dcgm, gpu
+from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue.external import dcgm
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.advice import Examined, advise

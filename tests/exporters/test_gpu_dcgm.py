@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from exporters.captures import bodies
 from exporters.dcgm import DIALECTS, Card, Part, line, serving, write
-from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.catalogue import Metric, gpu
+from triton_exporter.catalogue.external import dcgm
 from triton_exporter.exposition.parse import parse
 from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot
 from triton_exporter.gpu.sources.dcgm_metrics import MAX_GPUS, is_blank, read

@@ -10,7 +10,7 @@ import pytest
 from exporters.dcgm import DIALECTS, Card, Part, serving, write
 from support.exporter import Scraped, exporting
 from triton_exporter.catalogue import Metric, gpu, triton
-from triton_exporter.catalogue import dcgm as names
+from triton_exporter.catalogue.external import dcgm as names
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.write import text_pieces
 from triton_exporter.gpu.choice import PATIENCE, RETRY_SECONDS, SourceChoice

@@ -13,7 +13,7 @@ import requests
 import yaml
 
 from support.loopback import free_ports, started
-from triton_exporter.catalogue import gateway
+from triton_exporter.catalogue.external import gateway
 
 ENVOY = Path(sys.executable).with_name("envoy")
 

@@ -27,7 +27,8 @@ from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import gateway, state, triton
+from triton_exporter.catalogue import state, triton
+from triton_exporter.catalogue.external import gateway
 from triton_exporter.tracing.trace import OUTCOMES
 
 pytestmark = [

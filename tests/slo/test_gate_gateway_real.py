@@ -16,7 +16,8 @@ from support import history
 from support.exporter import exporting
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import gateway, triton
+from triton_exporter.catalogue import triton
+from triton_exporter.catalogue.external import gateway
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts

@@ -20,7 +20,7 @@ from support import history
 from support.loopback import free_ports
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import gateway
+from triton_exporter.catalogue.external import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective

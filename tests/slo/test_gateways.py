@@ -13,7 +13,7 @@ from support import history
 from support.files import write
 from support.promtool import each_minute, promtool
 from support.tools import ROOT, promtools
-from triton_exporter.catalogue import gateway
+from triton_exporter.catalogue.external import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators.gateways.gateway_table import GATEWAYS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from triton_alerts.alert import Alert, Lookup
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, stack, state
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signals import AlertThreshold

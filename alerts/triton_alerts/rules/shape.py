@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from promql_parser import BinaryExpr, Expr, MatrixSelector, NumberLiteral, ParenExpr, VectorSelector, walk
 
-from triton_exporter.catalogue import METRICS, Metric, bridge
+from triton_exporter.catalogue import METRICS, Metric
+from triton_exporter.catalogue.external import bridge
 from triton_slo import expression
 
 _TARGET = frozenset({"instance", "job"})

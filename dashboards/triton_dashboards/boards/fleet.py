@@ -26,7 +26,8 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_exporter.catalogue import own, stack, state
+from triton_exporter.catalogue import own, state
+from triton_exporter.catalogue.external import stack
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning

@@ -25,7 +25,8 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_exporter.catalogue import Metric, bridge, stack
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning

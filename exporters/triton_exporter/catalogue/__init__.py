@@ -6,7 +6,7 @@ anywhere else is a bug, and a test looks for it.
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import bridge, gateway, gpu, llm, models, own, probe, stack, state, triton
+from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.metric import Kind, Metric
 
 __all__ = [
@@ -14,14 +14,11 @@ __all__ = [
     "METRICS",
     "Kind",
     "Metric",
-    "bridge",
-    "gateway",
     "gpu",
     "llm",
     "models",
     "own",
     "probe",
-    "stack",
     "state",
     "triton",
 ]
@@ -35,4 +32,4 @@ METRICS: tuple[Metric, ...] = tuple(
     for value in vars(module).values()
     if isinstance(value, Metric)
 )
-"""Families on the exporter's page; those of DCGM, of gateways and of the bridge are not on it."""
+"""Families on the exporter's page; those in `external` are not on it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from triton_exporter.catalogue import METRICS, bridge, stack
+from triton_exporter.catalogue import METRICS
+from triton_exporter.catalogue.external import bridge, stack
 
 _NAMES = frozenset(
     name

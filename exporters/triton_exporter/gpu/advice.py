@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from triton_exporter.catalogue import Metric, dcgm, gpu
+from triton_exporter.catalogue import Metric, gpu
+from triton_exporter.catalogue.external import dcgm
 from triton_exporter.common.printable import listed
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.gpu.gpu_reading import GpuReading, canonical_uuid

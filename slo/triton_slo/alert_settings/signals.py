@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from triton_exporter.catalogue import Metric, bridge, gpu, llm, models, own, triton
+from triton_exporter.catalogue import Metric, gpu, llm, models, own, triton
+from triton_exporter.catalogue.external import bridge
 from triton_exporter.common.duration import duration_text, parse_seconds, time_text
 from triton_slo import problem_words
 from triton_slo.alert_settings.tuning import Setting, TunedPart, Tuning

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alerts.proofs.cast import NOBODY, SERVER, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
-from triton_exporter.catalogue import EXPORTER_JOB, bridge, own, stack, state
+from triton_exporter.catalogue import EXPORTER_JOB, own, state
+from triton_exporter.catalogue.external import bridge, stack
 
 _PROMETHEUS = {"instance": "prometheus:9090", "job": "prometheus"}
 _GROUP = {**_PROMETHEUS, "rule_group": "/etc/prometheus/rules/triton-slo.yml;slo"}

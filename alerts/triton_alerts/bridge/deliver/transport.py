@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_exporter.catalogue.bridge import ErrorKind
+from triton_exporter.catalogue.external.bridge import ErrorKind
 
 
 @dataclass(frozen=True, slots=True)

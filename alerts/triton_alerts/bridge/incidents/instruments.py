@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from triton_alerts.bridge.incidents.store import Store
-from triton_exporter.catalogue import bridge
+from triton_exporter.catalogue.external import bridge
 from triton_exporter.catalogue.metric import Metric
 from triton_exporter.common.installed_version import installed_version
 from triton_slo.names import SEVERITIES

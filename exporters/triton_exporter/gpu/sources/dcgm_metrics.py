@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from triton_exporter.catalogue import dcgm, gpu
+from triton_exporter.catalogue import gpu
+from triton_exporter.catalogue.external import dcgm
 from triton_exporter.exposition.parse import Exposition, Series
 from triton_exporter.gpu.gpu_reading import (
     Device,

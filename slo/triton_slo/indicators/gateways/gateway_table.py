@@ -13,7 +13,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from triton_exporter.catalogue import Metric, gateway
+from triton_exporter.catalogue import Metric
+from triton_exporter.catalogue.external import gateway
 from triton_slo.fields import LabelName, Regex, Value
 
 GatewayName = Literal[

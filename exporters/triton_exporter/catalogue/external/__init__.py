@@ -1,0 +1,1 @@
+"""Series that other programs expose: not on the page of the exporter."""
