@@ -11,8 +11,8 @@ from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import problem_words
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice
+from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.objective.exclusion_lint import exclusion_findings, over
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives

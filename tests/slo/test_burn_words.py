@@ -24,7 +24,7 @@ from triton_slo.artifact import Options
 from triton_slo.burn.causes import causes_listed, list_of_causes
 from triton_slo.generate import artifacts
 from triton_slo.indicators import KINDS
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.objective.reading import read
 
 pytestmark = pytest.mark.real

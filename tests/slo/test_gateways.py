@@ -16,8 +16,8 @@ from support.tools import ROOT, promtools
 from triton_exporter.catalogue.external import gateway
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
+from triton_slo.indicators.common.measure import Scope
 from triton_slo.indicators.gateways.gateway_table import GATEWAYS
-from triton_slo.indicators.measure import Scope
 from triton_slo.objective.model import Alerting, Objective, Tier
 from triton_slo.objective.reading import read
 from triton_slo.promql import Matchers

@@ -9,7 +9,7 @@ import pytest
 
 from support.tools import ROOT
 from triton_slo.indicators import KINDS
-from triton_slo.indicators.measure import EventQuery, Measure
+from triton_slo.indicators.common.measure import EventQuery, Measure
 
 PACKAGES = (
     "exporters/triton_exporter",

@@ -20,7 +20,7 @@ from triton_exporter.catalogue import llm, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.indicators.sources import SLICES
+from triton_slo.indicators.common.sources import SLICES
 from triton_slo.objective.reading import read
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access

@@ -19,7 +19,7 @@ from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_slo import names
 from triton_slo.burn.amounts import ratio
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.client import Prometheus, Sample
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.prometheus.server_access import Access

@@ -12,7 +12,7 @@ from typing import Literal
 
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.verdict import gate
 from triton_slo.verdict.canary import Verdict

@@ -33,7 +33,7 @@ from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.names import (
     ALERTS,
     CAUSE,

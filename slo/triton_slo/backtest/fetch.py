@@ -8,7 +8,7 @@ import numpy as np
 
 from triton_exporter.common.duration import DAY, duration_text
 from triton_slo.backtest.history import Column, Grid, History
-from triton_slo.indicators.measure import Events, Measure
+from triton_slo.indicators.common.measure import Events, Measure
 from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective

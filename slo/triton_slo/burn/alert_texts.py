@@ -11,7 +11,7 @@ from triton_slo import links, names
 from triton_slo.alert_settings.tunable import Tunable
 from triton_slo.burn.amounts import BURN_RATE, WHOLE_PERIOD
 from triton_slo.burn.causes import list_of_causes
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import number, quote
 from triton_slo.rules.plan import Plan

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from triton_slo import expression
+from triton_slo.indicators.common.measure import CounterQuery, Events, Measure, Scope
+from triton_slo.indicators.common.sources import CLIENTS
 from triton_slo.indicators.indicator import FieldFinding, Indicator, T
-from triton_slo.indicators.measure import CounterQuery, Events, Measure, Scope
-from triton_slo.indicators.sources import CLIENTS
 
 WINDOW = "{{window}}"
 """Placeholder of the range in custom PromQL."""

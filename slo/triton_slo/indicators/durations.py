@@ -16,9 +16,7 @@ from triton_exporter.common.duration import parse_seconds, time_text
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_slo import names
 from triton_slo.fields import Threshold
-from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
-from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.indicators.measure import (
+from triton_slo.indicators.common.measure import (
     CounterQuery,
     Events,
     FallbackQuery,
@@ -28,8 +26,10 @@ from triton_slo.indicators.measure import (
     UnknownReason,
     stuck,
 )
-from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import CAVEATS, SLICES
+from triton_slo.indicators.common.sample_series import SampleSeries
+from triton_slo.indicators.common.sources import CAVEATS, SLICES
+from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
+from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.promql import Matchers, by, indent, le_matcher, number, on, paren, quote, regex_of
 
 _MICROSECONDS = 1_000_000

@@ -16,10 +16,7 @@ from pydantic import model_validator
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.fields import Names
-from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
-from triton_slo.indicators.gateways.gateway_table import GatewayName
-from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.indicators.measure import (
+from triton_slo.indicators.common.measure import (
     CounterQuery,
     Events,
     Measure,
@@ -29,9 +26,12 @@ from triton_slo.indicators.measure import (
     shares,
     stuck,
 )
+from triton_slo.indicators.common.sample_series import SampleSeries
+from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
+from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
+from triton_slo.indicators.gateways.gateway_table import GatewayName
+from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.queue import QUEUE_FULL, full_queue, queue_full_rate, untraced
-from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.promql import Matchers, quote, regex_of
 
 FAILURE_REASONS = ("REJECTED", "BACKEND", "OTHER")

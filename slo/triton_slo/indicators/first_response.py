@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.common.duration import time_text
+from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
+from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.durations import (
     WRONG_SETTINGS,
     TimedIndicator,
@@ -17,8 +19,6 @@ from triton_slo.indicators.durations import (
     no_histogram,
 )
 from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
-from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import le_matcher, number
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)

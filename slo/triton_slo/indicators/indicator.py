@@ -7,8 +7,8 @@ from typing import ClassVar, TypeVar
 
 from triton_slo import names
 from triton_slo.fields import Value, error_budget
-from triton_slo.indicators.measure import Measure, Scope, UnknownReason
-from triton_slo.indicators.sample_series import SampleSeries
+from triton_slo.indicators.common.measure import Measure, Scope, UnknownReason
+from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.promql import Matchers
 
 T = TypeVar("T")

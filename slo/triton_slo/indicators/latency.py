@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 from triton_exporter.catalogue import Metric, gpu, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
+from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
+from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.durations import (
     HistogramOrSlices,
     bucket_series,
@@ -19,8 +21,6 @@ from triton_slo.indicators.durations import (
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
 from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.indicators.measure import CounterQuery, Measure, Scope, UnknownReason
-from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.promql import Matchers, by, le_matcher, number
 
 _TIMES: tuple[tuple[str, Metric], ...] = (

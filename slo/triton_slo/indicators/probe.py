@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
 from triton_exporter.common.duration import duration_text
-from triton_slo.indicators.indicator import Indicator
-from triton_slo.indicators.measure import (
+from triton_slo.indicators.common.measure import (
     CounterQuery,
     Events,
     Measure,
@@ -17,8 +16,9 @@ from triton_slo.indicators.measure import (
     failures,
     shares,
 )
-from triton_slo.indicators.sample_series import SampleSeries
-from triton_slo.indicators.sources import PROBER
+from triton_slo.indicators.common.sample_series import SampleSeries
+from triton_slo.indicators.common.sources import PROBER
+from triton_slo.indicators.indicator import Indicator
 from triton_slo.promql import Matchers
 
 _COUNTED = f'result!~"{"|".join(probe.INCONCLUSIVE)}"'

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
+from triton_slo.indicators.common.measure import Measure, Scope, failures
+from triton_slo.indicators.common.sources import UNTRACED_QUEUE
 from triton_slo.indicators.durations import HistogramOrSlices, share_of_time
 from triton_slo.indicators.indicator import Indicator
-from triton_slo.indicators.measure import Measure, Scope, failures
-from triton_slo.indicators.sources import UNTRACED_QUEUE
 from triton_slo.promql import Matchers, by, on
 
 _REJECTED = 'reason="REJECTED"'

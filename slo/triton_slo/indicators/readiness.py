@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
+from triton_slo.indicators.common.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
+from triton_slo.indicators.common.sample_series import SampleSeries, gauge
 from triton_slo.indicators.indicator import Indicator, T
-from triton_slo.indicators.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
-from triton_slo.indicators.sample_series import SampleSeries, gauge
 from triton_slo.promql import Matchers, by, number, on
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import names
 from triton_slo.fields import error_budget
-from triton_slo.indicators.measure import UnknownReason
-from triton_slo.indicators.sample_series import SampleSeries, gauge
+from triton_slo.indicators.common.measure import UnknownReason
+from triton_slo.indicators.common.sample_series import SampleSeries, gauge
 from triton_slo.promql import quote
 from triton_slo.rules.plan import Plan
 

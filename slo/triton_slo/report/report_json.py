@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.report.period_outcome import JudgedGroup, ObjectiveOutcome, PeriodReport, restrictions, tally
 from triton_slo.rules.periods import Period
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import names
-from triton_slo.indicators.measure import Events
+from triton_slo.indicators.common.measure import Events
 from triton_slo.objective.period_window import CalendarWindow
 from triton_slo.promql import indent, number
 from triton_slo.rules.periods import clock_stretches

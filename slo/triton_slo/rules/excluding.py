@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from triton_exporter.common.duration import DAY, duration_text
 from triton_slo import names
-from triton_slo.indicators.measure import Measure
+from triton_slo.indicators.common.measure import Measure
 from triton_slo.objective.exclusion import DAYS, Exclusion
 from triton_slo.objective.zone import ClockChange, ClockRule, clock_rule
 from triton_slo.promql import Matchers, by, indent, number, on, quote

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.fields import Choice, error_budget
-from triton_slo.indicators.measure import Measure, Scope, UnknownReason
+from triton_slo.indicators.common.measure import Measure, Scope, UnknownReason
 from triton_slo.objective.model import Objective, Override, Tier
 from triton_slo.promql import Matchers, on, parse_selector
 from triton_slo.rules.rulefile import Rule

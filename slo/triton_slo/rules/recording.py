@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from triton_exporter.common.duration import DAY, duration_text
 from triton_slo import names
-from triton_slo.indicators.measure import Events, Measure
+from triton_slo.indicators.common.measure import Events, Measure
 from triton_slo.promql import Matchers, number, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
 from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out

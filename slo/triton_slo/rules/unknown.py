@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from triton_exporter.catalogue import state
 from triton_slo import names
-from triton_slo.indicators.measure import UnknownReason
+from triton_slo.indicators.common.measure import UnknownReason
 from triton_slo.promql import Matchers, number
 from triton_slo.rules.excluding import counting
 from triton_slo.rules.pauses import warm

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from triton_exporter.common.duration import duration_text
 from triton_slo import names
-from triton_slo.indicators.measure import Measure
+from triton_slo.indicators.common.measure import Measure
 from triton_slo.promql import Matchers, by, indent, number, on
 from triton_slo.rules.plan import Plan, on_group
 from triton_slo.rules.unknown import UNKNOWN_SCRAPES

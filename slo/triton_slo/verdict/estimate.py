@@ -13,7 +13,7 @@ from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.fields import error_budget
 from triton_slo.indicators import kind
-from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.indicators.common.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.group_status import GroupStatus, either_way, points
 

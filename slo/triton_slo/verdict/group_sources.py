@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
 from triton_slo import names
-from triton_slo.indicators.sources import CAVEATS, HIDING
+from triton_slo.indicators.common.sources import CAVEATS, HIDING
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_names import group_name

@@ -13,7 +13,7 @@ from typing import Literal
 
 from triton_slo import names
 from triton_slo.burn.condition import burns
-from triton_slo.indicators.sources import caveat_words, caveats_of
+from triton_slo.indicators.common.sources import caveat_words, caveats_of
 
 State = Literal["excluded", "unknown", "exhausted", "burning", "ok", "idle"]
 Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_burning"]

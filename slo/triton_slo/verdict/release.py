@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triton_slo.fields import error_budget
 from triton_slo.indicators import kind
-from triton_slo.indicators.sources import HIDING
+from triton_slo.indicators.common.sources import HIDING
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict import gate, gate_queries
 from triton_slo.verdict.canary import EventCount, compare

@@ -16,7 +16,7 @@ from triton_exporter.common.duration import DAY, duration_text, parse_seconds
 from triton_slo import links, names
 from triton_slo.burn import amounts
 from triton_slo.fields import error_budget
-from triton_slo.indicators.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.estimate import no_page_because, settled_by

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
+from triton_slo.indicators.common.measure import Scope
+from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.gateways.gateway_table import (
     EVERY,
     GATEWAYS,
@@ -20,8 +22,6 @@ from triton_slo.indicators.gateways.gateway_table import (
     ModelFrom,
 )
 from triton_slo.indicators.indicator import Indicator
-from triton_slo.indicators.measure import Scope
-from triton_slo.indicators.sample_series import SampleSeries
 from triton_slo.names import GROUPING
 from triton_slo.promql import Matchers, by, indent, parse_selector, quote
 
