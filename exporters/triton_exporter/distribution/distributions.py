@@ -15,9 +15,9 @@ from triton_exporter.distribution.increase import COUNTERS, Counters, Gain, fill
 from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.quantiles import QuantilePool
 from triton_exporter.distribution.shape import Binned, Interval
+from triton_exporter.distribution.sources.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
+from triton_exporter.distribution.sources.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.distribution.stored import StoredModel
-from triton_exporter.distribution.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
-from triton_exporter.distribution.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.exposition.parse import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot

@@ -1,0 +1,1 @@
+"""Sources of distributions: what Triton itself exposes, and traced requests."""
