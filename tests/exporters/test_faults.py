@@ -20,7 +20,6 @@ from support.exporter import Scraped, exporting
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.parse import Exposition, Parser
-from triton_exporter.snapshot import ModelVersion
 
 _GOOD = (
     b"# HELP nv_inference_count Inferences\n# TYPE nv_inference_count counter\n"
@@ -216,12 +215,12 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
     """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""
     broken = threading.Event()
 
-    def path(model: ModelVersion) -> str:
+    def path(model: str, version: str) -> str:
         if broken.is_set():
             raise ZeroDivisionError
-        return f"/v2/models/{model.model}"
+        return f"/v2/models/{model}"
 
-    monkeypatch.setattr("triton_exporter.triton.model_endpoints._version_path", path)
+    monkeypatch.setattr("triton_exporter.triton.model_endpoints.model_path", path)
     answers = {"/v2/repository/index": body(_INDEX.encode()), "/metrics": body(b"")}
     with (
         faulty(answers) as target,
