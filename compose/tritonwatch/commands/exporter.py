@@ -14,6 +14,7 @@ from triton_exporter.app.memory import give_back_large_buffers
 from triton_exporter.app.state_file import StateFileInUseError
 from triton_exporter.http.server import Server
 from triton_exporter.http.web_config import WebConfigError, load_web_config
+from tritonwatch.command_error import CommandError
 from tritonwatch.exporter_options.chosen_settings import OptionsError, chosen
 from tritonwatch.exporter_options.declared_options import declare
 
@@ -38,24 +39,20 @@ def run(args: argparse.Namespace) -> int:
         choice = chosen(args)
         web = load_web_config(choice.web_config) if choice.web_config else None
     except (OptionsError, WebConfigError) as error:
-        print("\n".join(f"tritonwatch exporter: {problem}" for problem in error.problems), file=sys.stderr)
         on_command_line = any(str(problem).startswith("--") for problem in error.problems)
-        return 2 if on_command_line else 1
+        raise CommandError(*error.problems, code=2 if on_command_line else 1) from error
     settings = choice.settings
     try:
         exporter = Exporter(settings)
     except StateFileInUseError as error:
-        print(f"tritonwatch exporter: {error}", file=sys.stderr)
-        return 1
+        raise CommandError(error) from error
     except OSError as error:
-        print(f"tritonwatch exporter: cannot receive traces: {error.strerror}", file=sys.stderr)
-        return 1
+        raise CommandError(f"cannot receive traces: {error.strerror}") from error
     host, port = settings.listen_host, settings.listen_port
     try:
         server = Server(host, port, exporter.pages(), web, exporter.connections)
     except OSError as error:
-        print(f"tritonwatch exporter: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
-        return 1
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     with server:
         _end_with_signals(server)
         print(f"serving {server.url}/metrics for {settings.triton_url}", file=sys.stderr, flush=True)
