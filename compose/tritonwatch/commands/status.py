@@ -25,7 +25,7 @@ from triton_slo.verdict.group_status import GroupStatus
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_at, add_group_filter, misspelt, parsed, whole
-from tritonwatch.command_error import UsageError
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.tables import status_table
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -125,7 +125,7 @@ def _chosen_rows(
     ]
     if required and not chosen:
         reason = misspelt(args, rows) or ["no objective matches --objective and --model"]
-        raise PrometheusError("; ".join(reason))
+        raise CommandError("; ".join(reason))
     return chosen
 
 
@@ -159,14 +159,15 @@ def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
             _json_line(read)
             time.sleep(args.watch)
     shown: Group | Text = Text()
-    while not sys.stdout.isatty():  # there Live would draw the last table alone, at its end
-        shown = _picture(read, args, shown)
+    # Live draws only the last table, at its end, where there is no terminal.
+    while not sys.stdout.isatty():
+        shown = _refreshed_screen(read, args, shown)
         _console().print(shown)
         sys.stdout.flush()
         time.sleep(args.watch)
     with Live(console=_console(), auto_refresh=False, screen=True) as screen:
         while True:
-            shown = _picture(read, args, shown)
+            shown = _refreshed_screen(read, args, shown)
             screen.update(shown, refresh=True)
             time.sleep(args.watch)
 
@@ -174,7 +175,7 @@ def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
 def _json_line(read: Callable[[], _Reading]) -> None:
     try:
         reading = read()
-    except PrometheusError as error:
+    except (CommandError, PrometheusError) as error:
         print(printable(f"tritonwatch status: {error}"), file=sys.stderr)
         return
     if reading.rows:
@@ -182,14 +183,16 @@ def _json_line(read: Callable[[], _Reading]) -> None:
     _warn(reading)
 
 
-def _picture(read: Callable[[], _Reading], args: argparse.Namespace, before: Group | Text) -> Group | Text:
+def _refreshed_screen(
+    read: Callable[[], _Reading], args: argparse.Namespace, before: Group | Text
+) -> Group | Text:
     moment = time.strftime("%H:%M:%S")
     try:
         reading = read()
         table = status_table.tables(reading.rows, args.top) if reading.rows else Text()
         messages = [Text(message, style="bold red") for message in reading.messages]
         return Group(table, *messages, Text(f"at {moment}", style="dim"))
-    except PrometheusError as error:
+    except (CommandError, PrometheusError) as error:
         previous = before.renderables[0] if isinstance(before, Group) else Text()
         return Group(
             previous, Text(printable(f"at {moment}: {error}; the table above is older"), style="bold red")
