@@ -14,7 +14,8 @@ from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Axis, Band
 from tritonwatch.web.drawing.condition_parts import ConditionPart, TierCondition, tier_conditions
-from tritonwatch.web.pages.objective_page import _spent_since, _timeline, burn_curves
+from tritonwatch.web.pages.objective_charts import _spent_since, burn_curves
+from tritonwatch.web.pages.objective_page import _timeline
 from tritonwatch.web.queries.group_history import Past, spent_by_cause
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator={"kind": "errors"}), Options())  # type: ignore[arg-type]
