@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -34,7 +35,7 @@ STATES: Mapping[str, str] = {
     "idle": "○",
     "excluded": "–",
 }
-"""State -> its symbol: nobody has to tell two states apart by their colour."""
+"""State -> its symbol, which differs from the others without the colour, too."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class Site:
     sources: Sources
     menu: tuple[tuple[str, str], ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_templates", _templates())
+    @cached_property
+    def _templates(self) -> Environment:
+        return _environment()
 
     def page(
         self, request: Request, template: str, context: Mapping[str, Any], *answers: Answer[Any]
     ) -> Response:
         """Return a page made of these answers; where one is not new, a banner names the reason and the age."""
-        templates: Environment = self._templates  # type: ignore[attr-defined]  # set once, in a frozen value
         shared_context = {
             "menu": self.menu,
             "path": request.url.path,
@@ -64,7 +65,7 @@ class Site:
             ),
             **_moment_of(request),
         }
-        return HTMLResponse(templates.get_template(template).render(shared_context | dict(context)))
+        return HTMLResponse(self._templates.get_template(template).render(shared_context | dict(context)))
 
     def checked(self, answer: Answer[T]) -> Answer[T]:
         """Return an answer that is kept for long, with the reason where Prometheus does not answer now."""
@@ -151,7 +152,7 @@ def edge_text(seconds: float) -> str:
     return "more" if math.isinf(seconds) else time_text(seconds)
 
 
-def _templates() -> Environment:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("tritonwatch.web"),
         autoescape=True,
