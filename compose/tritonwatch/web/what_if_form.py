@@ -26,6 +26,8 @@ HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
 """Lengths of the history in days."""
 HISTORY = "30d"
 _LONGEST = 4000
+_FIELDS = ("name", "models", "target", "threshold", "window", "history", "min_failures", "confidence")
+_TIER_FIELDS = ("severity", "long", "short", "spent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,45 +94,19 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     form = of_objective(base, name)
     # Fields of another base do not concern this one.
     if parameters.get("of", name) != name:
-        fields = {key: parameters[key] for key in ("models", "history") if key in parameters}
-        return replace(form, **_cleaned(fields))
-    given = {
-        field: parameters[field]
-        for field in (
-            "name",
-            "models",
-            "target",
-            "threshold",
-            "window",
-            "history",
-            "min_failures",
-            "confidence",
-        )
-        if field in parameters
-    }
-    tiers = tuple(
-        replace(
-            tier,
-            **_cleaned(
-                {
-                    field: parameters[f"{tier.name}.{field}"]
-                    for field in ("severity", "long", "short", "spent")
-                    if f"{tier.name}.{field}" in parameters
-                }
-            ),
-        )
-        for tier in form.tiers
-    )
-    if not form.timed:
-        given.pop("threshold", None)
-    return replace(form, **_cleaned(given), tiers=tiers)
+        return replace(form, **_given(parameters, ("models", "history")))
+    fields = tuple(field for field in _FIELDS if form.timed or field != "threshold")
+    tiers = [replace(tier, **_given(parameters, _TIER_FIELDS, f"{tier.name}.")) for tier in form.tiers]
+    return replace(form, **_given(parameters, fields), tiers=tuple(tiers))
 
 
-def _cleaned(values: Mapping[str, str]) -> dict[str, Any]:
+def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "") -> dict[str, Any]:
+    """Return the texts of those fields that the address has, without blanks around them."""
+    texts = {field: parameters[prefix + field] for field in fields if prefix + field in parameters}
     # A pattern of a name may end in a blank.
     return {
-        key: (value.lstrip() if value.startswith("~") else value.strip())[:_LONGEST]
-        for key, value in values.items()
+        field: (text.lstrip() if text.startswith("~") else text.strip())[:_LONGEST]
+        for field, text in texts.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from triton_slo.burn.amounts import burn_rate
@@ -85,16 +85,14 @@ class _Tree:
         match condition:
             case All(parts):
                 inner = tuple(map(self.of, parts))
-                return ConditionPart("all of", _all_true(inner), parts=inner)
+                return ConditionPart("all of", _all(part.truth for part in inner), parts=inner)
             case Either(parts):
                 inner = tuple(map(self.of, parts))
-                return ConditionPart("any of", _any(inner), parts=inner)
+                return ConditionPart("any of", _any(part.truth for part in inner), parts=inner)
             case Unless(wanted, but):
-                inner = self.of(wanted), self.of(but)
-                truth = _all_true(
-                    (inner[0], ConditionPart("", None if inner[1].truth is None else not inner[1].truth))
-                )
-                return ConditionPart("the first, and not the second", truth, parts=inner)
+                first, second = self.of(wanted), self.of(but)
+                truth = _all((first.truth, None if second.truth is None else not second.truth))
+                return ConditionPart("the first, and not the second", truth, parts=(first, second))
             case Recent(part, window):
                 return ConditionPart(f"at any time in {window.nominal}", None, parts=(self.of(part),))
             case Named(name, inner_condition, meaning):
@@ -109,11 +107,11 @@ class _Tree:
                 return ConditionPart(condition_text(condition), None)
 
 
-def _all_true(parts: tuple[ConditionPart, ...]) -> Truth:
-    truths = [part.truth for part in parts]
+def _all(parts: Iterable[Truth]) -> Truth:
+    truths = set(parts)
     return False if False in truths else None if None in truths else True
 
 
-def _any(parts: tuple[ConditionPart, ...]) -> Truth:
-    truths = [part.truth for part in parts]
+def _any(parts: Iterable[Truth]) -> Truth:
+    truths = set(parts)
     return True if True in truths else None if None in truths else False
