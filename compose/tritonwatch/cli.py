@@ -6,6 +6,7 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -54,20 +55,11 @@ class Verb(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
-    argv = list(sys.argv[1:] if argv is None else argv)
     # `--flag=` is a flag whose variable is not set (docker compose cannot leave an argument out): not given.
-    argv = [
-        word for word in argv if not (word.startswith("--") and word.endswith("=") and word.count("=") == 1)
-    ]
+    argv = [word for word in (sys.argv[1:] if argv is None else argv) if not re.fullmatch("--[^=]*=", word)]
     # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
     # image holds only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")
-    parser = Parser(
-        prog="tritonwatch",
-        description="Observability and SLOs for NVIDIA Triton Inference Server.",
-        epilog="example: tritonwatch demo --once",
-    )
-    parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
     if chosen and chosen not in VERBS:
         message = f"no command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
         print(f"tritonwatch: {message} (see tritonwatch --help)", file=sys.stderr)
@@ -75,24 +67,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         verb = _load(chosen) if chosen else None
     except ModuleNotFoundError as error:
-        print(
-            f"tritonwatch {chosen}: the package {error.name!r} is not installed; "
-            "try: pip install 'tritonwatch[all]'",
-            file=sys.stderr,
-        )
+        missing = f"the package {error.name!r} is not installed; try: pip install 'tritonwatch[all]'"
+        print(f"tritonwatch {chosen}: {missing}", file=sys.stderr)
         return 2
-    chosen_parser = _add_verbs(parser, chosen, verb)
     try:
-        chosen_parser.refuse_unknown(argv)
-        args, unknown = parser.parse_known_args(argv)
-        if unknown:  # argparse would name `tritonwatch --help`, which does not show what this verb takes
-            chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-        if verb is None:
-            parser.print_help()
-            return 2
+        args = _parsed(argv, chosen, verb)
     except SystemExit as stop:  # argparse exits: 0 after --help, 2 on wrong usage
         return stop.code if isinstance(stop.code, int) else 2
-    return _run(verb, chosen, args)
+    return 2 if verb is None else _run(verb, chosen, args)
+
+
+def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Namespace:
+    """Return the arguments of the chosen verb; without one, print the help. Raises SystemExit."""
+    parser = Parser(
+        prog="tritonwatch",
+        description="Observability and SLOs for NVIDIA Triton Inference Server.",
+        epilog="example: tritonwatch demo --once",
+    )
+    parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
+    chosen_parser = _add_verbs(parser, chosen, verb)
+    chosen_parser.refuse_unknown(argv)
+    args, unknown = parser.parse_known_args(argv)
+    # argparse would name `tritonwatch --help`, which does not show what this verb takes.
+    if unknown:
+        chosen_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if verb is None:
+        parser.print_help()
+    return args
 
 
 def _run(verb: Verb, name: str, args: argparse.Namespace) -> int:
