@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from triton_alerts import alerts_file
 from triton_alerts.rules.lined_rules import rule_groups
@@ -48,57 +49,42 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some or no answer, 2 wrong usage."""
-    texts = [(str(path), text_of(path)) for path in yaml_files(args.files)]
-    rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
-    tuned = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
-    others = {name for name, _ in rules} | {settings.file for settings in tuned}
-    reading = read([named_text for named_text in texts if named_text[0] not in others])
-    live = _Checked()
+    files = _sorted_files(args.files)
+    live = _LiveFindings()
     if args.prometheus:
         with access.connect(args) as prometheus:
-            live = _checked(prometheus, reading, args.scrape_interval)
-    models = live.models
-    around = Surroundings(args.scrape_interval, args.retention, models, time.time(), live.hiding)
-    hints = _hints(reading, around, live)
-    if not args.prometheus:
-        hints += needed_series(reading)
-    problems: list[Problem] = [*reading.problems, *findings(reading, around), *live.problems]
-    for settings in tuned:
-        problems += [*settings.problems, *settings.findings(models)]
-        hints += settings.notes()
-    for name, groups in rules:
-        problems += check_file(name, groups, args.scrape_interval)
-    problems = by_line(problems)
-    alerts = sum(len(group.get("rules") or ()) for _, groups in rules for group in groups)
+            live = _live_findings(prometheus, files.objectives, args.scrape_interval)
+    mistakes, hints = _findings(files, live, args)
     if args.json:
-        counted = {"files": len(texts), "objectives": len(reading.objectives), "rules": alerts}
-        listed = {"mistakes": list(map(asdict, problems)), "notes": list(map(asdict, hints))}
-        print(json.dumps(counted | listed, indent=2))
-        return 1 if problems else 0
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    for line in explained_once(hints):
-        print(printable(f"note: {line}"), file=sys.stderr)
-    checked = [count(len(reading.objectives), "objective"), *([count(alerts, "rule")] if rules else [])]
-    if tuned:
-        changed = sum(len(settings.tuning.alerts) for settings in tuned)
-        checked.append(f"the settings of {count(changed, 'alert')}")
-    print(f"{' and '.join(checked)} in {count(len(texts), 'file')}, {count(len(problems), 'mistake')}")
-    return 1 if problems else 0
+        _print_json(files, mistakes, hints)
+    else:
+        _print_text(files, mistakes, hints)
+    return 1 if mistakes else 0
 
 
-def _hints(reading: ParsedObjectives, around: Surroundings, live: _Checked) -> list[Problem]:
-    """Return notes on the objectives that are not mistakes."""
-    now = time.time()
-    hints = [
-        hint
-        for objective in reading.objectives
-        for hint in notes(objective, partial(reading.place, objective.name), now)
-    ]
-    return [*hints, *hidden_failures(reading, around), *live.uncertain]
+class _SortedFiles(NamedTuple):
+    """Content of the files by kind; `rules` has the name and the groups of each rule file."""
+
+    file_count: int
+    objectives: ParsedObjectives
+    alerts: Sequence[alerts_file.AlertsFile]
+    rules: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+
+    @property
+    def rule_count(self) -> int:
+        return sum(len(group.get("rules") or ()) for _, groups in self.rules for group in groups)
 
 
-class _Checked(NamedTuple):
+def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
+    texts = [(str(file), text_of(file)) for file in yaml_files(paths)]
+    rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
+    alerts = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
+    others = {name for name, _ in rules} | {settings.file for settings in alerts}
+    objectives = read([named_text for named_text in texts if named_text[0] not in others])
+    return _SortedFiles(len(texts), objectives, alerts, rules)
+
+
+class _LiveFindings(NamedTuple):
     """What a Prometheus shows of the objectives: the models that there are, mistakes, and numbers in doubt."""
 
     models: frozenset[str] | None = None
@@ -107,13 +93,63 @@ class _Checked(NamedTuple):
     uncertain: Sequence[Problem] = ()
 
 
-def _checked(prometheus: Prometheus, reading: ParsedObjectives, scrape_interval: float) -> _Checked:
-    return _Checked(
+def _live_findings(
+    prometheus: Prometheus, reading: ParsedObjectives, scrape_interval: float
+) -> _LiveFindings:
+    return _LiveFindings(
         access.models(prometheus) | _models_elsewhere(prometheus, reading),
         {source: access.models(prometheus, query) for source, query in hiding_models().items()},
         [*_missing(prometheus, reading), *_unmeasured(prometheus, reading, scrape_interval)],
         [*_uncertain(prometheus, reading, scrape_interval), *_lost_histograms(prometheus)],
     )
+
+
+def _findings(
+    files: _SortedFiles, live: _LiveFindings, args: argparse.Namespace
+) -> tuple[list[Problem], list[Problem]]:
+    """Return the mistakes, by line, and notes that are not mistakes."""
+    reading, now = files.objectives, time.time()
+    around = Surroundings(args.scrape_interval, args.retention, live.models, now, live.hiding)
+    mistakes = [*reading.problems, *findings(reading, around), *live.problems]
+    hints = [
+        hint
+        for objective in reading.objectives
+        for hint in notes(objective, partial(reading.place, objective.name), now)
+    ]
+    hints += [*hidden_failures(reading, around), *live.uncertain]
+    if not args.prometheus:
+        hints += needed_series(reading)
+    for settings in files.alerts:
+        mistakes += [*settings.problems, *settings.findings(live.models)]
+        hints += settings.notes()
+    for name, groups in files.rules:
+        mistakes += check_file(name, groups, args.scrape_interval)
+    return by_line(mistakes), hints
+
+
+def _print_json(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem]) -> None:
+    document = {
+        "files": files.file_count,
+        "objectives": len(files.objectives.objectives),
+        "rules": files.rule_count,
+        "mistakes": list(map(asdict, mistakes)),
+        "notes": list(map(asdict, hints)),
+    }
+    print(json.dumps(document, indent=2))
+
+
+def _print_text(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequence[Problem]) -> None:
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    for line in explained_once(hints):
+        print(printable(f"note: {line}"), file=sys.stderr)
+    contents = [count(len(files.objectives.objectives), "objective")]
+    if files.rules:
+        contents.append(count(files.rule_count, "rule"))
+    if files.alerts:
+        changed = sum(len(settings.tuning.alerts) for settings in files.alerts)
+        contents.append(f"the settings of {count(changed, 'alert')}")
+    print(f"{' and '.join(contents)} in {count(files.file_count, 'file')}, {count(len(mistakes), 'mistake')}")
 
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
