@@ -103,13 +103,13 @@ PICTURES = (
         rows=("Language model (TensorRT-LLM)", "First response (needs histogram_latencies)"),
         says=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
     ),
-    Picture("dashboard-slo", "triton-slo", says=(("Worst budget", r"-35"), ("Unknown", r"\b1\b"))),
-    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Slowed by heat", r"\b1\b"))),
+    Picture("dashboard-slo", "triton-slo", says=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
+    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),
     Picture(
         "dashboard-server",
         "triton-server",
         says=(
-            ("Models down", r"\b2\b"),
+            ("Models not ready", r"\b2\b"),
             ("Loads failed", r"\b[89]\b"),
             ("Not ready now", r"unavailable 40 minutes ago"),
         ),
@@ -117,7 +117,7 @@ PICTURES = (
     Picture(
         "dashboard-on-call",
         "triton-on-call",
-        says=(("Heartbeat", "Alive"), ("Firing", "TritonModelLoadFailed")),
+        says=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed")),
     ),
 )
 

@@ -23,8 +23,8 @@ PHASES: tuple[tuple[str, Metric], ...] = (
 _QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATION: state.QUEUE_QUANTILE}
 
 UNCOUNTED = (
-    "Not in Triton's counters: requests that a full queue rejects, malformed requests and, since 24.06, what a "
-    "Python model answers with an error (docs/uncounted.md)."
+    "Triton does not count as failures: requests that a full queue rejects, malformed requests and, "
+    "since 24.06, requests that a Python model answers with an error response (docs/uncounted.md)."
 )
 """The doubt about every figure of failed requests."""
 SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"

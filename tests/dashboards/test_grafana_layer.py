@@ -45,7 +45,8 @@ def _model(title: str, kind: str = "") -> Json:
 
 
 @pytest.mark.parametrize(
-    "title", ["Failed loads", "Failed requests to Triton", "XID errors", "Failed sends", "Sources"]
+    "title",
+    ["Failed loads", "Failed requests to Triton", "XID errors", "Failed requests to Slack", "Sources"],
 )
 def test_a_graph_of_failures_is_never_green(title: str) -> None:
     """However its series are called, what failed is drawn in shades of red, and bars lie on each other."""

@@ -31,8 +31,12 @@ EVERY = "*"
 EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "needs a GPU": {
         "triton-gpu": [EVERY],
-        "triton-model": ["Busy GPUs of this model", "Busy with this model", "Utilisation caused (estimate)"],
-        PER_MODEL: ["Busy GPUs of this model"],
+        "triton-model": [
+            "GPU utilisation of this model",
+            "Execution time on GPUs",
+            "Utilisation caused (estimate)",
+        ],
+        PER_MODEL: ["GPU utilisation of this model"],
     },
     "needs a model of the vLLM backend": {
         "triton-model": ["Time to first token", "Time per output token", "Whole requests", "Tokens"]
@@ -66,18 +70,16 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "needs an exporter that Triton refuses": {"triton-server": ["Failed requests to Triton"]},
     "needs a group whose data vanished": {"triton-slo": ["Objectives/H"]},
-    "needs a watchdog's message, which comes later": {"triton-on-call": ["Bridge heartbeat"]},
+    "needs a watchdog's message, which comes later": {"triton-on-call": ["Bridge Watchdog"]},
     "needs a fault of the bridge or of what it talks to": {
         "triton-on-call": [
             "Notifications received/B",
             "Notifications received/C",
-            "Failed sends",
-            "Alertmanager to its receivers",
+            "Failed requests to Slack",
+            "Failed notifications of Alertmanager",
         ]
     },
-    "needs a person who answers in Slack": {
-        "triton-on-call": ["Buttons pressed", "Answers that came too late"]
-    },
+    "needs a person who answers in Slack": {"triton-on-call": ["Buttons pressed", "Missing evidence"]},
 }
 """Why a query has no series here -> dashboard -> panels, or one query of a panel as `Panel/A`."""
 

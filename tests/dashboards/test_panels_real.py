@@ -41,7 +41,13 @@ EMPTY: Mapping[tuple[str, str], str] = {}
 A_WEEK_AGO = {("triton-model", "Requests by version", "B"), ("triton-model", "Latency", "E")}
 """Queries of what was a week ago; the history is of three hours."""
 
-UNBOUNDED = {"Budget left", "Budget left by month", "Worst budget", "Busy", "Utilisation by model (estimate)"}
+UNBOUNDED = {
+    "Budget left",
+    "Budget left by month",
+    "Least budget left",
+    "Busy",
+    "Utilisation by model (estimate)",
+}
 """Shares that may leave 0 to 1: an overspent budget is negative, a model's executions overlap."""
 
 
@@ -100,7 +106,7 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
         ),
         (
             "triton-slo",
-            "Events behind the ratios",
+            "Events",
             "model",
             sorted({model.name for model in fleet.MODELS} | {"broken"}),
         ),
@@ -255,7 +261,7 @@ def test_requests_per_second_are_summed_over_servers(views: tuple[View, ...]) ->
 
 def test_batch_is_inferences_over_executions(views: tuple[View, ...]) -> None:
     """The embedder's mean batch is the one that was made."""
-    shown = _view(views, "triton-model", "embedder").panel("Mean batch against its limit")[0].last()[0]
+    shown = _view(views, "triton-model", "embedder").panel("Mean batch size and limit")[0].last()[0]
 
     assert 5.5 == pytest.approx(shown, abs=1e-2)
 
@@ -269,7 +275,7 @@ def test_not_ready_models_are_counted_on_each_server(views: tuple[View, ...]) ->
 
 def test_phases_add_up_to_the_request(views: tuple[View, ...]) -> None:
     """The stack of phases ends at the mean latency that was made."""
-    stack = _view(views, "triton-model", "embedder").panel("A request's time, by phase")
+    stack = _view(views, "triton-model", "embedder").panel("Request time by phase")
     embedder = next(m for m in fleet.MODELS if m.name == "embedder")
 
     assert embedder.micros == pytest.approx(sum(answer.last()[0] for answer in stack), rel=0.05)

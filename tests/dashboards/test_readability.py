@@ -48,7 +48,7 @@ def test_states_differ_without_red_and_green() -> None:
 @pytest.mark.real
 def test_a_lost_heartbeat_is_red(without_alerts: Grafana) -> None:
     """Where the alert that always fires does not, the panel has a value, whose colour is red."""
-    heartbeat = panel("triton-on-call", "Heartbeat")
+    heartbeat = panel("triton-on-call", "Watchdog")
     value = without_alerts.ask(heartbeat, heartbeat["targets"][0], {}).value()
     [words] = [each["options"] for each in defaults(heartbeat)["mappings"] if each["type"] == "value"]
 

@@ -33,7 +33,8 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Latency of the steps",
-            "Mean time of each step's requests; a step that others use too counts their requests as well.",
+            "Mean duration of the requests to each step; if other ensembles or clients use the same "
+            "step, their requests are included.",
             {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
             displays.MICROSECONDS.when_empty("No ensemble"),
             reads=(models.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
@@ -41,7 +42,8 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failures of the steps",
-            f"Share of each step's requests that failed: blame the step, not the ensemble. {UNCOUNTED}",
+            f"Share of each step's requests that failed: shows which step causes failures of the "
+            f"ensemble. {UNCOUNTED}",
             {"{{model}}": f"{everything.failed('model')} {member}"},
             displays.FAILED_BY.when_empty("No ensemble"),
             reads=triton.REQUEST_FAILURE,
@@ -63,17 +65,17 @@ def vllm(seen: View) -> tuple[Panel, ...]:
         return TimeSeries(title, described, shown(signal.metric), display, limit_line=True)
 
     return (
-        tail("Time to first token", "How long until an answer begins.", signals.FIRST_TOKEN),
-        tail("Time per output token", "How fast an answer flows.", signals.OUTPUT_TOKEN),
+        tail("Time to first token", "Time until the first token of a response.", signals.FIRST_TOKEN),
+        tail("Time per output token", "Time between two output tokens.", signals.OUTPUT_TOKEN),
         TimeSeries(
             "Whole requests",
-            "How long whole answers take.",
+            "Duration of complete requests.",
             shown(llm.VLLM_E2E_LATENCY),
             displays.SECONDS.when_empty(none),
         ),
         TimeSeries(
             "Tokens",
-            "Tokens read and written a second.",
+            "Prompt tokens and generated tokens per second.",
             {
                 "generated": seen.raw.rate(llm.VLLM_GENERATION_TOKENS),
                 "prompt": seen.raw.rate(llm.VLLM_PROMPT_TOKENS),
@@ -96,7 +98,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Requests in the engine",
-            "Active against the most the engine takes; waiting ones found it full.",
+            "Active and waiting requests, and the maximum number of active requests of the engine.",
             {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
             displays.COUNT.when_empty(none),
             legend="right",
@@ -104,14 +106,15 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "KV cache used",
-            "Share of the KV cache in use; at 1 new requests wait. While requests wait, " + fires(kv_cache),
+            "Share of the KV cache blocks in use; at 1, new requests must wait. While requests wait, "
+            + fires(kv_cache),
             {"{{instance}}": kv_cache.expr(blocks)},
             displays.warned(displays.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
         TimeSeries(
             "In-flight batcher",
-            "Requests the batcher works on, and those it had to pause.",
+            "Requests that the in-flight batcher processes, and requests that it has paused.",
             {
                 f"{{{{{_BATCHER}}}}}": total(
                     seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
@@ -121,7 +124,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Engine iterations a second",
-            "Iterations a second; 0 with active requests is a stuck engine.",
+            "Iterations of the engine per second; 0 with active requests means that the engine is stuck.",
             {"{{instance}}": f"sum by (instance) ({iterations})"},
             Display("short", minimum=0, no_value=none),
         ),
@@ -150,14 +153,14 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
     legend = "{{instance}} {{gpu_uuid}}"
     return (
         TimeSeries(
-            "Busy with this model",
-            "Time of executions on each GPU; overlapping ones add up.",
+            "Execution time on GPUs",
+            "Execution time of this model on each GPU; overlapping executions add up.",
             {legend: seen.raw.rate(gpu.MODEL_BUSY, *by)},
             Display("percentunit", minimum=0, no_value="No GPU known"),
         ),
         TimeSeries(
             "Utilisation caused (estimate)",
-            "Part of each GPU's utilisation that this model caused.",
+            "Estimated share of each GPU's utilisation that this model caused.",
             {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
             displays.SHARE.when_empty("No GPU known"),
         ),
@@ -175,7 +178,7 @@ def first_response(seen: View) -> tuple[Panel, ...]:
         ),
         Heatmap(
             "First responses",
-            "How many first responses took how long.",
+            "Distribution of the time to first response.",
             total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
             Display("ms", no_value="Needs histogram_latencies"),
         ),
@@ -186,7 +189,7 @@ def summaries(seen: View) -> tuple[Panel, ...]:
     def panel(title: str, metric: Metric) -> Panel:
         return TimeSeries(
             title,
-            "The worst server's quantiles; Triton's cannot be added up over servers.",
+            "Quantiles of the slowest server, because Triton's quantiles cannot be aggregated over servers.",
             {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},
             displays.MICROSECONDS.when_empty("Needs summary_latencies"),
         )

@@ -86,9 +86,9 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.FLEET,
         title="Triton / Fleet",
-        description="Which models are in trouble now, and on which servers? Start here; click a model or a "
-        "server to go on. Needs the exporter and the generated recording rules: traffic is recorded by model "
-        "and by server, so that thousands of models stay quick to draw.",
+        description="Which models have problems now, and on which servers? Start here; click a model or "
+        "a server for details. Needs the exporter and the generated recording rules: traffic is recorded "
+        "by model and by server, so that the dashboard stays fast with thousands of models.",
         tags=shared.tags("fleet"),
         variables=shared.variables("cluster", "job", "model"),
         annotations=shared.event_annotations(fleet.models, (shared.OF_MODEL,)),
@@ -108,7 +108,7 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
         *_broken(fleet, to_servers),
         Stat(
-            "Worst budget",
+            "Least budget left",
             "The smallest error budget left of any objective, as a share of the budget of its period.",
             [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})", instant=True)],
             replace(displays.BUDGET, links=to_objectives),
@@ -116,7 +116,7 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         Stat(
             "Requests/s",
-            "Requests answered or failed, without those that clients gave up.",
+            "Rate of successful and failed requests, without requests that clients cancelled.",
             fleet.model("requests"),
             replace(displays.REQUESTS, links=to_servers),
         ),
@@ -134,7 +134,8 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         Stat(
             "Time in queue",
-            "Share of request time spent waiting: the best stock sign of saturation.",
+            "Share of the request time that is spent in the queue: the best indicator of saturation that "
+            "a stock Triton has.",
             fleet.model.queue_share(),
             replace(displays.queue_share(fleet.tuning), links=to_objectives),
             reads=model_traffic("queue_seconds"),
@@ -147,13 +148,13 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
     return (
         Stat(
             "Servers down",
-            "Servers that do not answer, and exporters that Prometheus cannot reach.",
+            "Servers that do not respond, and exporters that Prometheus cannot scrape.",
             or_zero(fleet.down(), f"max({fleet.servers('up')})"),
             replace(displays.FAULTS, no_value="No exporter", links=to_servers),
         ),
         Stat(
             "Not ready",
-            "Model versions, counted on each server, that should serve and do not.",
+            "Expected model versions that are not ready, counted per server.",
             or_zero(fleet.not_ready(), fleet.alive()),
             replace(displays.FAULTS, no_value="No exporter", links=to_servers),
             reads=state.MODEL_NOT_READY_SINCE,
@@ -194,8 +195,8 @@ def _model_table(fleet: _Fleet) -> Panel:
     link = shared.to(links.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return Table(
         "Models",
-        "One line a model: the worst budget first, models without one last. An empty cell: no "
-        f"traffic, or no objective, or nothing not ready. Failed: {UNCOUNTED}",
+        "One row per model: the smallest budget left first, models without a budget last. An empty cell "
+        f"means no traffic, no objective, or no version that is not ready. Failed: {UNCOUNTED}",
         [Key("model", link=link, width=260)],
         shown,
         reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
@@ -209,21 +210,21 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
     return (
         StateTimeline(
             "Models not ready",
-            "Models that should serve and do not: how many of their versions, over all servers.",
+            "Expected models that are not ready: number of versions, over all servers.",
             {"{{model}}": fleet.not_ready("model")},
-            Display(thresholds=(Threshold("red"),), no_value="Every model was ready"),
+            Display(thresholds=(Threshold("red"),), no_value="All models were ready"),
             height=5,
         ),
         TimeSeries(
             "Traffic by model",
-            "The ten busiest models in view.",
+            "The ten models with the most requests in the time range.",
             {"{{model}}": worst(fleet.model("requests", "model"))},
             displays.REQUESTS,
             every=fleet.every,
         ),
         TimeSeries(
             "Failed by model",
-            f"The ten models that failed most, at any time in view. {UNCOUNTED}",
+            f"The ten models with the most failed requests at any time in the time range. {UNCOUNTED}",
             {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
             displays.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
@@ -231,7 +232,7 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Mean latency by model",
-            "The ten slowest models in view; mean of successful requests.",
+            "The ten slowest models in the time range; mean duration of successful requests.",
             {"{{model}}": worst(fleet.model.latency("model"))},
             displays.SECONDS,
             reads=model_traffic("request_seconds"),
@@ -240,7 +241,7 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Time in queue by model",
-            "Share of request time spent waiting, the ten highest in view.",
+            "Share of the request time that is spent in the queue; the ten highest values in the time range.",
             {"{{model}}": worst(fleet.model.queue_share("model"))},
             displays.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
@@ -280,8 +281,8 @@ def _servers(fleet: _Fleet) -> Panel:
     link = shared.to(links.SERVER, "Server dashboard", "cluster", "job", instance=shared.field("Server"))
     return Table(
         "Servers",
-        "One line a server. A server can be live and not ready: with strict readiness one failed "
-        f"model is enough. Failed: {UNCOUNTED}",
+        "One row per server. A server can be live but not ready: with strict readiness, one failed model "
+        f"makes it not ready. Failed: {UNCOUNTED}",
         [Key("instance", "Server", link, 260)],
         shown,
         reads=(state.SERVER_LIVE, state.SERVER_READY, server_traffic("requests"), own.LAST_SUCCESS),

@@ -83,19 +83,19 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.GPU,
         title="Triton / GPU",
-        description="Is a GPU failing, full or busy, what does an inference cost, and which models share it? "
-        "From the exporter's canonical series, whichever of dcgm-exporter, NVML or Triton feeds them; what a "
-        "source cannot read is absent, never 0.",
+        description="Is a GPU failing, full or busy, how much energy does an inference use, and which "
+        "models share a GPU? Uses the exporter's `triton_gpu_*` series, whose source is dcgm-exporter, "
+        "NVML or Triton; values that a source cannot read are absent, never 0.",
         tags=shared.tags("gpu"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.GPU_UUID),
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
             Row("Is a GPU failing?", _summary_panels(gpus)),
-            Row("Which one?", (_gpu_table(gpus),)),
+            Row("Which GPU?", (_gpu_table(gpus),)),
             Row("Busy, full or hot?", _load_panels(gpus)),
             Row("Which models share it?", _model_panels(gpus), collapsed=True),
-            Row("How well is it used?", _use(gpus), collapsed=True),
+            Row("How well are the GPUs used?", _use(gpus), collapsed=True),
             Row("Throttling and energy", _energy(gpus), collapsed=True),
             Row("Faults", _faults(gpus), collapsed=True),
             Row("Links and clocks", _link_panels(gpus), collapsed=True),
@@ -118,13 +118,13 @@ def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         Stat(
             "GPUs seen",
-            "GPUs that the exporters see.",
+            "Number of GPUs that the exporters report.",
             f"count(count {_BY_GPU} ({gpus.chosen(gpu.INFO)}))",
             displays.COUNT.when_empty(_NO_GPU),
         ),
         errors(
             "Hardware XIDs",
-            "Errors in the time range that need a reset or a new card.",
+            "XID errors in the time range that require a reset or a replacement of the GPU.",
             gpu.XID_ERRORS,
             _HARDWARE,
         ),
@@ -136,13 +136,13 @@ def _broken_gpus(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         Stat(
             "Remaps failed",
-            "Cards to replace.",
+            "GPUs with a failed row remapping: replace them.",
             f"sum({gpus.chosen(gpu.ROW_REMAP_FAILED)})",
             faults,
         ),
         Stat(
-            "Slowed by heat",
-            "GPUs whose clocks are held down by heat or by the power supply now.",
+            "Throttled by heat",
+            "GPUs that are throttled now because of heat or of the power supply.",
             or_zero(slowed, f"max({gpus.chosen(gpu.INFO)})"),
             replace(faults, thresholds=(Threshold("green"), Threshold("orange", 1))),
             reads=gpu.THROTTLE_REASON,
@@ -167,7 +167,7 @@ def _highest_loads(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         Stat(
             "Oldest data",
-            "Age of the stalest GPU reading. " + fires(age),
+            "Age of the oldest GPU reading. " + fires(age),
             f"max({age.expr(gpus.chosen)})",
             displays.aged(age, _ABSENT),
         ),
@@ -204,13 +204,14 @@ def _gpu_table(gpus: _Gpus) -> Panel:
     link = shared.to(links.GPU, "Only this GPU", "cluster", "job", gpu_uuid=shared.field("GPU"))
     return Table(
         "GPUs",
-        "One line a GPU.",
+        "One row per GPU.",
         (Key("instance", "Server"), Key("gpu_uuid", "GPU", link, 330)),
         shown,
         reads=(gpu.INFO, gpu.UTILIZATION, gpu.MEMORY_USED, gpu.XID_ERRORS, gpu.MODEL_GPU_INFO),
         sort_by="Memory used",
         height=7,
-        no_value="No exporter sees a GPU: --gpu of the exporter names its sources, docs/gpu.md how to add one",
+        no_value="No exporter reports a GPU: see --gpu of the exporter for its sources, and docs/gpu.md "
+        "for how to add one",
     )
 
 
@@ -225,7 +226,8 @@ def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         _lines(
             "Busy",
-            "Share of time in which any kernel ran: shows that there was work, not how much.",
+            "Share of time in which at least one kernel ran: shows whether the GPU was used, not how "
+            "much of it.",
             gpu.UTILIZATION,
             gpus,
             share,
@@ -258,15 +260,17 @@ def _use(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         _lines(
             "Streaming multiprocessors active",
-            "The best single figure of headroom: above 0.8 the GPU is well used, below 0.5 batch more.",
+            "The best single indicator of free capacity: above 0.8 the GPU is well used; below 0.5, "
+            "increase batching.",
             gpu.SM_ACTIVE,
             gpus,
             share,
         ),
         TimeSeries(
-            "Bound by compute or by memory",
-            "Tensor pipes against the memory interface, mean of the chosen GPUs. Memory high and "
-            "tensor low: bound by memory, as decoding usually is.",
+            "Compute-bound or memory-bound",
+            "Activity of the tensor pipes and of the memory interface, mean of the selected GPUs. If the "
+            "memory activity is high and the tensor activity is low, the work is memory-bound, as "
+            "decoding usually is.",
             {
                 "tensor pipes": f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})",
                 "memory interface": f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})",
@@ -288,14 +292,14 @@ def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Throttled",
-            "Share of time the clocks were held down, by cause.",
+            "Share of time in which the GPU was throttled, by cause.",
             {"{{cause}}: " + _LEGEND: throttled},
             displays.SHARE.when_empty(_ABSENT),
         ),
         TimeSeries(
             "Energy per inference",
-            "Energy of all GPUs of the chosen servers over their inferences: the cost of one, idle "
-            "time included.",
+            "Energy of all GPUs of the selected servers, divided by the number of inferences: energy per "
+            "inference, including idle time.",
             {"joules per inference": ratio(energy, inferences)},
             Display("joule", minimum=0, no_value="No traffic"),
             legend="hidden",
@@ -338,7 +342,8 @@ def _model_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Utilisation by model (estimate)",
-            "Which model the GPUs worked for, by share of execution time; the parts add up to the device.",
+            "Utilisation of the GPUs by model, from each model's share of the execution time; the parts "
+            "add up to the utilisation of the GPU.",
             {
                 "{{model}}": total(
                     gpus.caused(UTILIZATION_CAUSED, lambda chosen: chosen(gpu.MODEL_UTILIZATION)), "model"
@@ -354,7 +359,7 @@ def _model_panels(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         Table(
             "Models on GPUs",
-            "Which model runs where, with what it took.",
+            "The GPU of each model, with the model's estimated share of utilisation and memory.",
             (
                 Key("model", link=link),
                 Key("version"),
@@ -388,7 +393,7 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Remapped rows",
-            "Memory rows remapped in the life of the card.",
+            "Memory rows that were remapped during the lifetime of the GPU.",
             {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.REMAPPED_ROWS), *_GPU, "type")},
             none,
         ),

@@ -47,10 +47,10 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.MODEL,
         title="Triton / Model",
-        description="Is this model healthy, and if not, where does the time go and what limits it? Reads top "
-        "to bottom: symptoms, causes, details. Queue against compute first: when the queue dominates, add "
-        "instances or servers; when compute dominates and the GPU is idle, batch more; when the GPU is busy, "
-        "it is full.",
+        description="Is this model healthy, and if not, where do requests spend their time and what "
+        "limits the model? The rows show symptoms, then causes, then details. Compare queue and compute "
+        "time first: if the queue dominates, add instances or servers; if compute dominates and the GPU "
+        "is idle, increase batching; if the GPU is busy, its capacity is exhausted.",
         tags=shared.tags("model"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.ONE_MODEL, shared.VERSION),
         annotations=marks(seen),
@@ -93,7 +93,7 @@ def summary(seen: View) -> tuple[Panel, ...]:
         ),
         Stat(
             "Not ready",
-            "Versions that should serve and do not, counted on each server.",
+            "Expected versions that are not ready, counted per server.",
             or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
             displays.FAULTS.when_empty("No exporter"),
             reads=state.MODEL_NOT_READY_SINCE,
@@ -106,14 +106,14 @@ def summary(seen: View) -> tuple[Panel, ...]:
         ),
         Stat(
             "Estimate error",
-            "How far the share of the last hour may be off, either way, of this model's objectives that are "
-            "estimated: the largest.",
+            "The largest error, in both directions, of the estimated shares of the last hour, over this "
+            "model's objectives.",
             f"max({seen.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
             Display("percentunit", 2, no_value="–"),
         ),
         Stat(
             "Requests/s",
-            "Requests answered or failed, without those that clients gave up.",
+            "Rate of successful and failed requests, without requests that clients cancelled.",
             raw.requests(),
             displays.REQUESTS,
         ),
@@ -126,14 +126,14 @@ def summary(seen: View) -> tuple[Panel, ...]:
         ),
         Stat(
             "p99 latency",
-            "99 of 100 successful requests were quicker.",
+            "99 % of the successful requests were faster.",
             raw.quantile(0.99),
             limited(displays.SECONDS, seen.limit(Latency)),
         ),
         Stat(
             "Time in queue",
-            "Share of request time spent waiting: the best stock sign of saturation. "
-            + fires(seen.signal(signals.QUEUE_SHARE)),
+            "Share of the request time that is spent in the queue: the best indicator of saturation that "
+            "a stock Triton has. " + fires(seen.signal(signals.QUEUE_SHARE)),
             raw.queue_share(),
             displays.queue_share(seen.tuning, seen.name),
             reads=triton.QUEUE_DURATION_US,
@@ -153,7 +153,7 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Requests by version",
-            "Requests answered, by version: roll-outs show here. Gray: all versions a week ago.",
+            "Rate of successful requests, by version; shows rollouts. Gray: all versions one week ago.",
             {
                 "version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version"),
                 WEEK_AGO: total(seen.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
@@ -163,16 +163,17 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failures by reason",
-            "BACKEND: the model raised. REJECTED: waited too long in the queue. CANCELED: the "
-            f"client gave up (no failure of ours). OTHER: an ensemble's step. {UNCOUNTED}",
+            "BACKEND: the model failed. REJECTED: the request waited longer than the queue timeout. "
+            f"CANCELED: the client cancelled (not a server failure). OTHER: a step of an ensemble "
+            f"failed. {UNCOUNTED}",
             {"{{reason}}": f"{by_reason} > 0"},
             replace(displays.REQUESTS, no_value="No failures", styles=_BY_REASON),
             width=8,
         ),
         TimeSeries(
             "Latency",
-            "Quantiles of successful requests inside Triton; a client sees network and "
-            "serialisation too. Dashed: what the objective allows. Gray: p99 a week ago.",
+            "Latency quantiles of successful requests inside Triton; for a client, network and "
+            "serialisation time are added. Dashed: threshold of the objective. Gray: p99 one week ago.",
             [
                 *quantiles(raw, state.REQUEST_DURATION),
                 *promised(seen, Latency),
@@ -215,7 +216,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
     known = " - ".join((whole, *(raw.per_request(metric) for _, metric in PHASES)))
     return (
         TimeSeries(
-            "A request's time, by phase",
+            "Request time by phase",
             "Mean time of a successful request, split into its phases; they add up to the mean "
             "latency. For an ensemble: the sum over its steps.",
             [
@@ -229,9 +230,9 @@ def phases(seen: View) -> tuple[Panel, ...]:
             calcs=("lastNotNull",),
         ),
         TimeSeries(
-            "Queue against compute",
-            "Shares of request time. Queue on top: scale out, or reduce concurrency. Compute on "
-            "top with an idle GPU: batch more or add instances.",
+            "Queue and compute time",
+            "Shares of the request time. If the queue dominates: scale out, or reduce concurrency. If "
+            "compute dominates and the GPU is idle: increase batching or add instances.",
             {
                 "queue": raw.queue_share(),
                 "compute": ratio(
@@ -245,7 +246,7 @@ def phases(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Wait in the queue",
-            "Quantiles of the time requests waited. Dashed: what the objective allows.",
+            "Quantiles of the queue time. Dashed: threshold of the objective.",
             [*quantiles(raw, state.QUEUE_DURATION), *promised(seen, Queue)],
             lined(displays.SECONDS, seen.limit(Queue)),
             reads=state.QUEUE_DURATION,
@@ -268,8 +269,9 @@ def limits(seen: View) -> tuple[Panel, ...]:
     busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
     return (
         TimeSeries(
-            "Mean batch against its limit",
-            "Inferences in one execution. Far below the dashed limit under load: allow a queue delay.",
+            "Mean batch size and limit",
+            "Inferences per execution. If this is far below the dashed limit under load, configure a "
+            "queue delay.",
             {
                 "version {{version}}": raw.batch("version"),
                 "limit": f"max({seen.chosen(models.MAX_BATCH_SIZE)}) > 0",
@@ -278,22 +280,22 @@ def limits(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Instances busy",
-            "Share of the instances' time spent executing, by version; near 1 requests must wait. "
+            "Share of time in which the instances are executing, by version; near 1, requests must wait. "
             + fires(busy),
             {"version {{version}}": raw.instances_busy("version")},
             displays.warned(replace(displays.SHARE, maximum=None, no_value="No instances known"), busy),
             limit_line=True,
         ),
         TimeSeries(
-            "Busy GPUs of this model",
+            "GPU utilisation of this model",
             "Utilisation of the GPUs this model runs on, by all processes.",
             {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
             displays.SHARE.when_empty("No GPU known"),
         ),
         TimeSeries(
             "Requests in flight",
-            "Mean number of requests inside Triton at a time, by Little's law (rate times duration); of "
-            "completed requests, so it lags a stall.",
+            "Mean number of requests inside Triton, by Little's law (rate times duration). Computed from "
+            "completed requests, so a stall is visible only later.",
             {"{{instance}}": f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6"},
             Display("short", 1, 0, no_value="No traffic"),
         ),
@@ -329,7 +331,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
     return (
         Table(
             "Versions",
-            f"All versions over the same time, whatever is chosen above. Failed: {UNCOUNTED}",
+            f"All versions over the same time, independent of the selected version. Failed: {UNCOUNTED}",
             [Key("version")],
             shown,
             reads=(state.MODEL_READY, triton.REQUEST_SUCCESS, state.REQUEST_DURATION),
@@ -339,13 +341,13 @@ def versions(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "p99 latency by version",
-            "The slowest of a hundred requests, by version.",
+            "p99 latency of each version.",
             [Query(p99, "version {{version}}", exemplar=True)],
             displays.SECONDS,
         ),
         TimeSeries(
             "Failed by version",
-            f"Share of requests that failed, by version. Dashed: what the objective allows. {UNCOUNTED}",
+            f"Share of requests that failed, by version. Dashed: share that the objective allows. {UNCOUNTED}",
             [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
             lined(displays.FAILED_BY, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
@@ -366,15 +368,14 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
     return (
         StateTimeline(
             "Ready",
-            "Whether each version is ready, on each server.",
+            "Readiness of each version on each server.",
             {"version {{version}} on {{instance}}": f"min by (version, instance) ({current})"},
             displays.YES_BANDS,
             height=7,
         ),
         TimeSeries(
             "Failed loads",
-            "Load attempts that failed, by class of reason; Triton's own words are on the "
-            "exporter's /state page.",
+            "Failed load attempts, by class of reason; Triton's error message is in the exporter's /state.",
             {
                 "{{reason}} on {{instance}}": seen.model.events(
                     state.MODEL_LOAD_FAILURES, "reason", "instance"
@@ -385,8 +386,8 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Load time",
-            "How long the last successful load took: Triton's own value, or where it has none an estimate "
-            "from the states the exporter saw.",
+            "Duration of the last successful load: Triton's own value or, if Triton does not export it, "
+            "an estimate from the states that the exporter polled.",
             {"version {{version}} on {{instance}}": load_time},
             displays.SECONDS.when_empty("No load was seen"),
         ),

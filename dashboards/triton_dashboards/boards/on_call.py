@@ -48,8 +48,8 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.ON_CALL,
         title="Triton / On call",
-        description="What fires, since when, what to do, and are notifications delivered? An empty page is "
-        "good news only while the heartbeat is alive.",
+        description="Which alerts fire, since when, what to do, and are notifications delivered? If no "
+        "alert is shown, this is reliable only while the Watchdog alert fires.",
         tags=shared.tags("on-call"),
         variables=shared.ON_CALL_VARIABLES,
         annotations=(
@@ -58,29 +58,28 @@ def dashboard(options: Options) -> Dashboard:
         ),
         links=shared.links(options),
         rows=(
-            Row("What fires now?", (*_summary_panels(options.tuning), _firing(options))),
+            Row("What fires now?", (*_alert_panels(), *_incident_panels(options.tuning), _firing(options))),
             Row("Since when?", _history_panels()),
             Row("Are notifications delivered?", _delivery()),
-            Row("What did people do in Slack?", _people(), collapsed=True),
+            Row("Actions in Slack", _people(), collapsed=True),
         ),
         time_from="now-24h",
     )
 
 
-def _summary_panels(tuning: Tuning) -> tuple[Panel, ...]:
-    waiting = signals.UNDELIVERED_AGE.tuned(tuning)
+def _alert_panels() -> tuple[Panel, ...]:
     heartbeat = f'max({ALERTS}{{alertname="Watchdog", alertstate="firing"}})'
 
     def counted(expr: str) -> str:
         return or_zero(f"count({expr})", heartbeat)
 
-    lost = displays.FAULTS.when_empty("No heartbeat")
+    lost = displays.FAULTS.when_empty("No Watchdog")
     tickets = replace(lost, thresholds=(Threshold("green"), Threshold("orange", 1)))
     return (
         Stat(
-            "Heartbeat",
-            "The alert that always fires. Without it Prometheus evaluates no rules, and silence means "
-            "nothing. Metric: `ALERTS`.",
+            "Watchdog",
+            "The alert that always fires. If it is lost, Prometheus does not evaluate rules, and the "
+            "absence of alerts means nothing. Metric: `ALERTS`.",
             # Without exception a zero: no series is the very loss that this shows.
             f"{heartbeat} or vector(0)",
             Display(words={0: ("Lost", "red"), 1: ("Alive", "green")}),
@@ -91,12 +90,23 @@ def _summary_panels(tuning: Tuning) -> tuple[Panel, ...]:
             for title, lead, chosen, display in (
                 ("Pages", "Alerts of severity critical that fire.", f'{SEVERITY}="critical"', lost),
                 ("Tickets", "Alerts of severity warning that fire.", f'{SEVERITY}="warning"', tickets),
-                ("Unknown", "Objectives without data worth trusting.", f'alertname="{UNKNOWN_ALERT}"', lost),
+                (
+                    "Unknown",
+                    "Objectives with unknown status (`TritonSLOUnknown` fires).",
+                    f'alertname="{UNKNOWN_ALERT}"',
+                    lost,
+                ),
             )
         ),
+    )
+
+
+def _incident_panels(tuning: Tuning) -> tuple[Panel, ...]:
+    waiting = signals.UNDELIVERED_AGE.tuned(tuning)
+    return (
         Stat(
             "Open incidents",
-            "Incidents that the bridge holds open.",
+            "Incidents of the bridge that have not ended.",
             f"sum({bridge.OPEN_INCIDENTS})",
             displays.COUNT.when_empty("No bridge"),
         ),
@@ -107,14 +117,14 @@ def _summary_panels(tuning: Tuning) -> tuple[Panel, ...]:
             displays.FAULTS.when_empty("No bridge"),
         ),
         Stat(
-            "Longest wait",
+            "Oldest unsent",
             "Age of the oldest notification that Slack has not accepted. " + fires(waiting),
             f"max({waiting.expr(str)})",
             displays.aged(waiting, "No bridge"),
         ),
         Stat(
-            "Bridge heartbeat",
-            "Time since the watchdog last came through Alertmanager to the bridge.",
+            "Bridge Watchdog",
+            "Time since the bridge last received a Watchdog notification from Alertmanager.",
             f"time() - max({bridge.HEARTBEAT})",
             Display(
                 "s",
@@ -136,7 +146,7 @@ def _firing(options: Options) -> Panel:
     server = shared.to(links.SERVER, "Server dashboard", instance=shared.field("Server"))
     return Table(
         "Firing",
-        "Alerts that fire, newest last. Click an alert for its runbook, a model or a server for its "
+        "Firing alerts, the newest last. Click an alert for its runbook, a model or a server for its "
         "dashboard. Metrics: `ALERTS`, `ALERTS_FOR_STATE`.",
         (
             Key("alertname", "Alert", runbook, 300),
@@ -159,7 +169,8 @@ def _history_panels() -> tuple[Panel, ...]:
     return (
         StateTimeline(
             "Alerts over time",
-            "Bands while an alert fired, for any version, tier or server; red where it paged. Metric: `ALERTS`.",
+            "A band shows the time in which an alert fired, for any version, tier or server; red: the "
+            "alert was a page. Metric: `ALERTS`.",
             {"{{alertname}} {{model}}": f"max by (alertname, model) ({ranked})"},
             displays.FIRING.when_empty("No alert fired"),
             height=9,
@@ -190,24 +201,24 @@ def _delivery() -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Messages delivered",
-            "What Slack accepted.",
+            "Messages that Slack accepted.",
             {"{{kind}}": _increase_by(bridge.DELIVERED, "kind")},
             none,
             bars=True,
             width=8,
         ),
         TimeSeries(
-            "Failed sends",
-            "Requests to Slack that failed and are tried again.",
+            "Failed requests to Slack",
+            "Requests to Slack that failed and are retried.",
             {"{{error}}": _increase_by(bridge.SEND_FAILURES, "error")},
             failures,
             bars=True,
             width=8,
         ),
         TimeSeries(
-            "Alertmanager to its receivers",
-            "Notifications that Alertmanager could not hand over, where Prometheus scrapes it. Metric: "
-            f"`{stack.AM_FAILED}`.",
+            "Failed notifications of Alertmanager",
+            "Notifications that Alertmanager could not send to a receiver; needs a Prometheus that "
+            f"scrapes Alertmanager. Metric: `{stack.AM_FAILED}`.",
             {"failed: {{integration}}": _increase_by(stack.AM_FAILED, "integration")},
             failures,
             bars=True,
@@ -226,14 +237,15 @@ def _people() -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Buttons pressed",
-            "What people did from Slack.",
+            "Actions with buttons in Slack.",
             {"{{action}}: {{outcome}}": _increase_by(bridge.ACTIONS, "action, outcome")},
             none,
             bars=True,
         ),
         TimeSeries(
-            "Answers that came too late",
-            "Pages that went out without an answer to one of their questions.",
+            "Missing evidence",
+            "Queries for evidence (Prometheus, exporters) that were not answered in time, so that a page "
+            "was posted without it.",
             {"{{source}}": _increase_by(bridge.ENRICHMENT_FAILURES, "source")},
             replace(displays.FAILURES, no_value="None", shade="orange"),
             bars=True,

@@ -45,19 +45,18 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.SERVER,
         title="Triton / Servers and exporters",
-        description="Does this server answer, are its models ready, and can the data about it be trusted? A "
-        "server that is live need not be ready: with strict readiness one failed model makes the whole "
-        "server "
+        description="Does this server respond, are its models ready, and is the data about it reliable? "
+        "A live server may be not ready: with strict readiness, one failed model makes the whole server "
         "not ready.",
         tags=shared.tags("server"),
         variables=shared.variables("cluster", "job", "instance"),
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
-            Row("Does it answer?", (*_summary_panels(within, options), _server_states(within))),
+            Row("Does the server respond?", (*_summary_panels(within, options), _server_states(within))),
             Row("Which models are not ready?", _model_panels(within, window(options))),
-            Row("What does it serve?", _traffic(within)),
-            Row("Can these data be trusted?", _exporter(within)),
+            Row("Which traffic does it serve?", _traffic(within)),
+            Row("Is the data reliable?", _exporter(within)),
             Row("Memory and cache", _resources(within, options.tuning), collapsed=True),
         ),
     )
@@ -82,7 +81,7 @@ def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
         ),
         Stat(
             "Exporters down",
-            "Exporters that Prometheus cannot scrape: nothing is known of their servers. Metric: `up`.",
+            "Exporters that Prometheus cannot scrape; the state of their servers is unknown. Metric: `up`.",
             or_zero(f"count({within('up')} == 0)", scraped),
             no_exporter.when_empty("No target"),
         ),
@@ -94,8 +93,8 @@ def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
             sparkline=False,
         ),
         Stat(
-            "Models down",
-            "Model versions that should serve and do not.",
+            "Models not ready",
+            "Expected model versions that are not ready.",
             or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up),
             no_exporter,
             reads=state.MODEL_NOT_READY_SINCE,
@@ -110,8 +109,8 @@ def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
         ),
         Stat(
             "Oldest reading",
-            "Time since an exporter last read the metrics of its Triton; of several, the longest. "
-            + fires(age),
+            "Time since an exporter last read the metrics of its Triton (with several exporters, the "
+            "longest). " + fires(age),
             f"max({age.expr(within)})",
             displays.aged(age, "No exporter"),
         ),
@@ -125,7 +124,8 @@ def _server_states(within: BoardScope) -> Panel:
     # 0 down, 1 live, 2 ready; live and ready are separate because they need different people.
     return StateTimeline(
         "Servers",
-        "Down: it does not answer. Live: it answers, but not every model is ready. Ready: it serves.",
+        "Down: the server does not respond. Live: the server responds, but not every model is ready. "
+        "Ready: all models are ready.",
         {_LEGEND: f"{live} + {live} * {ready}"},
         Display(
             words={0: ("Down", "dark-red"), 1: ("Live, not ready", "orange"), 2: ("Ready", "light-green")},
@@ -155,7 +155,7 @@ def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
     return (
         Table(
             "Not ready now",
-            "Model versions that should serve and do not. Triton's own reason is on the exporter's "
+            "Expected model versions that are not ready. Triton's own reason is on the exporter's "
             "/state page and in the alert.",
             (Key("model", link=link), Key("version"), Key("instance", "Server"), Key("state")),
             (Column("Since", f"{current} * 1000", Display("dateTimeFromNow")),),
@@ -166,7 +166,7 @@ def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
         ),
         StateTimeline(
             "Since when",
-            "Not-ready episodes: a failed retry does not end one.",
+            "Time since each version is not ready; failed retries do not reset it.",
             {"{{model}} {{version}} on {{instance}}": f"{missing} > bool 0"},
             Display(
                 words={1: ("Not ready", "red")},
@@ -187,7 +187,8 @@ def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Failed loads",
-            "Load attempts that failed, by model and class of reason; in a long view the most of two minutes.",
+            "Load attempts that failed, by model and class of reason; over long time ranges, the maximum "
+            "of two minutes.",
             {"{{model}}: {{reason}}": total(failed, "model", "reason")},
             displays.FAILURES.when_empty("No load failed"),
             bars=True,
@@ -210,7 +211,7 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Requests",
-            "Requests answered or failed; uneven lines mean uneven balancing.",
+            "Rate of successful and failed requests; different values per server mean uneven load balancing.",
             {_LEGEND: traffic("requests", by)},
             displays.REQUESTS,
         ),
@@ -238,7 +239,7 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
 
 
 def _fed(within: BoardScope, sources: str) -> str:
-    """Number of model versions whose latency histogram these sources feed."""
+    """Number of model versions whose latency histogram comes from these sources."""
     fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{sources}"')
     return f"count by (instance) ({fed} == 1)"
 
@@ -270,7 +271,8 @@ def _exporter(within: BoardScope) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Samples of a scrape",
-            "How many samples Prometheus takes from each exporter: the cost of many models. Metric: "
+            "Number of samples that Prometheus reads from each exporter per scrape; grows with the "
+            "number of models. Metric: "
             "`scrape_samples_scraped`.",
             {_LEGEND: f"max by (instance) ({within('scrape_samples_scraped')})"},
             replace(displays.COUNT, decimals=None, no_value="No target"),
@@ -278,7 +280,8 @@ def _exporter(within: BoardScope) -> tuple[Panel, ...]:
         ),
         Table(
             "Exporters",
-            "What feeds each exporter's histograms; those from summaries, sums and sampled means are estimates.",
+            "Source of each exporter's histograms; histograms from summaries, sums and sampled means are "
+            "estimates.",
             [Key("instance", "Server")],
             (
                 Column("Models with traces or histograms", _fed(within, "trace|histogram"), displays.COUNT),

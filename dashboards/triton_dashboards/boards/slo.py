@@ -118,9 +118,9 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.SLO,
         title="Triton / Objectives",
-        description="How much error budget is left, how fast does it burn, and what burned it? One budget "
-        "for each objective, model and version, over all servers. Needs the generated rules; a budget that "
-        "is not known is counted as unknown, never as full.",
+        description="How much error budget is left, how high is the burn rate, and what are the causes? "
+        "There is one budget per objective, model and version, over all servers. Needs the generated "
+        "rules; a budget without data is counted as unknown, never as full.",
         tags=shared.tags("slo"),
         variables=(*shared.OBJECTIVE, shared.OBJECTIVE_MODEL, shared.OBJECTIVE_VERSION),
         annotations=(
@@ -131,9 +131,9 @@ def dashboard(options: Options) -> Dashboard:
         rows=(
             Row("How much budget is left?", (*_summary_panels(within), _objective_table(within))),
             Row("How fast does it burn?", _burn_panels(within)),
-            Row("What burned it?", _causes(within)),
+            Row("Causes", _causes(within)),
             Row("Over the period", _period(within)),
-            Row("What is behind the numbers", _details(within), collapsed=True),
+            Row("Sources of the numbers", _details(within), collapsed=True),
         ),
         time_from="now-24h",
     )
@@ -143,20 +143,20 @@ def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
         _now(
-            "Worst budget",
+            "Least budget left",
             "The smallest share of a period's error budget that is left; below 0 it is overspent.",
             f"min({within(PERIOD_BUDGET_REMAINING)})",
             displays.BUDGET,
         ),
         _now(
             "Fastest burn",
-            "The highest burn rate of the last minutes; 1 spends exactly the budget in its period.",
+            "The highest burn rate of the last minutes; at 1 the budget lasts exactly the period.",
             f"max({within(CURRENT_BURN_RATE)})",
             displays.BURN,
         ),
         _now(
-            "Soonest exhausted",
-            "Time until the first budget is gone if the last hour goes on like this.",
+            "Next budget to be spent",
+            "Time until the first budget is spent at the burn rate of the last hour.",
             f"min({exhaustion(within)})",
             Display(
                 "s",
@@ -169,7 +169,7 @@ def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
         ),
         _now(
             "Burning now",
-            "Budgets that are used up faster than they may last.",
+            "Number of budgets with a burn rate above 1.",
             or_zero(f"count({within(CURRENT_BURN_RATE)} > {SUSTAINABLE:g})", known),
             replace(
                 displays.FAULTS,
@@ -187,8 +187,7 @@ def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
         ),
         _now(
             "Unknown",
-            "Groups that should have data and have none that can be trusted, and objectives without any group: "
-            "their budget is unknown.",
+            "Groups without reliable data, and objectives without any group: their budget is unknown.",
             or_zero(f"count({unknown(within)})", known),
             displays.FAULTS.when_empty("No objective"),
             reads=(UNKNOWN, INFO),
@@ -228,7 +227,7 @@ def _objective_table(within: BoardScope) -> Panel:
     shown = (
         Column("Target", target, Display("percentunit", 2), width=80),
         Column("Budget left", left, displays.BUDGET_CELL, colored=True, width=100),
-        Column("Empty in", by_key(exhaustion(within), "min"), Display("s", 1), width=100),
+        Column("Spent in", by_key(exhaustion(within), "min"), Display("s", 1), width=100),
         Column("Burn now", by_key(within(CURRENT_BURN_RATE)), _BURN, colored=True, width=85),
         Column("Burn 1h", by_key(burn(within, "1h")), _BURN, colored=True, width=85),
         Column("Burn 6h", by_key(burn(within, "6h")), _BURN, colored=True, width=85),
@@ -240,9 +239,10 @@ def _objective_table(within: BoardScope) -> Panel:
     link = shared.to(links.MODEL, "Model dashboard", model=shared.field("Model"))
     return Table(
         "Objectives",
-        "One line a budget: the emptiest first, those without data last. Caveat: what its numbers come from "
-        "cannot see everything, so the truth may be worse; `tritonwatch status` says how to find out. "
-        "Estimate error: how far the share of the last hour may be off, either way.",
+        "One row per error budget: the smallest budget left first, budgets without data last. Caveat: "
+        "the source of the numbers misses some events, so the reality may be worse; `tritonwatch status` "
+        "shows how to fix this. Estimate error: maximum error of the share of the last hour, in both "
+        "directions.",
         (
             Key(SLO, "Objective", width=90),
             Key(INDICATOR, width=90),
@@ -278,8 +278,8 @@ def _burn_panels(within: BoardScope) -> tuple[Panel, ...]:
         TimeSeries(
             "Burn rate by window, worst group",
             "The highest burn rate of the chosen objectives over each window of the alerts. "
-            "Dashed: where the four "
-            "tiers of a 30-day objective fire (1, 3, 6 and 14.4), each when both its windows are above.",
+            "Dashed: the burn rates at which the four tiers of a 30-day objective fire (1, 3, 6 and "
+            "14.4). A tier fires when both of its windows are above its line.",
             [
                 Query(
                     f"max({summed(within, worst_burn(window), partial(burn, window=window), *_GROUPS)})",
@@ -296,8 +296,8 @@ def _burn_panels(within: BoardScope) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Burn rate by group",
-            "The ten groups that burned fastest at any time in view, over one hour: those that use up budget "
-            "faster than it may last.",
+            "The ten groups with the highest burn rate over one hour at any time in the time range; only "
+            "groups with a burn rate above 1.",
             {_LEGEND: worst(f"max by ({', '.join(KEYS)}) ({within(OVERBURN)})", every="30m")},
             Display("short", no_value="Nothing burns"),
             log=True,
@@ -315,14 +315,16 @@ def _causes(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Causes",
-            "What the time or the failures went to, in the worst group of each cause: queue and "
-            "compute share request time, failures are by reason, states are of models not ready.",
+            "Share of each cause, in the group in which the share is largest: queue and compute are "
+            "shares of the request time; failures are grouped by reason; states are those of models that "
+            "are not ready.",
             {f"{{{{{INDICATOR}}}}}: {{{{{CAUSE}}}}}": worst(explained)},
             Display("percentunit", minimum=0, maximum=1, no_value="No cause recorded"),
         ),
         StateTimeline(
             "Burn alerts",
-            "Which burn alerts fired, by tier: page_fast and page_slow page, the others open a ticket. "
+            "Burn alerts that fired, by tier: page_fast and page_slow are pages, the other tiers are "
+            "tickets. "
             "Metric: `ALERTS`.",
             {
                 f"{_LEGEND} {{{{{TIER}}}}}": f"max by ({SLO}, {TIER}, model, version) (2 * {pages} or {tickets})"
@@ -358,7 +360,8 @@ def _period(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Budget left",
-            "The ten emptiest budgets over the last 30 days, down to overspent once; the legend has the value.",
+            "The ten smallest budgets left over the last 30 days; the axis ends at -100 % (a budget "
+            "spent twice); the legend shows the values.",
             {_LEGEND: emptiest(keyed)},
             Display(
                 "percentunit",
@@ -373,8 +376,8 @@ def _period(within: BoardScope) -> tuple[Panel, ...]:
             every="3h",
         ),
         TimeSeries(
-            "Events behind the ratios",
-            "Events a second, all and bad: 100 % of three requests is not health.",
+            "Events",
+            "Events per second, total and failed: a ratio of 100 % means little with three requests.",
             {f"all, {{{{{SLO}}}}}": events("total"), f"bad, {{{{{SLO}}}}}": events("error")},
             Display("short", minimum=0, no_value="No events"),
             legend="right",
@@ -391,10 +394,10 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Budget left by month",
-            "What each thirty days left of the worst budget of each objective, for the last year, as far back as "
-            "Prometheus keeps its data.",
+            "Smallest error budget left of each objective at the end of each thirty days, for the last "
+            "year, as far back as Prometheus has data.",
             {f"{{{{{SLO}}}}}": left},
-            Display("percentunit", minimum=-1, maximum=1, no_value="No whole month yet"),
+            Display("percentunit", minimum=-1, maximum=1, no_value="No complete month yet"),
             step=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -404,7 +407,7 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
         ),
         Table(
             "What latency and queue budgets are computed from",
-            "histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
+            "Sources histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
             (Key("model"), Key("version", width=70), Key("signal", width=80), Key("source")),
             labels_of=sources,
             width=8,
@@ -412,8 +415,8 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
             descending=False,
         ),
         Table(
-            "What was promised",
-            "Each objective as its file defines it.",
+            "Targets",
+            "Target, window and threshold of each objective, as configured in its file.",
             (
                 Key(SLO, "Objective", width=100),
                 *(Key(label, width=100) for label in ("target", "threshold", "window", "owner")),
