@@ -14,7 +14,7 @@ from triton_slo.correction.recorded_growth import CorrectableGroup, ScaledLength
 from triton_slo.objective.exclusion import Span
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan
-from triton_slo.rules.running_sum import carry_windows
+from triton_slo.rules.running_sum import step_windows
 
 _Events = Mapping[float, tuple[float, float]]
 
@@ -57,7 +57,7 @@ def _began(plan: Plan, group: CorrectableGroup) -> float:
     """Return what a group's sum reaches back to: it begins with all that its longest window of counters shows."""
     if not any(plan.measure(variant).events.has_past for variant in plan.variants):
         return group.since
-    return group.since - plan.windows[carry_windows(plan)[0]].seconds
+    return group.since - step_windows(plan)[0].seconds
 
 
 def _refuse_second_replay(prometheus: Prometheus, plan: Plan, now: float) -> None:

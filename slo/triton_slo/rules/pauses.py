@@ -17,7 +17,7 @@ _RECENT, _RECENT_SCRAPES = "15m", 20
 """Read whole, so that nothing in it is a minute off."""
 REACH = "1d"
 """Longest pause of the rules that is bridged; after a longer one running sums begin again."""
-_SPARSE = "5m"
+_SEARCH_STEP = "5m"
 """Prometheus looks back this far: at these steps, no recorded series is overlooked."""
 _WARM = "2m"
 """After a pause: until every target has been found and scraped."""
@@ -36,12 +36,12 @@ def remembered(plan: Plan, series: str, own: Matchers) -> str:
 
 def memory_rules(plan: Plan) -> list[Rule]:
     """Rules of the slow group: what was recorded within a day, of groups without a recent record."""
-    sparse, matching = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SPARSE)}]", on_group(plan)
+    search, matching = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SEARCH_STEP)}]", on_group(plan)
     return [
         recording_rule(
             plan,
             before,
-            f"last_over_time({series}{plan.own}{sparse})\n"
+            f"last_over_time({series}{plan.own}{search})\n"
             f"unless {matching}\nlast_over_time({series}{plan.own}[{_recent(plan)}])",
         )
         for series, before in _BEFORE.items()
@@ -62,7 +62,7 @@ def remembered_start(plan: Plan, series: str, step: str, matching: str, first: s
 
 def evaluations_rule(plan: Plan) -> Rule:
     """Return the rule that records, at each evaluation, when the first one was."""
-    first = remembered_start(plan, names.RULES_SINCE, _SPARSE, on(()), "vector(time())")
+    first = remembered_start(plan, names.RULES_SINCE, _SEARCH_STEP, on(()), "vector(time())")
     return recording_rule(plan, names.RULES_SINCE, first)
 
 

@@ -20,12 +20,12 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import (
     CHECKPOINT_WINDOW,
     base_rules,
-    carry_windows,
     checkpoint_rule,
     difference,
     link_seconds,
+    step_windows,
     sum_rules,
-    unless_carried,
+    unless_step_applies,
 )
 from triton_slo.rules.unknown_as_failed import counting_unknown
 from triton_slo.rules.windows import GUARD, RecordedWindow
@@ -44,11 +44,11 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
             )
     link = RecordedWindow("link", link_seconds(plan))
     for variant, measure in measures:
-        linked = f"{paren(_window_events(plan, link, variant, measure))}\n{unless_carried(plan)}"
+        linked = f"{paren(_window_events(plan, link, variant, measure))}\n{unless_step_applies(plan)}"
         yield recording_rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
     for window in long:
-        yield from _sum_rules(plan, window)
+        yield from _difference_rules(plan, window)
     for variant, measure in measures:
         yield from _target_rules(plan, variant)
         yield from _source_rules(plan, measure)
@@ -84,7 +84,7 @@ def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Ite
             yield recording_rule(plan, names.SLI_EVENTS_NOW, events_now.labelled())
 
 
-def _sum_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
+def _difference_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
     """Yield a window that is a difference of sums; its events only where something reads them."""
     if window.nominal in plan.counted:
         yield recording_rule(plan, names.sli_events(window.nominal), difference(plan, window))
@@ -142,7 +142,7 @@ def _counter_range(plan: Plan, window: RecordedWindow) -> str:
     The increase between the last sample of one window and the first of the next is in neither; with one scrape
     more, every increase is in exactly one of them, and the rate stays the same.
     """
-    shown = plan.windows.get(window.nominal) is window and window.nominal not in carry_windows(plan)
+    shown = window in plan.windows.values() and window not in step_windows(plan)
     return duration_text(window.seconds + (0 if shown else plan.clock.scrape_seconds))
 
 

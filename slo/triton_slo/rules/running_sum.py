@@ -1,18 +1,23 @@
 """Running sums of events, which windows over an hour are differences of.
 
-A sum is that of an hour ago plus the last hour's events, as the counters show them. An evaluation that never took
-place leaves no hole: where no sum was recorded an hour ago, those of half an hour and of ten minutes ago serve as
-well. Whatever is missing in a candidate makes it smaller, so the largest misses the fewest. `rate` extrapolates,
-however, by up to a scrape's jitter in a window: the shorter the window, the more of its events that is, and the
-largest of many would creep upward. After a pause of over an hour the checkpoint helps: a group of rules that is
-evaluated every few minutes, keeps the sum for a day, and reads six hours of the counters.
+Each evaluation records the largest of several candidates, because what is missing in a candidate makes it smaller:
 
-Where time is left out (`exclusions`), nothing is read over more than five minutes: what happens in a pause is lost.
+- a step: the sum of some time ago (an hour, half an hour, ten minutes) plus the events since, from the counters;
+- the sum of the evaluation before, or the last checkpoint;
+- for a new group: the events of the last hour.
+
+`rate` extrapolates by up to a scrape's jitter in a window: the shorter the window, the more of its events that is.
+So the shorter steps are candidates only where no sum was recorded an hour ago: else the largest would creep upward.
+
+A checkpoint is a copy of the sum, which a second group of rules records every few minutes and finds again after a
+pause of up to a day. It reads six hours of the counters, so a pause of that length loses nothing.
+
+With `exclusions` nothing is read over more than five minutes, and what happens in a pause of the rules is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from triton_exporter.common.duration import duration_text
 from triton_slo import names
@@ -27,74 +32,81 @@ CHECKPOINT = "4m"
 """Interval of the group that is evaluated slowly: Prometheus forgets a sample after five minutes."""
 CHECKPOINT_WINDOW = "6h"
 """Window of the counters that the slow group reads: a pause of the rules up to this length loses nothing."""
-_SPARSE = "1h"
-_LEAD = "10m"
+_SEARCH_STEP = "1h"
+"""Distance of the moments at which a sum or a checkpoint of before a pause is looked for."""
+_AHEAD = "10m"
 """Longer than twice the slow group's interval: what it records is there when a window reaches a pause."""
 _RECENT = "11m"
 """Holds an evaluation of the checkpoint, also a late one."""
 
 
-def carry_windows(plan: Plan) -> tuple[str, ...]:
-    """Windows from counters by which a sum goes on, longest first."""
-    return (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, BURST_WINDOW)
+def step_windows(plan: Plan) -> tuple[RecordedWindow, ...]:
+    """Windows from counters that are added to an earlier sum, longest first."""
+    nominals = (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, BURST_WINDOW)
+    return tuple(plan.windows[nominal] for nominal in nominals)
 
 
 def link_seconds(plan: Plan) -> float:
-    """Length of the window that links a sum to one before."""
+    """Length of the shortest step, whose events `SLI_EVENTS_LINK` has."""
     return MIN_SCRAPES * plan.clock.scrape_seconds
 
 
 def sum_rules(plan: Plan) -> Iterator[Rule]:
-    """Yield the rules of a sum and of its start; after the windows from counters, before those that are not."""
+    """Yield the rules of a sum's start and of the sum, which read windows from counters; others read the sum."""
     total = f"{names.sli_events(TILE)}{plan.own.equal(names.EVENT, names.TOTAL)}"
     now = f"time() + 0 * sum without ({names.EVENT}) ({total})"
-    since = remembered_start(plan, names.SLI_EVENTS_SINCE, _SPARSE, on_group(plan), now)
-    yield recording_rule(
-        plan, names.SLI_EVENTS_SINCE, f"(\n{indent(since)}\n)\nand {on_group(plan)}\n{total}"
-    )
-    longest = plan.windows[carry_windows(plan)[0]]
-    recently = duration_text(link_seconds(plan))
-    recorded = f"last_over_time({_sum_series(plan)}[{recently}]{_ago(longest.seconds)})"
-    candidates: dict[str, str] = {}
-    for nominal in carry_windows(plan):
-        window = plan.windows[nominal]
-        gone_on = f"{_sum_series(plan, window.seconds)} + {_events_within(plan, window)}"
-        candidates[nominal] = gone_on if window is longest else f"{gone_on}\nunless {recorded}"
-    # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
+    since = remembered_start(plan, names.SLI_EVENTS_SINCE, _SEARCH_STEP, on_group(plan), now)
+    of_recorded = f"(\n{indent(since)}\n)\nand {on_group(plan)}\n{total}"
+    yield recording_rule(plan, names.SLI_EVENTS_SINCE, of_recorded)
+    yield recording_rule(plan, names.SLI_EVENTS_SUM, _largest(_sum_candidates(plan)))
+
+
+def _sum_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the expressions of what the sum may be."""
+    longest, *shorter = step_windows(plan)
     seconds = link_seconds(plan)
-    events = f"{number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
-    candidates["link"] = f"{_sum_series(plan, seconds)} + {events}"
-    candidates["before"] = _sum_series(plan)
-    candidates["checkpoint"] = f"last_over_time({_checkpoint_series(plan)}[{plan.clock.text(_RECENT)}])"
-    candidates["new"] = (
-        f"{_events_within(plan, longest)} and {on_group(plan)} ({_began_within(plan, seconds)})"
-    )
-    yield recording_rule(plan, names.SLI_EVENTS_SUM, _largest(candidates))
+    yield longest.nominal, _stepped(plan, longest)
+    recorded = f"last_over_time({_sum_series(plan)}[{duration_text(seconds)}]{_ago(longest.seconds)})"
+    for window in shorter:
+        yield window.nominal, f"{_stepped(plan, window)}\nunless {recorded}"
+    # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
+    yield "link", f"{_sum_series(plan, seconds)} + {number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
+    yield "before", _sum_series(plan)
+    yield "checkpoint", f"last_over_time({_checkpoint_series(plan)}[{plan.clock.text(_RECENT)}])"
+    yield "new", f"{_events_within(plan, longest)} and {_of_groups_since(plan, seconds)}"
 
 
-def unless_carried(plan: Plan) -> str:
-    """Return what follows the events of a link: there are none where a longer window carries the sum on."""
-    nearest = plan.windows[carry_windows(plan)[-1]]
+def _stepped(plan: Plan, window: RecordedWindow) -> str:
+    return f"{_sum_series(plan, window.seconds)} + {_events_within(plan, window)}"
+
+
+def unless_step_applies(plan: Plan) -> str:
+    """Return what follows the events of a link: there are none where there is a sum that a step is added to."""
+    nearest = step_windows(plan)[-1]
     return f"unless {on_group(plan, names.EVENT)} {_sum_series(plan, nearest.seconds)}"
 
 
 def checkpoint_rule(plan: Plan) -> Rule:
-    """Return what outlasts a pause; evaluated every few minutes, in a group of its own."""
-    reach = plan.clock.text(REACH)
-    candidates = {"now": _sum_series(plan), "before": f"last_over_time({_checkpoint_series(plan)}[{reach}])"}
+    """Return the rule of a copy of the sum that outlasts a pause, for the group that is evaluated slowly."""
+    alive = f"{names.sli_events(TILE)}{plan.own}"
+    largest = _largest(_checkpoint_candidates(plan))
+    return recording_rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{largest}\nand\n{alive}")
+
+
+def _checkpoint_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the names and the expressions of what the checkpoint may be."""
+    recorded = f"{_checkpoint_series(plan)}[{plan.clock.text(REACH)}]"
+    yield "now", _sum_series(plan)
+    yield "before", f"last_over_time({recorded})"
     if not plan.objective.exclusions:
-        back = plan.clock.text(CHECKPOINT_WINDOW)
-        earlier = f"last_over_time({_checkpoint_series(plan)}[{reach}] offset {back})"
-        candidates[CHECKPOINT_WINDOW] = f"{earlier} + {_checkpoint_events(plan)}"
-        seconds = plan.clock.real(CHECKPOINT_WINDOW)
-        hour = plan.windows[carry_windows(plan)[0]].seconds
+        events, back = _checkpoint_events(plan), plan.clock.real(CHECKPOINT_WINDOW)
+        yield CHECKPOINT_WINDOW, f"last_over_time({recorded}{_ago(back)}) + {events}"
+        hour = step_windows(plan)[0].seconds
         # A window that holds a counter's first sample is extrapolated by up to half a scrape.
         certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
-        young, younger = (f"{on_group(plan)} ({_began_within(plan, length)})" for length in (seconds, hour))
-        counted = f"{certain} * {_checkpoint_events(plan)}"
-        candidates["new"] = f"{counted} and {young} unless {younger} unless {_sum_series(plan, hour)}"
-    alive = f"{names.sli_events(TILE)}{plan.own}"
-    return recording_rule(plan, names.SLI_EVENTS_CHECKPOINT, f"{_largest(candidates)}\nand\n{alive}")
+        new, under_an_hour = _of_groups_since(plan, back), _of_groups_since(plan, hour)
+        has_sum = _sum_series(plan, hour)
+        yield "new", f"{certain} * {events} and {new} unless {under_an_hour} unless {has_sum}"
 
 
 def base_rules(plan: Plan) -> Iterator[Rule]:
@@ -104,7 +116,7 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
     """
     for window in plan.windows.values():
         if _has_base_rule(plan, window):
-            soon = window.seconds - plan.clock.real(_LEAD)
+            soon = window.seconds - plan.clock.real(_AHEAD)
             present = f"({_sum_series(plan, window.seconds)} and {_sum_series(plan, soon)})"
             expr = "(\n" + indent("\nor\n".join(_in_long_pause(plan, window))) + f"\n)\nunless {present}"
             yield recording_rule(plan, names.sli_events_base(window.nominal), expr)
@@ -117,21 +129,24 @@ def difference(plan: Plan, window: RecordedWindow, event: str = "") -> str:
     """
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     now = f"{names.SLI_EVENTS_SUM}{own}"
-    young = f"(0 * {now} and {on_group(plan)} ({_began_within(plan, window.seconds)}))"
-    hour = plan.windows[carry_windows(plan)[0]]
-    began = [young, f"{now}{_ago(window.seconds)}"]
+    at_start = indent("\nor\n".join(_sums_at_start(plan, window, own)), 4)
+    events = f"{now}\n- (\n{at_start}\n)"
+    if window is plan.period:
+        corrected = corrections(plan, own, window.text, _since_series(plan))
+        events += f"\n+ (\n{indent(corrected)}\n  or\n  0 * {now}\n)"
+    return f"clamp_min(\n{indent(events)},\n  0\n) / {number(window.seconds)}"
+
+
+def _sums_at_start(plan: Plan, window: RecordedWindow, own: Matchers) -> Iterator[str]:
+    """Yield what the sum was when a window began; the first that there is applies."""
+    now, hour = f"{names.SLI_EVENTS_SUM}{own}", step_windows(plan)[0]
+    yield f"(0 * {now} and {_of_groups_since(plan, window.seconds)})"
+    yield f"{now}{_ago(window.seconds)}"
     if (later := window.seconds - hour.seconds) > 0:
         # In a pause: the sum an hour later, less that hour's events.
-        began.append(f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})")
+        yield f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})"
     if _has_base_rule(plan, window):
-        began.append(f"{names.sli_events_base(window.nominal)}{own}")
-    first = indent("\nor\n".join(began), 4)
-    events = f"{now}\n- (\n{first}\n)"
-    if window is plan.period:
-        events += (
-            f"\n+ (\n{indent(corrections(plan, own, window.text, _since_series(plan)))}\n  or\n  0 * {now}\n)"
-        )
-    return f"clamp_min(\n{indent(events)},\n  0\n) / {number(window.seconds)}"
+        yield f"{names.sli_events_base(window.nominal)}{own}"
 
 
 def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
@@ -159,19 +174,18 @@ def _in_long_pause(plan: Plan, window: RecordedWindow) -> Iterator[str]:
     if not plan.objective.exclusions:
         later = window.seconds - plan.clock.real(CHECKPOINT_WINDOW)
         yield f"({_checkpoint_series(plan, later)} - {_checkpoint_events(plan, later)})"
-    sparse = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SPARSE)}]"
-    yield f"last_over_time({_checkpoint_series(plan)}{sparse} offset {window.text})"
+    search = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SEARCH_STEP)}]"
+    yield f"last_over_time({_checkpoint_series(plan)}{search} offset {window.text})"
 
 
-def _began_within(plan: Plan, seconds: float) -> str:
-    """Groups whose sum began so lately: all of it is in a window of that length."""
-    return f"{_since_series(plan)} > time() - {number(seconds)}"
+def _of_groups_since(plan: Plan, seconds: float) -> str:
+    """Return `on (...)` with the groups whose sum began so lately that all of it is in a window of that length."""
+    return f"{on_group(plan)} ({_since_series(plan)} > time() - {number(seconds)})"
 
 
-def _largest(candidates: Mapping[str, str]) -> str:
+def _largest(candidates: Iterable[tuple[str, str]]) -> str:
     labelled = (
-        f'label_replace(\n{indent(expr)},\n  "{names.RUNG}", "{rung}", "", ""\n)'
-        for rung, expr in candidates.items()
+        f'label_replace(\n{indent(expr)},\n  "{names.RUNG}", "{name}", "", ""\n)' for name, expr in candidates
     )
     return f"max without ({names.RUNG}) (\n" + indent("\nor\n".join(labelled)) + "\n)"
 
