@@ -1,13 +1,14 @@
 """Recording rules of a calendar period: when it began, what happened since, and what that leaves of its budget.
 
-Events since the start are recorded as running sums. A sum is that of an hour ago plus the last hour's events, so
-an evaluation reads a few samples instead of a quarter's; each minute of the hour has its own chain, so no chain
-depends on every evaluation. A sum is carried on only where the start recorded beside it is today's: with a new
-period it begins again, first from 5 minutes, then from 30. After an outage it goes on from the last sum that a
-window reaches back to; a group that has no sum begins with its longest window that lies within the period.
+The events since the start have a sum of their own. It cannot be a difference of two values of the running sum
+(`running_sum`): PromQL looks back only by a constant time, and the start is each moment longer ago. The sum is that
+of an hour ago plus the last hour's events, so an evaluation reads a few samples instead of a quarter's, and depends
+on one evaluation an hour, not on every one. After an outage it goes on from the last sum that a window reaches back
+to. Only a sum beside which the present start was recorded is added to: with a new period it begins again, as does a
+group without a sum, with the longest window that lies within the period.
 
 The calendar is worked out on the wall clock (Unix seconds as if it showed UTC), because PromQL's calendar functions
-know only UTC; `triton_slo.rules.periods` says how clocks are set.
+know only UTC; how clocks are set is in `triton_slo.rules.periods`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from triton_slo.rules.running_sum import corrections
 
 _NOW_SECONDS = "time()"
 _NOW, _MONTH, _START, _END = "now", "month", "start", "end"
-_CARRIED = (
+_STEPS = (
     ("1h", "1h"),
     # The first hour of a period, and of what follows an outage.
     ("30m", "30m"),
@@ -46,8 +47,8 @@ _CARRIED = (
     ("28d", "3d"),
     ("56d", "3d"),
 )
-"""Pairs of an earlier sum and the window with which a sum is carried on from it; the first that there is."""
-_BEGINNING = ("3d", "1d", "6h", "1h", "30m", "5m")
+"""How long ago the earlier sum was recorded, and the window whose events are added to it; the first that exists."""
+_FIRST_WINDOWS = ("3d", "1d", "6h", "1h", "30m", "5m")
 
 
 def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
@@ -58,7 +59,7 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
         yield recording_rule(plan, names.PERIOD_LOCAL, expr, {names.EDGE: edge})
     yield recording_rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
     yield recording_rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
-    yield recording_rule(plan, names.PERIOD_EVENTS, _events_since_start(plan, window))
+    yield recording_rule(plan, names.PERIOD_EVENTS, _events_since_start(plan))
     yield recording_rule(plan, names.PERIOD_EVENTS_COUNTED, _corrected_events(plan))
     counted = Events(
         *(
@@ -144,36 +145,43 @@ def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
     return f"sum without ({names.EDGE}) (\n" + indent("\n".join(terms)) + "\n)"
 
 
-def _events_since_start(plan: Plan, window: CalendarWindow) -> str:
-    sums, start = f"{names.PERIOD_EVENTS}{plan.own}", _start_series(plan)
+def _events_since_start(plan: Plan) -> str:
+    start = _start_series(plan)
+    steps = (
+        _stepped(plan, ago, nominal) for ago, nominal in _STEPS if parse_seconds(ago) < plan.period_seconds
+    )
+    first_windows = (
+        f"({_events_within(plan, nominal)} and on () ({start} <= time() - {_seconds(plan, nominal)}))"
+        for nominal in _FIRST_WINDOWS
+    )
+    rate = f"{names.sli_events(_FIRST_WINDOWS[-1])}{plan.own}"
+    first_minutes = f"({rate} * on () group_left () (time() - {start}))"
+    return "\nor\n".join((*steps, *first_windows, first_minutes))
 
-    def within(nominal: str) -> str:
-        """Events in a window that ends now."""
-        seconds = number(plan.windows[nominal].seconds)
-        return f"{names.sli_events(nominal)}{plan.own} * {seconds}"
 
-    def carried(back: str, nominal: str) -> str:
-        same = f"({start} == {start} offset {back})"
-        return f"(({sums} offset {back} + {within(nominal)}) and on () {same})"
+def _stepped(plan: Plan, ago: str, nominal: str) -> str:
+    """Return an earlier sum of the same period plus the events of a window."""
+    start, offset = _start_series(plan), f"offset {_real_text(plan, ago)}"
+    sums = f"{names.PERIOD_EVENTS}{plan.own} {offset}"
+    return f"(({sums} + {_events_within(plan, nominal)}) and on () ({start} == {start} {offset}))"
 
-    reach = plan.period_seconds
-    parts = [carried(_back(plan, back), nominal) for back, nominal in _CARRIED if parse_seconds(back) < reach]
-    parts += [
-        f"({within(nominal)} and on () ({start} <= time() - {number(plan.windows[nominal].seconds)}))"
-        for nominal in _BEGINNING
-    ]
-    shortest = f"{names.sli_events(_BEGINNING[-1])}{plan.own}"
-    parts.append(f"({shortest} * on () group_left () (time() - {start}))")
-    return "\nor\n".join(parts)
+
+def _events_within(plan: Plan, nominal: str) -> str:
+    """Return the events of a window that ends now."""
+    return f"{names.sli_events(nominal)}{plan.own} * {_seconds(plan, nominal)}"
+
+
+def _seconds(plan: Plan, nominal: str) -> str:
+    return number(plan.windows[nominal].seconds)
 
 
 def _corrected_events(plan: Plan) -> str:
-    """The sum that is carried on has no corrections in it. A day more: clocks make some months longer."""
+    """Return the sum with the corrections, which it lacks. A day more: clocks make some months longer."""
     sums = f"{names.PERIOD_EVENTS}{plan.own}"
     corrected = corrections(plan, plan.own, duration_text(plan.period_seconds + DAY), _start_series(plan))
     return f"clamp_min(\n  {sums}\n  + (\n{indent(corrected, 4)}\n    or\n    0 * {sums}\n  ),\n  0\n)"
 
 
-def _back(plan: Plan, nominal: str) -> str:
+def _real_text(plan: Plan, nominal: str) -> str:
     window = plan.windows.get(nominal)
     return window.text if window else plan.clock.text(nominal)
