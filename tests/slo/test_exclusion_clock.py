@@ -17,7 +17,7 @@ from triton_slo.artifact import Options
 from triton_slo.objective.exclusion import DAYS
 from triton_slo.objective.model import Objective
 from triton_slo.objective.zone import clock_rule
-from triton_slo.rules.excluding import exclusion_rules, lag_seconds
+from triton_slo.rules.exclusion_rules import exclusion_rules, lag_seconds
 from triton_slo.rules.plan import Plan
 
 IRREGULAR = {"Africa/Casablanca", "Africa/El_Aaiun", "Asia/Gaza", "Asia/Hebron"}

@@ -12,7 +12,7 @@ from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective, Tier
-from triton_slo.rules.excluding import lag_seconds
+from triton_slo.rules.exclusion_rules import lag_seconds
 from triton_slo.rules.periods import basis
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import UNKNOWN_SCRAPES

@@ -18,7 +18,7 @@ from triton_slo.burn.condition_rules import alert_expression, burn_tiers
 from triton_slo.indicators import BURN_ALERTS, KINDS
 from triton_slo.objective.model import Tier
 from triton_slo.promql import quote, regex_of
-from triton_slo.rules.excluding import counting
+from triton_slo.rules.exclusion_rules import unless_excluded
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import KEEP_FIRING
@@ -129,7 +129,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
     objective = plan.objective
     return Rule(
         alert=objective.burn_alert,
-        expr=counting(plan, alert_expression(plan, tier)),
+        expr=unless_excluded(plan, alert_expression(plan, tier)),
         keep_firing_for=plan.clock.text(KEEP_FIRING, 1),
         labels=_alert_labels(
             plan,
@@ -178,7 +178,7 @@ def objective_alert(
     clock = plan.clock
     return Rule(
         alert=alert.name,
-        expr=counting(plan, expr),
+        expr=unless_excluded(plan, expr),
         for_=alert.for_ and clock.text(alert.for_, 1),
         keep_firing_for=alert.keep_firing_for and clock.text(alert.keep_firing_for, 1),
         labels=_alert_labels(plan, alert.severity, extra),

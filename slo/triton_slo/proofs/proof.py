@@ -29,7 +29,7 @@ from triton_slo.proofs.incident_series import (
     standstill_series,
     vanished_series,
 )
-from triton_slo.rules.excluding import exclusion_rules
+from triton_slo.rules.exclusion_rules import exclusion_rules
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.rulefile import Group, render
 from triton_slo.rules.unknown import UNKNOWN_SCRAPES, standstills

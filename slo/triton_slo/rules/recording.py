@@ -13,7 +13,7 @@ from triton_slo import names
 from triton_slo.indicators.common.measure import Events, Measure
 from triton_slo.promql import Matchers, number, paren
 from triton_slo.rules.calendar import budget_days, budget_remaining, calendar_rules
-from triton_slo.rules.excluding import counting, exclusion_rules, leaving_out
+from triton_slo.rules.exclusion_rules import exclusion_rules, unless_excluded, without_excluded
 from triton_slo.rules.pauses import evaluations_rule, mean_of_evaluations, memory_rules, remembered
 from triton_slo.rules.plan import Plan, Variant, group_matchers, on_group, recording_rule
 from triton_slo.rules.rulefile import Rule
@@ -97,7 +97,7 @@ def _difference_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
 def _measure(plan: Plan, variant: Variant) -> Measure:
     """Return what the indicator measures, with what the objective makes of unknown and of excluded time."""
     own = group_matchers(plan, variant.matchers)
-    return leaving_out(plan, own, counting_unknown(plan, own, plan.measure(variant)))
+    return without_excluded(plan, own, counting_unknown(plan, own, plan.measure(variant)))
 
 
 def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = None) -> str:
@@ -121,7 +121,7 @@ def _window_events(plan: Plan, window: RecordedWindow, variant: Variant, measure
     """Return the events of a window: from counters, or averaged from what each evaluation recorded."""
     groups = group_matchers(plan, variant.matchers)
     mean = mean_of_evaluations(plan, f"{names.SLI_EVENTS_NOW}{groups}", window)
-    parts = measure.events.over(_counter_range(plan, window), mean, lambda expr: counting(plan, expr))
+    parts = measure.events.over(_counter_range(plan, window), mean, lambda expr: unless_excluded(plan, expr))
     seen = f"0 * {names.LAST_SEEN}{groups}"
     if measure.events.may_begin_late and (shorter := _next_shorter(plan, window)):
         part = f"{number(shorter.seconds)} / {number(window.seconds)}"

@@ -11,7 +11,7 @@ from triton_exporter.catalogue import state
 from triton_slo import names
 from triton_slo.indicators.common.measure import UnknownReason
 from triton_slo.promql import Matchers, number
-from triton_slo.rules.excluding import counting
+from triton_slo.rules.exclusion_rules import unless_excluded
 from triton_slo.rules.pauses import warm
 from triton_slo.rules.plan import Plan, chosen, recording_rule, source_models
 from triton_slo.rules.retired import unless_retired, with_version
@@ -53,7 +53,7 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
 
 
 def _unknown_rule(plan: Plan, reason: str, expr: str) -> Rule:
-    return recording_rule(plan, names.UNKNOWN, counting(plan, expr), {names.REASON: reason})
+    return recording_rule(plan, names.UNKNOWN, unless_excluded(plan, expr), {names.REASON: reason})
 
 
 def _vanished(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Exclusions in PromQL: a recorded series says that time does not count, and everything else asks that series.
+"""Exclusions in PromQL: a recorded series exists while time does not count, and every other rule reads that series.
 
 Counters are read over a window that looks back, so time stays excluded for as long after its end: then no window
 reaches into it, and no event inside is counted. That drops a few minutes of good events and bad ones alike.
@@ -35,8 +35,8 @@ def exclusion_rules(plan: Plan) -> Iterator[Rule]:
         yield recording_rule(plan, names.SLI_EXCLUDED, "\nor\n".join(parts))
 
 
-def counting(plan: Plan, expr: str) -> str:
-    """Return an expression, and nothing while an exclusion applies."""
+def unless_excluded(plan: Plan, expr: str) -> str:
+    """Return an expression that has no result while an exclusion applies."""
     if not plan.objective.exclusions:
         return expr
     # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
@@ -44,8 +44,8 @@ def counting(plan: Plan, expr: str) -> str:
     return f"{whole}\nunless on () {_exclusion_series(plan)}"
 
 
-def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
-    """The measure without what happens in exclusions: evaluated then, there is nothing; `own` is of its groups."""
+def without_excluded(plan: Plan, own: Matchers, measure: Measure) -> Measure:
+    """Return a measure without what happens in excluded time; `own` are the matchers of its groups."""
     if not plan.objective.exclusions:
         return measure
     # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
@@ -53,7 +53,7 @@ def leaving_out(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_exclusion_series(plan)}"
 
     def masked(expr: str) -> str:
-        return f"({counting(plan, expr)})\nor {on(labels)}\n({nothing})"
+        return f"({unless_excluded(plan, expr)})\nor {on(labels)}\n({nothing})"
 
     return replace(measure, events=measure.events.map_states(masked))
 
@@ -116,25 +116,31 @@ def _clock(rule: ClockRule, shift: float, minus: int) -> str:
 
 
 def _summer(begins: ClockChange, ends: ClockChange, standard: float) -> str:
-    """1 in summer time, else 0; `standard` is what standard time adds to `time()`."""
+    """Return PromQL that is 1 in summer time, else 0; `standard` is what standard time adds to `time()`."""
     if begins.month < ends.month:
         return _between_changes(begins, ends, standard)
+    # South of the equator the new year is in summer: it is winter between the changes of a year.
     return f"(1 - {_between_changes(ends, begins, standard)})"
 
 
 def _between_changes(first: ClockChange, second: ClockChange, standard: float) -> str:
-    """1 from one change to another of the same year, else 0."""
+    """Return PromQL that is 1 from one change to another of the same year, else 0."""
     before, after = (f"vector(time(){_plus(standard - change.second)})" for change in (first, second))
     inside = f"(month({before}) > bool {first.month}) * (month({before}) <= bool {second.month})"
-    begun = f"({inside} + {_on_or_after(first, before)})"
-    ended = f"(month({after}) > bool {second.month}) - {_on_or_after(second, after)}"
-    return f"({begun} * (1 - {ended}))"
+    begun = f"({inside} + {_in_month_since(first, before)})"
+    not_ended = f"(1 - (month({after}) > bool {second.month}) - {_in_month_since(second, after)})"
+    return f"({begun} * {not_ended})"
 
 
-def _on_or_after(change: ClockChange, at: str) -> str:
-    """1 in the change's month, once its day has begun, else 0: the last such weekday is late enough."""
-    since = f"(day_of_week({at}) + {7 - change.weekday}) % 7"
-    return f"(month({at}) == bool {change.month}) * (day_of_month({at}) - {since} >= bool {change.first})"
+def _in_month_since(change: ClockChange, at: str) -> str:
+    """Return PromQL that is 1 in the rest of the change's month, from the day of the change on, else 0.
+
+    That day has come once the latest such weekday is not before the first day that a change may be on.
+    """
+    days_since = f"(day_of_week({at}) + {7 - change.weekday}) % 7"
+    return (
+        f"(month({at}) == bool {change.month}) * (day_of_month({at}) - {days_since} >= bool {change.first})"
+    )
 
 
 def _plus(seconds: float) -> str:
