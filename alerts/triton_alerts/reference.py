@@ -224,9 +224,9 @@ def _matchers(side: tuple[str, ...]) -> str:
 
 
 def _checks() -> str:
-    from triton_alerts.rules import lint  # promql-parser is needed for this alone
+    from triton_alerts.rules import alert_lint  # promql-parser is needed for this alone
 
-    return ", ".join(check.__name__.replace("_", " ") for check in lint.CHECKS) + ", duplicates"
+    return ", ".join(check.__name__.replace("_", " ") for check in alert_lint.CHECKS) + ", duplicates"
 
 
 def _readable(text: str) -> str:

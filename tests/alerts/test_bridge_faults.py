@@ -32,7 +32,7 @@ from support.bridge import CHANNEL
 from support.files import IN_MEMORY
 from support.slack import Posted
 from support.thorough import THOROUGH
-from triton_alerts.bridge.deliver import plan
+from triton_alerts.bridge.deliver import next_task
 
 RAN: Counter[str] = Counter()
 LATE_SECONDS = 40.0
@@ -116,8 +116,8 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
     """An hour of alerts, Slack's every failure, HA twins and kills: nothing is lost, little is doubled."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
         if schedule.early_digests:
-            patch.setattr(plan, "DIGEST_FROM", 3)
-            patch.setattr(plan, "MOST_OWN", 2)
+            patch.setattr(next_task, "DIGEST_FROM", 3)
+            patch.setattr(next_task, "MOST_OWN", 2)
         simulated = SimulatedBridge(schedule, Path(folder))
         try:
             simulated.run()

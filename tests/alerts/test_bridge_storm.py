@@ -11,7 +11,7 @@ from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.plan import DIGEST_SECONDS, MOST_OWN
+from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MOST_OWN
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.text import slack_hour

@@ -15,7 +15,7 @@ from support.loopback import served
 from support.slack import Workspace
 from triton_alerts.bridge.deliver.composing import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.plan import MOST_OWN
+from triton_alerts.bridge.deliver.next_task import MOST_OWN
 from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments

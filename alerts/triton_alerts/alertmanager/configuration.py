@@ -7,7 +7,7 @@ from typing import Any
 from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import in_force
 from triton_alerts.alertmanager.receivers import receiver, ticket_hours, webhook
-from triton_alerts.rules import promql
+from triton_alerts.rules import alert_promql
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.burn.causes import WORDS
@@ -100,8 +100,8 @@ def _watchdog(options: Options) -> Block:
         # The repeat falls between two intervals, so that there is one ping in every second interval: each minute.
         # A repeat shorter than the interval would do, too, but Alertmanager warns of it at each start.
         "group_wait": "0s",
-        "group_interval": promql.scaled("30s", options),
-        "repeat_interval": promql.scaled("45s", options, 1.0),
+        "group_interval": alert_promql.scaled("30s", options),
+        "repeat_interval": alert_promql.scaled("45s", options, 1.0),
     }
 
 
@@ -162,9 +162,9 @@ def _others(options: Options) -> list[Block]:
 
 def _times(options: Options, wait: str, interval: str, repeat: str) -> dict[str, str]:
     return {
-        "group_wait": promql.scaled(wait, options),
-        "group_interval": promql.scaled(interval, options),
-        "repeat_interval": promql.scaled(repeat, options, _MIN_REPEAT_SECONDS),
+        "group_wait": alert_promql.scaled(wait, options),
+        "group_interval": alert_promql.scaled(interval, options),
+        "repeat_interval": alert_promql.scaled(repeat, options, _MIN_REPEAT_SECONDS),
     }
 
 

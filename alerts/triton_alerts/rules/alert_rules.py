@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from triton_alerts.alert import Alert, Lookup
-from triton_alerts.rules import promql
+from triton_alerts.rules import alert_promql
 from triton_slo import links, names
 from triton_slo.artifact import Options
 from triton_slo.rules.rulefile import Group, Rule
@@ -36,7 +36,7 @@ def rule(alert: Alert, options: Options) -> Rule:
         expr=expression(alert, options),
         alert=alert.name,
         for_=_for(alert, options),
-        keep_firing_for=promql.scaled(alert.keep_firing_for, options) if alert.keep_firing_for else "",
+        keep_firing_for=alert_promql.scaled(alert.keep_firing_for, options) if alert.keep_firing_for else "",
         labels=labels(alert),
         annotations=texts(alert, options),
     )
@@ -44,12 +44,12 @@ def rule(alert: Alert, options: Options) -> Rule:
 
 def expression(alert: Alert, options: Options) -> str:
     """The condition as Prometheus is to run it: the easier one counts where the alert already fires."""
-    expr = promql.lower(alert.with_threshold(alert.expr), options, alert.models)
+    expr = alert_promql.lower(alert.with_threshold(alert.expr), options, alert.models)
     if not alert.until:
         return expr
     # Without the options' selector: an alert carries no label that its expression aggregates away.
     firing = f'{names.ALERTS}{{alertname="{alert.name}", alertstate="firing"}}'
-    easier = promql.lower(alert.with_threshold(alert.until), options, alert.models)
+    easier = alert_promql.lower(alert.with_threshold(alert.until), options, alert.models)
     return f"{expr}\nor\n(\n{easier}\n)\nand on ({', '.join(alert.labels)}) {firing}"
 
 
@@ -58,8 +58,8 @@ def _for(alert: Alert, options: Options) -> str:
     if not alert.for_:
         return ""
     if "absent(" in alert.expr:
-        return promql.scaled(alert.for_, options, _FIRST_SCRAPE_SECONDS)
-    return promql.scaled(alert.for_, options)
+        return alert_promql.scaled(alert.for_, options, _FIRST_SCRAPE_SECONDS)
+    return alert_promql.scaled(alert.for_, options)
 
 
 def labels(alert: Alert) -> dict[str, str]:
@@ -86,7 +86,7 @@ def texts(alert: Alert, options: Options) -> dict[str, str]:
 
 def with_windows(text: str, options: Options) -> str:
     """Return the text with each `[15m]` written as the window really is."""
-    return re.sub(r"\[(\d+[smhdw])\]", lambda match: promql.window(match[1], options), text)
+    return re.sub(r"\[(\d+[smhdw])\]", lambda match: alert_promql.window(match[1], options), text)
 
 
 def _lookup_text(lookup: Lookup | None, options: Options) -> str:
@@ -114,4 +114,4 @@ def _first_step(alert: Alert, options: Options) -> str:
 
 def _template_query(lookup: Lookup, options: Options) -> str:
     given = " ".join(f"$labels.{label}" for label in lookup.given)
-    return f"query (printf `{promql.lower(lookup.expr, options)}` {given})"
+    return f"query (printf `{alert_promql.lower(lookup.expr, options)}` {given})"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message, bare
 from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.plan import SendTask
+from triton_alerts.bridge.deliver.next_task import SendTask
 from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox.deliveries import Delivery

@@ -10,12 +10,12 @@ import logging
 from dataclasses import dataclass, replace
 
 from triton_alerts.bridge.deliver.composing import Composer, DeliveryOptions
-from triton_alerts.bridge.deliver.plan import (
+from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
     POST_SPACING_SECONDS,
     SendTask,
     Wait,
-    plan,
+    next_task,
 )
 from triton_alerts.bridge.deliver.transport import (
     LONGEST_WAIT_SECONDS,
@@ -64,7 +64,7 @@ class DeliveryWorker:
         # A clock that was put back must not make what waits for a second wait for an hour.
         back = max(0.0, self._stepped - now)
         self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
-        todo = plan(
+        todo = next_task(
             self.store.outbox.pending(self.channel),
             now,
             post_at=self.post_at,

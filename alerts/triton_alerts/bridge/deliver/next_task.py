@@ -60,7 +60,7 @@ class SendTask:
         return delivery.inflight_seq if self.resumed else delivery.last_seq
 
 
-def plan(
+def next_task(
     pending: Sequence[Delivery],
     now: float,
     *,
