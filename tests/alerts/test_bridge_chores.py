@@ -17,7 +17,7 @@ from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from support.loopback import Handler, HttpServer, served
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit

@@ -10,7 +10,7 @@ import pytest
 
 from support.bridge import BridgeUnderTest, Clock, body_of
 from triton_alerts.bridge.assembly import assemble
-from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
 from tritonwatch.bridge_options.bridge_arguments import bridge_settings

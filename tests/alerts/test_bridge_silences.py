@@ -21,7 +21,7 @@ from support.loopback import free_ports, until_answers
 from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
-from triton_alerts.bridge.deliver.composing import Escalation
+from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS
 from triton_alerts.bridge.incidents.store import StoredValues
 from triton_alerts.bridge.operations.actions import Actions, Press

@@ -14,7 +14,7 @@ import pytest
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
-from triton_alerts.bridge.deliver.composing import DeliveryOptions
+from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook, refusal

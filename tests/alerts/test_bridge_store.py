@@ -14,7 +14,7 @@ import pytest
 
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.composing import DeliveryOptions
+from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents import history

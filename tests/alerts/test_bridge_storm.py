@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
-from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MOST_OWN

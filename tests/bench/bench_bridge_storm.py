@@ -13,7 +13,7 @@ import requests
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
-from triton_alerts.bridge.deliver.composing import DeliveryOptions
+from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.next_task import MOST_OWN
 from triton_alerts.bridge.deliver.transport import Attempts

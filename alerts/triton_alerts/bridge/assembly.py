@@ -13,7 +13,7 @@ from pathlib import Path
 
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
-from triton_alerts.bridge.deliver.composing import DeliveryOptions, Escalation
+from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook

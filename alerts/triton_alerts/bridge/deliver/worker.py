@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from triton_alerts.bridge.deliver.composing import Composer, DeliveryOptions
+from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
 from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
     POST_SPACING_SECONDS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from triton_alerts.bridge.deliver.composing import Escalation
+from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.notification import Member, Notification, fingerprint
