@@ -17,13 +17,14 @@ from support.slack import TOKEN, SlackServer, Workspace
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.slack import Redact, SlackApi, SlackWebhook, refusal
+from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook, refusal
 from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.settings import Secret
+from tritonwatch.commands.bridge import RedactingFormatter
 
 HELLO = Message("hello", ({"type": "section", "text": {"type": "mrkdwn", "text": "hello"}},))
 
@@ -334,7 +335,7 @@ def test_secrets_do_not_reach_the_log() -> None:
 
     assert (
         "[secret] and [secret] failed at [secret] with [secret] and http://[secret]@host/"
-        == Redact().format(record)
+        == RedactingFormatter().format(record)
     )
 
 
@@ -344,7 +345,7 @@ def test_secrets_do_not_reach_the_log_in_a_traceback() -> None:
         raise ValueError("unknown url type: 'hooks.slack.com/services/T0/B0/s3cret'")
     except ValueError:
         record = logging.makeLogRecord({"msg": "broke", "exc_info": sys.exc_info()})
-    line = Redact().format(record)
+    line = RedactingFormatter().format(record)
 
     assert "unknown url type: '[secret]'" in line
     assert "s3cret" not in line

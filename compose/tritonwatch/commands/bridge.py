@@ -18,7 +18,7 @@ from triton_alerts.bridge import slack_setup
 from triton_alerts.bridge.assembly import AUDIT_FILE, assemble, claimed, slack_transport
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.slack import Redact, SlackApi
+from triton_alerts.bridge.deliver.slack import SlackApi
 from triton_alerts.bridge.deliver.terminal import Terminal, render
 from triton_alerts.bridge.deliver.transport import DeliveryError, Transport
 from triton_alerts.bridge.incidents.audit import Audit
@@ -32,6 +32,7 @@ from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
+from triton_exporter.common.printable import without_secrets
 from triton_slo.names import SEVERITIES
 from triton_slo.problem import Problem
 from tritonwatch.bridge_options import settings_problems
@@ -43,6 +44,13 @@ log = logging.getLogger(__name__)
 
 _WRONG_USAGE = 2
 """Exit code: the options, or a file that they name, cannot be used, and nothing ran."""
+
+
+class RedactingFormatter(logging.Formatter):
+    """Keeps tokens, passwords and webhook addresses out of the log, in tracebacks too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked: 0 done, 1 a refusal or what cannot be used, 2 wrong usage."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Redact("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     function = {"test": _test, "render": _render, "log": _log}.get(args.subcommand or "", _serve)
     return function(args)

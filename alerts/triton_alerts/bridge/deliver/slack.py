@@ -20,7 +20,6 @@ from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret, wait_asked
-from triton_exporter.common.printable import without_secrets
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
@@ -245,13 +244,6 @@ class SlackWebhook:
 
     def permalink(self, channel: str, ts: str) -> str:
         return ""
-
-
-class Redact(logging.Formatter):
-    """Keeps tokens, passwords and webhook addresses out of the log, in tracebacks too."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return without_secrets(super().format(record))
 
 
 def _message_arguments(message: Message) -> dict[str, Any]:
