@@ -17,8 +17,8 @@ from support import history
 from support.bridge import CHANNEL, Clock, Killed, SimulatedSlack, body_of
 from support.slack import Workspace
 from triton_alerts import hours
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents

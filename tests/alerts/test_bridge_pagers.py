@@ -19,9 +19,10 @@ from support.bridge import BridgeUnderTest, Clock, body_of
 from support.loopback import free_ports, served
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
-from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
 from triton_alerts.bridge.incidents.store import Change

@@ -14,11 +14,12 @@ import pytest
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.slack import TOKEN, SlackServer, Workspace
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook, refusal
-from triton_alerts.bridge.deliver.transport import Attempts, DeliveryError
+from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse

@@ -14,8 +14,8 @@ import pytest
 
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents import history
 from triton_alerts.bridge.incidents.history import list_incidents

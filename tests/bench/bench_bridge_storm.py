@@ -13,10 +13,10 @@ import requests
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
 from support.slack import Workspace
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.next_task import MOST_OWN
-from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse

@@ -14,10 +14,10 @@ from typing import Any
 from support.slack import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.assembly import AUDIT_FILE
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
-from triton_alerts.bridge.deliver.transport import Attempts
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit

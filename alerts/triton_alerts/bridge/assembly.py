@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from triton_alerts.alertmanager_client import Alertmanager
+from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
-from triton_alerts.bridge.deliver.transport import Attempts, Transport
+from triton_alerts.bridge.deliver.transport import Transport
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.evidence import changes, enrich, gpus, objective_budget, reasons, servers
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers

@@ -15,16 +15,15 @@ from typing import Any
 
 import requests
 
-from triton_alerts.bridge.deliver.incident_json import document
-from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.transport import (
+from triton_alerts.bridge.deliver.attempts import (
     LONGEST_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
     Attempts,
-    DeliveryError,
-    read_secret,
     wait_asked,
 )
+from triton_alerts.bridge.deliver.incident_json import document
+from triton_alerts.bridge.deliver.messages.incident_links import Style
+from triton_alerts.bridge.deliver.transport import DeliveryError, read_secret
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.outbox.deliveries import Delivery
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage

@@ -18,8 +18,9 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
+from triton_alerts.bridge.deliver.attempts import wait_asked
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret, wait_asked
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10

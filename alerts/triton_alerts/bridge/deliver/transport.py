@@ -1,11 +1,9 @@
-"""Interface of a transport for the delivery worker: Slack's API, an incoming webhook, a terminal."""
+"""Interface of a transport (Slack's API, an incoming webhook, a terminal), and the error that it raises."""
 
 from __future__ import annotations
 
-import random
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
@@ -36,40 +34,6 @@ class DeliveryError(Exception):
         self.detail = detail
         self.retry_after = retry_after
         self.unconfirmed = unconfirmed
-
-
-LONGEST_WAIT_SECONDS = 60.0
-UNCONFIRMED_SECONDS = 60.0
-"""Slack has acted up to 40 s after a request that it did not answer in time."""
-
-
-def backoff(failures: int, rng: random.Random) -> float:
-    """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
-    longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
-    return rng.uniform(longest / 2, longest)
-
-
-def wait_asked(retry_after: str) -> float:
-    """Return the seconds that a Retry-After names, or 30 where it is not one to four digits."""
-    return float(retry_after) if re.fullmatch(r"[0-9]{1,4}", retry_after) else 30.0
-
-
-@dataclass
-class Attempts:
-    """The time of one sender, how often it failed in a row, and its numbers.
-
-    `count` receives (what, kind) for the bridge's own metrics.
-    """
-
-    clock: Callable[[], float]
-    rng: random.Random = field(default_factory=random.Random)
-    count: Callable[[str, str], None] = lambda _what, _kind: None
-    failures: int = 0
-
-    def wait(self) -> float:
-        """Count a failure; returns how long to wait after it."""
-        self.failures += 1
-        return backoff(self.failures, self.rng)
 
 
 def read_secret(secret: Callable[[], str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from triton_alerts.bridge.deliver.attempts import LONGEST_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
 from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
 from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
@@ -17,15 +18,7 @@ from triton_alerts.bridge.deliver.next_task import (
     Wait,
     next_task,
 )
-from triton_alerts.bridge.deliver.transport import (
-    LONGEST_WAIT_SECONDS,
-    UNCONFIRMED_SECONDS,
-    Attempts,
-    DeliveryError,
-    Sent,
-    Transport,
-    backoff,
-)
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
 from triton_alerts.bridge.incidents.outbox.deliveries import Delivery, SendKind
 from triton_alerts.bridge.incidents.outbox.digests import Digest
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage

@@ -9,15 +9,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from triton_alerts.bridge.deliver.attempts import LONGEST_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts
 from triton_alerts.bridge.deliver.messages.blocks import Message, bare, section
-from triton_alerts.bridge.deliver.transport import (
-    LONGEST_WAIT_SECONDS,
-    UNCONFIRMED_SECONDS,
-    Attempts,
-    DeliveryError,
-    Sent,
-    Transport,
-)
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.text import code
