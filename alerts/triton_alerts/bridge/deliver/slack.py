@@ -20,7 +20,7 @@ from slack_sdk.webhook import WebhookClient
 
 from triton_alerts.bridge.deliver.attempts import wait_asked
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, read_secret
+from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport, read_secret
 
 API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
@@ -81,7 +81,7 @@ class Granted:
 
 
 @dataclass
-class SlackApi:
+class SlackApi(Transport):
     """Slack's API by a bot token with chat:write, files:write and, to find unconfirmed messages, channels:history.
 
     `token` is read before every request, so that a rotated secret is taken up.
@@ -213,7 +213,7 @@ class SlackApi:
 
 
 @dataclass
-class SlackWebhook:
+class SlackWebhook(Transport):
     """The degraded way: an incoming webhook cannot edit, thread, upload or take buttons."""
 
     url: Callable[[], str]
@@ -233,18 +233,6 @@ class SlackWebhook:
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _error_code(answer.body))
         return Sent(channel, "")
-
-    def edit(self, channel: str, ts: str, message: Message) -> None:
-        """An incoming webhook cannot edit; the worker does not ask for it."""
-
-    def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
-        return None
-
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        """An incoming webhook shows no messages."""
-
-    def permalink(self, channel: str, ts: str) -> str:
-        return ""
 
 
 def _message_arguments(message: Message) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from html import unescape
 from typing import Any, TextIO
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.transport import Sent
+from triton_alerts.bridge.deliver.transport import Sent, Transport
 
 WIDTH = 100
 MOST_TITLES = 10_000
@@ -22,7 +22,7 @@ _USER = re.compile(r"<@([A-Z0-9]+)>")
 _SPECIAL = re.compile(r"<!(?:subteam\^)?([^|>^]+)(?:\|[^>]*)?>")
 
 
-class Terminal:
+class Terminal(Transport):
     """A transport that prints. Edits are not printed: the thread's replies report the same in order."""
 
     threads = True
@@ -46,18 +46,6 @@ class Terminal:
             self._stream.write(render(message, head, self._width, boxed=not thread))
             self._stream.flush()
         return Sent(channel, thread or name)
-
-    def edit(self, channel: str, ts: str, message: Message) -> None:
-        pass
-
-    def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
-        return None
-
-    def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
-        pass
-
-    def permalink(self, channel: str, ts: str) -> str:
-        return ""
 
 
 def render(message: Message, head: str, width: int = WIDTH, *, boxed: bool = True) -> str:

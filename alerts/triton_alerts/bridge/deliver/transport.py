@@ -50,6 +50,8 @@ def read_secret(secret: Callable[[], str]) -> str:
 class Transport(Protocol):
     """Every method may raise DeliveryError, and nothing else for what a peer does.
 
+    A transport that cannot edit, search or link inherits methods that do nothing.
+
     `threads` says whether messages can be answered and edited; without it each change is a new message.
     `name` identifies a message across attempts.
     """
@@ -63,12 +65,16 @@ class Transport(Protocol):
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
         """Replace a message."""
+        return
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
         """Look for a message that may have been posted; None when it was not, or it cannot be searched for."""
+        return None
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:
         """Delete the messages of this name other than the original one."""
+        return
 
     def permalink(self, channel: str, ts: str) -> str:
         """Return the address of a message, or nothing."""
+        return ""
