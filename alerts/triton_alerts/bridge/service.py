@@ -17,6 +17,8 @@ TICK_SECONDS = 1.0
 KEEP_SECONDS = 30 * 86_400.0
 """Closed incidents stay for so long: a summary of a week needs them, and an incident is reviewed later."""
 PRUNE_SECONDS = 3600.0
+FAILURE_SECONDS = 5.0
+"""Seconds until a worker goes on after its step failed in the bridge itself."""
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +87,11 @@ class Service:
                 wait = worker.step()
             except sqlite3.Error as error:
                 self.store.database.report(error)
-                wait = 5.0
+                wait = FAILURE_SECONDS
             except Exception:
                 # A defect must not silence the channel for good: log it, wait, go on.
-                log.exception("channel %s: a message could not be composed", worker.channel)
-                wait = 5.0 + random.random()  # noqa: S311
+                log.exception("channel %s: a step of its worker failed; it is tried again", worker.channel)
+                wait = FAILURE_SECONDS + random.random()  # noqa: S311
             if wait > 0:
                 news.wait(wait)
 
