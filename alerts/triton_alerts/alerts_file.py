@@ -156,10 +156,9 @@ def _unknown_name(name: str) -> tuple[str, str]:
 
 def _setting(alert: Tunable, given: Any) -> AlertSetting | list[_FieldMistake]:
     """Return the settings of one alert, or all that is wrong with them."""
-    data = dict(given) if isinstance(given, dict) else given
-    mistakes = list(_unsuitable(alert, data)) if isinstance(data, dict) else []
+    content, mistakes = _checked(alert, given) if isinstance(given, dict) else (given, [])
     try:
-        setting = AlertSetting.model_validate(data)
+        setting = AlertSetting.model_validate(content)
     except ValidationError as error:
         for detail in problem_words.without_consequences(error.errors()):
             path = tuple(step for step in detail["loc"] if step != "[key]")
@@ -168,54 +167,47 @@ def _setting(alert: Tunable, given: Any) -> AlertSetting | list[_FieldMistake]:
     return mistakes or setting
 
 
-def _unsuitable(alert: Tunable, data: Content) -> Iterator[_FieldMistake]:
-    """Yield what this alert cannot have; thresholds become numbers on the way."""
-    if alert.name == WATCHDOG and set(data) - {"enabled"}:
-        yield (), "always fires, and its route relies on that", "change nothing but `enabled`"
-    overrides = data.get("overrides")
+def _checked(alert: Tunable, given: Content) -> tuple[Content, list[_FieldMistake]]:
+    """Return the content with thresholds as numbers, and what this alert cannot have."""
+    content, mistakes = _checked_fields(alert, given, ())
+    if alert.name == WATCHDOG and set(given) - {"enabled"}:
+        mistakes.append(((), "always fires, and its route relies on that", "change nothing but `enabled`"))
+    overrides = given.get("overrides")
     if overrides is not None and "model" not in alert.labels:
         of = ", ".join(alert.labels) or "the whole stack"
-        yield ("overrides",), f"the alert is not about one model but about {of}", "remove them"
+        mistakes.append((("overrides",), f"the alert is not about one model but about {of}", "remove them"))
     if isinstance(overrides, list):
-        data["overrides"] = [
-            dict(override) if isinstance(override, dict) else override for override in overrides
-        ]
-        for index, override in enumerate(data["overrides"]):
-            if isinstance(override, dict):
-                if set(override) <= {"models"}:
-                    yield (
-                        ("overrides", index),
-                        "changes nothing",
-                        "add threshold, for, keep_firing_for, severity or enabled",
-                    )
-                yield from _field_mistakes(alert, override, ("overrides", index))
-    yield from _field_mistakes(alert, data, ())
+        content["overrides"] = list(overrides)
+        for index, override in enumerate(overrides):
+            if not isinstance(override, dict):
+                continue
+            path = ("overrides", index)
+            if set(override) <= {"models"}:
+                fix = "add threshold, for, keep_firing_for, severity or enabled"
+                mistakes.append((path, "changes nothing", fix))
+            content["overrides"][index], more = _checked_fields(alert, override, path)
+            mistakes += more
+    return content, mistakes
 
 
-def _field_mistakes(alert: Tunable, data: Content, path: tuple[str | int, ...]) -> Iterator[_FieldMistake]:
-    if alert is UNKNOWN and "for" in data:
-        yield (*path, "for"), "each objective has its own", "set `unknown.after` in the objectives file"
-    yield from _threshold_mistakes(alert, data, path)
-
-
-def _threshold_mistakes(
-    alert: Tunable, data: Content, path: tuple[str | int, ...]
-) -> Iterator[_FieldMistake]:
-    if "threshold" not in data:
-        return
-    value = data.pop("threshold")
+def _checked_fields(
+    alert: Tunable, given: Content, path: tuple[str | int, ...]
+) -> tuple[Content, list[_FieldMistake]]:
+    """Return an alert's fields, or those of an override, with the threshold as a number, and their mistakes."""
+    content, mistakes = dict(given), list[_FieldMistake]()
+    if alert is UNKNOWN and "for" in given:
+        fix = "set `unknown.after` in the objectives file"
+        mistakes.append(((*path, "for"), "each objective has its own", fix))
+    if "threshold" not in given:
+        return content, mistakes
+    written, place = content.pop("threshold"), (*path, "threshold")
     if alert.threshold is None:
-        yield (
-            (*path, "threshold"),
-            "this alert compares with no threshold",
-            "docs/alerts.md lists those that do",
-        )
-        return
+        fix = "docs/alerts.md lists those that do"
+        mistakes.append((place, "this alert compares with no threshold", fix))
+        return content, mistakes
     try:
-        data["threshold"] = alert.threshold.read(value)
+        content["threshold"] = alert.threshold.read(written)
     except ValueError as error:
-        yield (
-            (*path, "threshold"),
-            str(error),
-            f"give the {alert.threshold.of}, such as {alert.threshold.words}",
-        )
+        fix = f"give the {alert.threshold.of}, such as {alert.threshold.words}"
+        mistakes.append((place, str(error), fix))
+    return content, mistakes
