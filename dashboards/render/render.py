@@ -37,6 +37,7 @@ from triton_dashboards.generate import dashboards  # noqa: E402
 from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
 from triton_dashboards.per_model import uid  # noqa: E402
 from triton_dashboards.recording import rules_text  # noqa: E402
+from triton_slo import links  # noqa: E402
 from triton_slo.artifact import Options  # noqa: E402
 
 UNIT, HEAD = 38, 74
@@ -73,7 +74,7 @@ COLORS = {
 PICTURES = (
     Picture(
         "dashboard-fleet",
-        "triton-fleet",
+        links.FLEET,
         says=(
             ("Not ready", r"\b2\b"),
             ("Servers down", r"\b0\b"),
@@ -83,10 +84,10 @@ PICTURES = (
         ),
         colors=(("Servers down", "green"), ("Not ready", "red"), ("Alerts firing", "orange")),
     ),
-    Picture("dashboard-fleet-light", "triton-fleet", mode="light", says=(("Not ready", r"\b2\b"),)),
+    Picture("dashboard-fleet-light", links.FLEET, mode="light", says=(("Not ready", r"\b2\b"),)),
     Picture(
         "dashboard-model",
-        "triton-model",
+        links.MODEL,
         (("model", "classifier"),),
         says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
     ),
@@ -98,16 +99,16 @@ PICTURES = (
     ),
     Picture(
         "dashboard-language-model",
-        "triton-model",
+        links.MODEL,
         (("model", "llama-trt"),),
         rows=("Language model (TensorRT-LLM)", "First response (needs histogram_latencies)"),
         says=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
     ),
-    Picture("dashboard-slo", "triton-slo", says=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
-    Picture("dashboard-gpu", "triton-gpu", says=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),
+    Picture("dashboard-slo", links.SLO, says=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
+    Picture("dashboard-gpu", links.GPU, says=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),
     Picture(
         "dashboard-server",
-        "triton-server",
+        links.SERVER,
         says=(
             ("Models not ready", r"\b2\b"),
             ("Loads failed", r"\b[89]\b"),
@@ -116,7 +117,7 @@ PICTURES = (
     ),
     Picture(
         "dashboard-on-call",
-        "triton-on-call",
+        links.ON_CALL,
         says=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed")),
     ),
 )
