@@ -48,7 +48,7 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
             for line in stack.start():
                 console.print(line)
             load.start()
-            return _Show(settings, stack, console).watch()
+            return _DemoLoop(settings, stack, console).watch()
         except (CannotStartError, PartEndedError) as problem:
             console.print(f"tritonwatch demo: {problem}", style="bold red", markup=False)
             return 1
@@ -63,7 +63,7 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
             console.print(f"everything is stopped; logs and data are in {settings.directory}", markup=False)
 
 
-class _Show:
+class _DemoLoop:
     """The loop that polls, records the completed steps, and draws."""
 
     def __init__(self, settings: DemoSettings, stack: Stack, console: Console) -> None:
