@@ -51,7 +51,7 @@ def _heading(name: str) -> str:
 def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Options) -> Dashboard:
     """Make the dashboard of one model."""
     template = model.dashboard(options)
-    seen = _promised(view_of(facts.name, options), facts, objectives)
+    seen = _with_limits(view_of(facts.name, options), facts, objectives)
     version = replace(
         shared.VERSION,
         selector=shared.VERSION.selector.replace('model="$model"', seen.objectives.matchers[0]),
@@ -67,7 +67,7 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
     )
 
 
-def _promised(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
+def _with_limits(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
     """Return the view with this model's limits; where versions differ, the strictest."""
     limits: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:

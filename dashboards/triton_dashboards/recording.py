@@ -42,7 +42,7 @@ from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
-_HOME = ("cluster", "job")
+_JOB_LABELS = ("cluster", "job")
 BURN_WINDOWS = tuple(
     sorted({window for tier in WORKBOOK_TIERS for window in (tier.short, tier.long)}, key=parse_seconds)
 )
@@ -102,7 +102,7 @@ def _figure_labels(options: Options, level: str) -> tuple[str, ...]:
     """Labels that a figure keeps: those of its level, and those by which the panels will select it."""
     matchers, _ = parse_selector(options.selector)
     selecting = (label for label, _, _ in Matchers(matchers).split)
-    return tuple(dict.fromkeys((*_HOME, level, *selecting)))
+    return tuple(dict.fromkeys((*_JOB_LABELS, level, *selecting)))
 
 
 def rules_text(options: Options) -> str:

@@ -29,8 +29,8 @@ def variables(*names: str) -> tuple[Variable, ...]:
     return tuple(_VARIABLES[name] for name in names)
 
 
-_HOME = BoardScope(('cluster=~"$cluster"', 'job=~"$job"'))
-_THERE = BoardScope((*_HOME.matchers, 'instance=~"$instance"'))
+_OF_JOB = BoardScope(('cluster=~"$cluster"', 'job=~"$job"'))
+_OF_INSTANCE = BoardScope((*_OF_JOB.matchers, 'instance=~"$instance"'))
 
 _VARIABLES = {
     variable.name: variable
@@ -38,14 +38,14 @@ _VARIABLES = {
         Variable("cluster", "Cluster", state.UP.name),
         # No value of its own for All: up of every other job would match, so Grafana lists the jobs.
         Variable("job", "Job", f'{state.UP}{{cluster=~"$cluster"}}', all_value=""),
-        Variable("instance", "Server", _HOME(state.UP)),
-        Variable("model", "Model", _HOME(state.MODEL_READY)),
+        Variable("instance", "Server", _OF_JOB(state.UP)),
+        Variable("model", "Model", _OF_JOB(state.MODEL_READY)),
     )
 }
 
-ONE_MODEL = Variable("model", "Model", _THERE(state.MODEL_READY), multi=False)
-GPU_UUID = Variable("gpu_uuid", "GPU", _THERE(gpu.INFO))
-VERSION = Variable("version", "Version", _THERE(state.MODEL_READY, 'model="$model"'))
+ONE_MODEL = Variable("model", "Model", _OF_INSTANCE(state.MODEL_READY), multi=False)
+GPU_UUID = Variable("gpu_uuid", "GPU", _OF_INSTANCE(gpu.INFO))
+VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_READY, 'model="$model"'))
 
 
 OBJECTIVE = (Variable("slo", "Objective", f"{OBJECTIVE_RATIO}{{{RECORDED_HERE}}}"),)

@@ -72,21 +72,21 @@ def quantiles(raw: RawTraffic, metric: Metric) -> tuple[Query, ...]:
     )
 
 
-def limited(display: Display, limit: float | None) -> Display:
+def with_limit(display: Display, limit: float | None) -> Display:
     """Return the same with the objective's own limit in red, where it is known."""
     if limit is None:
         return display
     return replace(display, thresholds=(display.thresholds[0], Threshold("red", limit)))
 
 
-def lined(display: Display, limit: float | None) -> Display:
-    """Return the same for a graph: its limit is a threshold where it is known, else the series of `promised`."""
+def with_limit_line(display: Display, limit: float | None) -> Display:
+    """Return the same for a graph: a known limit is a threshold, else `limit_queries` make it a series."""
     if limit is None:
         return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
-    return limited(display, limit)
+    return with_limit(display, limit)
 
 
-def promised(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
+def limit_queries(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
     """Return the limit of the chosen model's objectives as a series of its own, in the indicator's unit.
 
     Nothing where the limit is known already: then it is the graph's threshold.

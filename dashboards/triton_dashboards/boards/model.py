@@ -32,7 +32,7 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_dashboards.view import View, limited, lined, promised, quantiles, view
+from triton_dashboards.view import View, limit_queries, quantiles, view, with_limit, with_limit_line
 from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo import links
 from triton_slo.alert_settings import signals
@@ -121,14 +121,14 @@ def summary(seen: View) -> tuple[Panel, ...]:
             "Failed",
             SHARE_FAILED,
             raw.failed(),
-            limited(displays.FAILED, seen.limit(Errors)),
+            with_limit(displays.FAILED, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
         ),
         Stat(
             "p99 latency",
             "99 % of the successful requests were faster.",
             raw.quantile(0.99),
-            limited(displays.SECONDS, seen.limit(Latency)),
+            with_limit(displays.SECONDS, seen.limit(Latency)),
         ),
         Stat(
             "Time in queue",
@@ -176,10 +176,10 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "serialisation time are added. Dashed: threshold of the objective. Gray: p99 one week ago.",
             [
                 *quantiles(raw, state.REQUEST_DURATION),
-                *promised(seen, Latency),
+                *limit_queries(seen, Latency),
                 Query(raw.quantile(0.99, offset="7d"), WEEK_AGO),
             ],
-            lined(replace(displays.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
+            with_limit_line(replace(displays.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
             limit_line=seen.limit(Latency) is not None,
             log=True,
@@ -247,8 +247,8 @@ def phases(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Wait in the queue",
             "Quantiles of the queue time. Dashed: threshold of the objective.",
-            [*quantiles(raw, state.QUEUE_DURATION), *promised(seen, Queue)],
-            lined(displays.SECONDS, seen.limit(Queue)),
+            [*quantiles(raw, state.QUEUE_DURATION), *limit_queries(seen, Queue)],
+            with_limit_line(displays.SECONDS, seen.limit(Queue)),
             reads=state.QUEUE_DURATION,
             limit_line=seen.limit(Queue) is not None,
             log=True,
@@ -348,8 +348,8 @@ def versions(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Failed by version",
             f"Share of requests that failed, by version. Dashed: share that the objective allows. {UNCOUNTED}",
-            [Query(everything.failed("version"), "version {{version}}"), *promised(seen, Errors)],
-            lined(displays.FAILED_BY, seen.limit(Errors)),
+            [Query(everything.failed("version"), "version {{version}}"), *limit_queries(seen, Errors)],
+            with_limit_line(displays.FAILED_BY, seen.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
             limit_line=seen.limit(Errors) is not None,
         ),
