@@ -1,6 +1,6 @@
 """Server and exporter: does this server answer, are its models ready, and can these data be trusted?
 
-Long because it describes a whole dashboard.
+Long because its rows share queries and links, and stand in the order of the page.
 Long functions because each lists the panels of a row.
 """
 
