@@ -11,7 +11,7 @@ Document = Mapping[str, Any]
 
 
 def of_status(document: Document) -> list[str]:
-    """Unknown groups, and those whose source misses something."""
+    """Return how many groups are unknown, and how many have a source that misses something."""
     rows = document["group_statuses"]
     unknown = sum(row["state"] == "unknown" for row in rows)
     limited = sum(bool(row["caveats"]) for row in rows)
@@ -28,7 +28,7 @@ def of_status(document: Document) -> list[str]:
 
 
 def of_gate(document: Document) -> list[str]:
-    """Judgements without data, or on data of unknown age."""
+    """Return how many judgements have no data, or data of unknown age."""
     judgements = document["judgements"]
     limitations = ["nothing was judged"] if not judgements else []
     if document["verdict"] == "cannot tell":
@@ -43,7 +43,7 @@ def of_gate(document: Document) -> list[str]:
 
 
 def of_backtest(document: Document) -> list[str]:
-    """Steps of the history without data."""
+    """Return which share of the history has no data, and which data begin late."""
     if not document["series"]:
         return ["the history has no data"]
     limitations = [f"{document['unknown']:.2%} of the history has no data"] if document["unknown"] else []
@@ -56,7 +56,7 @@ def of_backtest(document: Document) -> list[str]:
 
 
 def of_report(document: Document) -> list[str]:
-    """Objectives of which it is not known whether they were met, and a period that has not ended."""
+    """Return how many objectives are unknown, and whether the period is still in progress."""
     objectives = [objective for owner in document["owners"] for objective in owner["objectives"]]
     unknown = sum(owner["unknown"] for owner in document["owners"])
     limited = sum(any(group["caveats"] for group in objective["groups"]) for objective in objectives)

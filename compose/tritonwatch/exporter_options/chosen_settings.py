@@ -65,7 +65,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     file = Path(str(given["config"])) if given.get("config") else None
     content = _yaml_content(file, problems) if file else {}
     flags = {key: given[key] for key in ExporterOptions.model_fields if given.get(key) is not None}
-    # Where each value was given: every message names it.
+    # Messages name the place of a wrong value: there are three in which it may have been given.
     places = (
         {key: f"${key.upper()}" for key in variables}
         | {key: f"{file}: {key}" for key in content}
