@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_exporter.exposition import parse
+from triton_exporter.exposition.exposition_values import Exposition, ParsedFamily
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import (
@@ -120,7 +120,7 @@ def _is_named(name: str, names: Collection[str]) -> bool:
     return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
 
 
-def _filtered(body: parse.Exposition, names: Collection[str]) -> Iterable[parse.ParsedFamily]:
+def _filtered(body: Exposition, names: Collection[str]) -> Iterable[ParsedFamily]:
     return [family for name, family in body.families.items() if not names or _is_named(name, names)]
 
 

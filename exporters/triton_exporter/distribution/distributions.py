@@ -18,7 +18,7 @@ from triton_exporter.distribution.shape import Binned, Interval
 from triton_exporter.distribution.sources.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
 from triton_exporter.distribution.sources.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.distribution.stored import StoredModel
-from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import Mailbox

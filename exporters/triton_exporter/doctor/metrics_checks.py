@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from triton_exporter.catalogue import Metric, triton
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.doctor.server_checks import TRUST
-from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.exposition_values import Exposition
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
 _BUCKETS = (

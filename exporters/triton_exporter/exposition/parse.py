@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from triton_exporter.exposition.exposition_values import FAULTS, KINDS, Exposition, ParsedFamily
+from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.family_draft import (
     BOUNDS,
     SUFFIXES,
@@ -35,8 +35,6 @@ from triton_exporter.exposition.series_text import (
     with_whole_escapes,
     without_strings,
 )
-
-__all__ = ["FAULTS", "KINDS", "Exposition", "ParsedFamily", "Parser", "Series", "parse", "parse_series"]
 
 # What a value looks like nearly always: float() takes it, and it is too short to overflow. Other lines are
 # read one by one.

@@ -8,7 +8,8 @@ from dataclasses import replace
 from weakref import ref
 
 from triton_exporter.catalogue import own
-from triton_exporter.exposition.parse import FAULTS, Exposition, Parser
+from triton_exporter.exposition.exposition_values import FAULTS, Exposition
+from triton_exporter.exposition.parse import Parser
 from triton_exporter.exposition.reserved import is_reserved
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.family import Family

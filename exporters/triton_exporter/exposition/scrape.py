@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.http.client import Client, FetchError
 
+REUSE_SECONDS = 1.0
+"""Longest use of one connection by readings that follow each other fast: opening one costs half a reading, and one
+that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
+
+PATIENCE_SECONDS = 0.5
+"""Longest time that processing waits for the scrapes that write the same reading."""
+
 _TRITON = re.compile(rb"^(?:# (?:HELP|TYPE) )?nv_", re.MULTILINE)
 
 
@@ -31,11 +38,6 @@ class Reading:
     @property
     def up(self) -> bool:
         return not self.reason
-
-
-REUSE_SECONDS = 1.0
-"""Longest use of one connection by readings that follow each other fast: opening one costs half a reading, and one
-that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
 
 
 def fetch_metrics(
@@ -68,10 +70,6 @@ def fetch_metrics(
 def _of_triton(body: bytes) -> bool:
     """Return whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
     return not body.strip() or _TRITON.search(body) is not None
-
-
-PATIENCE_SECONDS = 0.5
-"""The observers wait so long for the scrapes that have their reading."""
 
 
 class SharedReader:
@@ -120,14 +118,6 @@ class SharedReader:
                 self._scrapes.remove(target)
                 self._changed.notify_all()
 
-    def _reading(self, target: int, deadline: float) -> Reading | None:
-        with self._changed:
-            while self._done < target and not self._stopping:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._changed.wait(left):
-                    break
-            return self._last if self._done >= target else None
-
     def run(self) -> None:
         """Fetch until stopped."""
         tick = time.monotonic()
@@ -146,16 +136,24 @@ class SharedReader:
             while tick <= time.monotonic():
                 tick += interval
 
-    def _is_quiet(self) -> bool:
-        # A peer that is slow to take its page must not hold up the next scrape.
-        waited_for = self._wanted > self._started
-        return self._stopping or waited_for or self._done not in self._scrapes
-
     def stop(self) -> None:
         """End `run` after the fetch under way."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+
+    def _reading(self, target: int, deadline: float) -> Reading | None:
+        with self._changed:
+            while self._done < target and not self._stopping:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            return self._last if self._done >= target else None
+
+    def _is_quiet(self) -> bool:
+        # A peer that is slow to take its page must not hold up the next scrape.
+        waited_for = self._wanted > self._started
+        return self._stopping or waited_for or self._done not in self._scrapes
 
     def _wait(self, tick: float) -> bool:
         with self._changed:

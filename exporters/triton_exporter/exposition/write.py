@@ -11,16 +11,23 @@ import re
 from collections.abc import Iterable, Iterator
 
 from triton_exporter.catalogue import Metric
-from triton_exporter.exposition import parse
+from triton_exporter.exposition.exposition_values import ParsedFamily
+from triton_exporter.exposition.series_text import Series
 from triton_exporter.family import Family, Sample, TextSamples, escape
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+EOF = b"# EOF\n"
 
 Pieces = tuple[bytes, ...]
 """A page in pieces: to put 10 MB together once more costs as much time as to send them."""
 
 _PIECE = 256 * 1024
+
+# Sample lines as Triton writes them, and what lines with as many blanks can have that is written otherwise.
+_PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
+_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? \S+\n)*", re.ASCII)
+_ODD = ("\t", ",}", "{}", "\n#", "\n\n")
 
 
 def text_pieces(families: Iterable[Family]) -> Pieces:
@@ -33,15 +40,12 @@ def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
     return tuple(_gathered(piece for family in families for piece in _openmetrics(family)))
 
 
-def relayed_openmetrics(families: Iterable[parse.ParsedFamily]) -> bytes:
+def relayed_openmetrics(families: Iterable[ParsedFamily]) -> bytes:
     """Triton's families in OpenMetrics: no sample changes its name or value.
 
     A counter must end in `_total` there, and Triton's do not; they are of unknown type instead.
     """
     return "".join([_relayed(family) for family in families]).encode("utf-8", "replace")
-
-
-EOF = b"# EOF\n"
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -112,7 +116,7 @@ def _sample(sample: Sample) -> str:
     return line + "\n"
 
 
-def _relayed(family: parse.ParsedFamily) -> str:
+def _relayed(family: ParsedFamily) -> str:
     name, kind = family.name, family.kind
     if kind == "counter" and name.endswith("_total"):
         name = name.removesuffix("_total")
@@ -126,7 +130,7 @@ def _relayed(family: parse.ParsedFamily) -> str:
     return f"# TYPE {name} {kind}\n# HELP {name} {text}\n" + samples
 
 
-def _samples_of(family: parse.ParsedFamily) -> str:
+def _samples_of(family: ParsedFamily) -> str:
     start = 0
     while family.text.startswith("#", start):
         start = family.text.find("\n", start) + 1
@@ -137,21 +141,14 @@ def _is_strict(samples: str, count: int) -> bool:
     """Return whether every line is `series value`, as Triton writes them."""
     one_each = samples.count(" ") == samples.count("\n") == count
     after_labels = samples.count("} ") == samples.count("}")  # not `x{a="b"}2 6`, value and time
-    if one_each and after_labels and not any(odd in samples for odd in _ODD):
-        return True  # one blank a line can only be the one before the value
-    return _STRICT.fullmatch(samples) is not None
+    # Then the one blank of a line can only be that before the value; counting is faster than the pattern.
+    is_plain = one_each and after_labels and not any(odd in samples for odd in _ODD)
+    return is_plain or _STRICT.fullmatch(samples) is not None
 
 
-_ODD = ("\t", ",}", "{}", "\n#", "\n\n")
-
-
-def _rewritten(series: parse.Series, value: float) -> str:
+def _rewritten(series: Series, value: float) -> str:
     labels = ",".join([f'{name}="{escape(text)}"' for name, text in series.labels.items()])
     return f"{series.name}{{{labels}}} {number(value)}\n" if labels else f"{series.name} {number(value)}\n"
-
-
-_PAIR = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\n"])*"'
-_STRICT = re.compile(rf"(?:[a-zA-Z_:][\w:]*(?:\{{{_PAIR}(?:,{_PAIR})*\}})? \S+\n)*", re.ASCII)
 
 
 def _help(metric: Metric) -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from triton_exporter.catalogue import Metric, gpu
 from triton_exporter.doctor.finding import Finding
-from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import xid
 from triton_exporter.gpu.advice import Examined, advise

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
 from triton_exporter.distribution.increase import Increases, version_of
-from triton_exporter.exposition.parse import Exposition, Series
+from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.exposition.series_text import Series
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import claims

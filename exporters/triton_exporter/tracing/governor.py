@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from triton_exporter.catalogue import own
 from triton_exporter.common.printable import printable
-from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot

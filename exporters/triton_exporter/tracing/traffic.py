@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import triton
-from triton_exporter.exposition.parse import Exposition
+from triton_exporter.exposition.exposition_values import Exposition
 
 REQUEST_COUNTERS = (triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name)
 

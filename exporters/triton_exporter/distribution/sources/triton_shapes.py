@@ -9,7 +9,8 @@ from math import inf, isfinite
 from triton_exporter.catalogue import Metric
 from triton_exporter.distribution.increase import Increases, version_of
 from triton_exporter.distribution.shape import Binned, Curve
-from triton_exporter.exposition.parse import Exposition, ParsedFamily, Series
+from triton_exporter.exposition.exposition_values import Exposition, ParsedFamily
+from triton_exporter.exposition.series_text import Series
 from triton_exporter.snapshot import ModelVersion
 
 SUMMARY_WINDOW_SECONDS = 60.0
