@@ -55,9 +55,9 @@ class Inbox:
             and (names := {a["labels"]["alertname"] for a in notification["alerts"] if a["status"] == status})  # type: ignore[attr-defined]
         ]
 
-    def wait(self, promise: Callable[[], object], timeout_seconds: float = 20.0) -> None:
+    def wait(self, promise: Callable[[], object]) -> None:
         """Wait until the promise holds; fails with everything that was reported."""
-        eventually(promise, lambda: json.dumps(self.notifications, indent=1), timeout_seconds)
+        eventually(promise, lambda: json.dumps(self.notifications, indent=1))
 
 
 @contextmanager

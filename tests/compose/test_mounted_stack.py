@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from support.mounted_stack import MountedStack
 from support.recorded_fleet import RecordedFleet
 from support.slack import SlackServer, Workspace
 from support.tools import alertmanagers, prometheuses
+from support.waiting import eventually
 from triton_exporter.common.moments import rfc3339
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
@@ -40,15 +40,6 @@ def stack(tmp_path: Path) -> Iterator[MountedStack]:
         running.start("prometheus")
         running.start("alertmanager")
         yield running
-
-
-def _until(promise: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not promise():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
 
 
 @pytest.mark.parametrize(
@@ -95,12 +86,14 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert 401 == stack.get("alertmanager", "/api/v2/alerts", login=False).status_code
         assert 401 == stack.get("web", "/", login=False).status_code
         assert 401 == requests.post(stack.url("bridge") + "/alertmanager", data=b"{}", timeout=5).status_code
-        assert _until(lambda: _all_up(stack), 20), stack.get("prometheus", "/api/v1/targets").text
+        eventually(lambda: _all_up(stack), lambda: stack.get("prometheus", "/api/v1/targets").text)
         # Messages, status and boards name the Triton, not the exporter beside it.
         up = stack.get("prometheus", '/api/v1/query?query=up{job="triton-exporter"}').json()["data"]["result"]
         assert [f"127.0.0.1:{stack.ports['triton']}"] == [series["metric"]["instance"] for series in up]
-        assert _until(lambda: "TritonAllServersDown" in _posted(slack), 40), (
-            _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text
+        eventually(
+            lambda: "TritonAllServersDown" in _posted(slack),
+            lambda: _posted(slack) + stack.get("prometheus", "/api/v1/alerts").text,
+            60,
         )
         assert 'data-label="Models"' in stack.get("web", "/incidents").text, (
             "the bridge's incident is on the page"

@@ -32,7 +32,7 @@ time.sleep(300)
 
 
 def _group_is_gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
             os.killpg(pid, 0)

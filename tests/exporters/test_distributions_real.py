@@ -135,7 +135,7 @@ def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Runnin
     time.sleep(1.5)
     # A later trace, of any model, proves that the traces of these are all there.
     assert {200: 1} == send(server, "plain", [0.0])
-    page = traced.wait(lambda page: count(page, "mixed") == 41, timeout_seconds=30)
+    page = traced.wait(lambda page: count(page, "mixed") == 41)
 
     def share(metric: str, le: str) -> float | None:
         return page.value(metric, model="mixed", version="1", le=le)
@@ -163,7 +163,7 @@ def test_traces_of_an_ensemble_in_any_folder_feed_its_histogram(
         lambda page: page.value(state.TRACED_REQUESTS, model="whole", version="1", outcome="completed") == 5
     )
     labels = {"model": "whole", "version": "1", "signal": "request", "source": "trace"}
-    page = traced.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels) == 1, timeout_seconds=30)
+    page = traced.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **labels) == 1)
 
     assert not page.value(state.TRACED_REQUESTS, model="whole", version="7", outcome="completed")
     assert 1 <= (count(page, "whole") or 0) <= 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from support.history import running
 from support.repository import Repository, write
 from support.tools import prometheuses, promtools
 from support.triton import infer, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import METRICS, models, own, state, triton
 from tritonwatch.local.triton import TritonServer
 
@@ -86,10 +86,11 @@ def _query(url: str, query: str) -> list[dict[str, object]]:
 
 
 def _wait(url: str, query: str, count: int) -> list[dict[str, object]]:
-    deadline = time.monotonic() + 20
-    while len(samples := _query(url, query)) < count and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return samples
+    def there() -> list[dict[str, object]] | None:
+        samples = _query(url, query)
+        return samples if len(samples) >= count else None
+
+    return eventually(there, f"{query}: not {count} samples")
 
 
 def _series(samples: list[dict[str, object]]) -> dict[str, str]:

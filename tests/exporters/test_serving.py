@@ -152,8 +152,8 @@ def test_the_longest_waiting_connection_is_closed_for_a_new_one() -> None:
         for _ in range(300):
             peer = peers.enter_context(socket.create_connection(address))
             peer.sendall(b"GET / HT")
-        eventually(lambda: _dropped(server)["crowded"] >= 300 - MOST, "not dropped", 10)
-        eventually(lambda: threading.active_count() <= MOST + 20, "too many threads", 10)
+        eventually(lambda: _dropped(server)["crowded"] >= 300 - MOST, "not dropped")
+        eventually(lambda: threading.active_count() <= MOST + 20, "too many threads")
 
         assert ["inside"] * 5 == [requests.get(server.url, timeout=5).text for _ in range(5)]
         assert MOST >= len(server.connections.open())
@@ -172,10 +172,10 @@ def test_a_request_that_never_ends_is_dropped_in_time(certificates: Path, tls: b
         with suppress(OSError):
             # In TLS: the first bytes of a record of 512 bytes.
             peer.sendall(b"\x16\x03\x01\x02\x00" if tls else b"GET / HTTP/1.1\r\n")
-            while time.monotonic() < begun + 10 and not _dropped(server)["slow_request"]:
+            while time.monotonic() < begun + 30 and not _dropped(server)["slow_request"]:
                 peer.sendall(b"x")
                 time.sleep(0.05)
-        eventually(lambda: not server.connections.open(), "a connection is open", 10)
+        eventually(lambda: not server.connections.open(), "a connection is open")
 
         assert 1 == _dropped(server)["slow_request"]
 

@@ -487,7 +487,7 @@ def assert_grown(
         seen.append(traced.counts(name))
         return grown(before, seen[-1]) == grown(before, expected)
 
-    eventually(as_expected, lambda: f"{grown(before, expected)}, but {grown(before, seen[-1])}", 15)
+    eventually(as_expected, lambda: f"{grown(before, expected)}, but {grown(before, seen[-1])}")
 
 
 def grown(before: Counter[str], after: Counter[str]) -> dict[str, int]:

@@ -111,5 +111,5 @@ def _lines(log: Path) -> list[str]:
 def _ratio(prometheus: str, slo: str, model: str) -> float:
     query = f'slo:sli_error:ratio_rate5m{{slo="{slo}", model="{model}"}}'
     with Prometheus(Access(prometheus)) as client:
-        (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo} {model}", 20)
+        (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo} {model}")
     return sample.value

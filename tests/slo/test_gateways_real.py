@@ -97,7 +97,7 @@ class Counted:
         """The recorded error ratio of the last five minutes."""
         with Prometheus(Access(self.prometheus)) as client:
             query = f'slo:sli_error:ratio_rate5m{{slo="{slo}", model="{model}"}}'
-            (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo}", 20)
+            (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo}")
         return sample.value
 
 
@@ -278,7 +278,7 @@ def test_status_and_alerts_name_the_model(counted: Counted, capsys: pytest.Captu
     """A label of the proxy is the model's name everywhere: in the page that fires, and in the table."""
     firing = 'ALERTS{alertname="TritonErrorsBudgetBurn", slo="e-envoy", model="gone", tier="page_fast"}'
     with Prometheus(Access(counted.prometheus)) as client:
-        eventually(lambda: client.instant(firing), "no page for the model that is gone", 20)
+        eventually(lambda: client.instant(firing), "no page for the model that is gone")
     main(["status", "--prometheus", counted.prometheus, "--json"])
 
     rows = {

@@ -85,7 +85,7 @@ class Running:
         assert 200 == response.status_code
         return Scraped(response.content.decode())
 
-    def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 20.0) -> Scraped:
+    def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 30.0) -> Scraped:
         """Scrape until the page keeps the promise; fails with the last page's series that it was asked for."""
         pages: list[Scraped] = []
 
