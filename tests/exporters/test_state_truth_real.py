@@ -18,6 +18,7 @@ import requests
 from support.exporter import Running, Scraped, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
+from support.waiting import eventually
 from triton_exporter.catalogue import own, state
 from tritonwatch.local.triton import TritonServer
 
@@ -248,7 +249,7 @@ def test_unloading_waits_for_requests_and_is_not_an_outage(triton: Explicit) -> 
     triton.load("busy")
     worker = threading.Thread(target=triton.infer, args=("busy",))
     worker.start()
-    time.sleep(1)
+    eventually(lambda: triton.repository.is_executing("busy"), "busy does not work")
     unloader = threading.Thread(target=triton.unload, args=("busy",))
     unloader.start()
     try:

@@ -21,9 +21,13 @@ class TritonPythonModel:
         if (self.here / "raise").exists():
             raise RuntimeError((self.here / "raise").read_text())
         self.delay = self.number("delay_seconds")
+        # Not in the repository, which Triton may poll for changes.
+        self.executing = self.here.parents[2] / f"{args['model_name']}.executing"
 
     def execute(self, requests):
+        self.executing.touch()
         time.sleep(self.delay)
+        self.executing.unlink(missing_ok=True)
         if (self.here / "die").exists():
             os._exit(1)
         inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
@@ -60,6 +64,10 @@ class Repository:
             self.version(name, version, **files)
         write(folder / "config.pbtxt", _CONFIG + config)
         return folder
+
+    def is_executing(self, name: str) -> bool:
+        """Whether a request is in the model now."""
+        return (self.path.parent / f"{name}.executing").exists()
 
     def version(self, name: str, version: str, **files: object) -> Path:
         """Write one version folder of a model."""

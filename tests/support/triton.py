@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ import requests
 
 from support.exporter import Running, Scraped
 from support.loopback import free_ports
+from support.repository import Repository
+from support.waiting import eventually
 from triton_exporter.catalogue import state
 from tritonwatch.local.triton import TritonPorts, TritonServer
 
@@ -63,7 +64,7 @@ def drained(server: TritonServer, exporter: Running, model: str) -> tuple[Scrape
     exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
     worker = threading.Thread(target=infer_and_lose, args=(server, model))
     worker.start()
-    time.sleep(0.3)
+    eventually(lambda: Repository(server.repository).is_executing(model), f"{model} does not work")
     assert server.process is not None
     server.process.terminate()
     page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) == 0)
