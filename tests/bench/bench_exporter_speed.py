@@ -297,9 +297,10 @@ def write_cost(rows: list[Cost]) -> None:
 _PAGE = """\
 # Cost of the exporter
 
-Written by `tests/bench/bench_exporter_speed.py` (part of `make bench`), on a machine with two shared cores. A
-stub in another process plays a fleet with 60 series a model, summaries among them; every counter moves
-between two polls. Ratios are of the same run.
+This page shows how much CPU time the exporter needs, and how the cost grows with the number of models. It is
+written by `tests/bench/bench_exporter_speed.py` (part of `make bench`), on a machine with two shared cores. A
+stub in another process plays a fleet with 60 series a model, summaries among them; every counter moves between
+two polls. Ratios are of the same run.
 
 | what | measured | aim |
 |---|---|---|

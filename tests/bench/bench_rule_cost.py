@@ -178,9 +178,9 @@ def measure(engine: Engine, folder: Path, idle: float, extra: Sequence[Group] = 
 
 HEAD = """# What the rules cost
 
-An evaluation of our rules for one objective, of the same objective in Sloth's rules and in Pyrra's, and of all
-of them while every model fails. For larger fleets see [scale](scale.md); for what the alerts are worth, [the
-scenarios](slo-proof.md).
+This page shows what an evaluation of our rules costs Prometheus for one objective, compared with the rules of
+Sloth and Pyrra for the same objective, also while every model fails. For larger fleets see [scale](scale.md);
+for the quality of the alerts, [the scenarios](slo-proof.md).
 
 Written by `make bench` (`tests/bench/bench_rule_cost.py`). A real Prometheus holds the counters of {models}
 models with 3 replicas each, scraped every 60 s for {days} days, and what each engine recorded in 30 days where

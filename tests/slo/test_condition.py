@@ -98,7 +98,8 @@ def test_a_runbook_states_what_the_tiers_find(path: Path) -> None:
     page = " ".join(path.read_text().split())
     fast = WORKBOOK_TIERS[0]
 
-    assert f"{fast.factor(30 * DAY):g} spends {fast.budget:.0%} of it in an hour".replace("%", " %") in page
+    spent = f"at {fast.factor(30 * DAY):g}, {fast.budget:.0%} of the budget is spent in an hour"
+    assert spent.replace("%", " %") in page
     for tier in WORKBOOK_TIERS:
         assert f"| `{tier.name}` | about {tier.budget:.0%} ".replace("%", " %") in page
 
