@@ -72,7 +72,7 @@ def marks(seen: View) -> tuple[Annotation, ...]:
 def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
     """The rows of a model, `extras` among those that only some models have."""
     return (
-        Row(f"Is {name} healthy?", summary(seen)),
+        Row(f"Is {name} healthy?", (*availability(seen), *service(seen))),
         Row("Symptoms", symptoms(seen)),
         Row("Where does the time go?", phases(seen)),
         Row("What limits it?", limits(seen)),
@@ -82,8 +82,7 @@ def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)
     )
 
 
-def summary(seen: View) -> tuple[Panel, ...]:
-    raw = seen.raw
+def availability(seen: View) -> tuple[Panel, ...]:
     return (
         Stat(
             "Serving",
@@ -111,6 +110,12 @@ def summary(seen: View) -> tuple[Panel, ...]:
             f"max({seen.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
             Display("percentunit", 2, no_value="–"),
         ),
+    )
+
+
+def service(seen: View) -> tuple[Panel, ...]:
+    raw = seen.raw
+    return (
         Stat(
             "Requests/s",
             "Rate of successful and failed requests, without requests that clients cancelled.",

@@ -1,7 +1,6 @@
 """Server and exporter: does this server answer, are its models ready, and can these data be trusted?
 
 Long because its rows share queries and links, and stand in the order of the page.
-Long functions because each lists the panels of a row.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from triton_slo.names import FAILED_LOADS, MODELS_IN_STATE, server_traffic
 
 _LEGEND = "{{instance}}"
 _NO_GPU = 'source="none"'
+_NO_EXPORTER = displays.FAULTS.when_empty("No exporter")
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -53,26 +53,29 @@ def dashboard(options: Options) -> Dashboard:
         annotations=shared.event_annotations(within, (shared.OF_SERVER,)),
         links=shared.links(options),
         rows=(
-            Row("Does the server respond?", (*_summary_panels(within, options), _server_states(within))),
-            Row("Which models are not ready?", _model_panels(within, window(options))),
+            Row(
+                "Does the server respond?",
+                (
+                    *_servers_down(within),
+                    *_model_counts(within, options),
+                    _oldest_reading(within, options.tuning),
+                    _server_states(within),
+                ),
+            ),
+            Row("Which models are not ready?", (*_not_ready(within), *_loads(within, window(options)))),
             Row("Which traffic does it serve?", _traffic(within)),
-            Row("Is the data reliable?", _exporter(within)),
+            Row("Is the data reliable?", (*_readings(within), _exporters(within))),
             Row("Memory and cache", _resources(within, options.tuning), collapsed=True),
         ),
     )
 
 
-def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
+def _servers_down(within: BoardScope) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
     scraped = f"max({within('up')})"
-    age = signals.EXPORTER_AGE.tuned(options.tuning)
-    # One sample of each recorded window: without the range, looking back would repeat a sample that has ended.
-    failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
-    failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
-    no_exporter = displays.FAULTS.when_empty("No exporter")
     return (
         *(
-            Stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), no_exporter, reads=metric)
+            Stat(title, lead, or_zero(f"count({within(metric)} == 0)", up), _NO_EXPORTER, reads=metric)
             for title, lead, metric in (
                 ("Not live", "Servers whose health endpoint does not answer.", state.SERVER_LIVE),
                 ("Not ready", "Servers that report that they are not ready.", state.SERVER_READY),
@@ -83,8 +86,17 @@ def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
             "Exporters down",
             "Exporters that Prometheus cannot scrape; the state of their servers is unknown. Metric: `up`.",
             or_zero(f"count({within('up')} == 0)", scraped),
-            no_exporter.when_empty("No target"),
+            _NO_EXPORTER.when_empty("No target"),
         ),
+    )
+
+
+def _model_counts(within: BoardScope, options: Options) -> tuple[Panel, ...]:
+    up = f"max({within(state.UP)})"
+    # One sample of each recorded window: without the range, looking back would repeat a sample that has ended.
+    failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
+    failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
+    return (
         Stat(
             "Models ready",
             "Model versions that are ready, counted on each server.",
@@ -96,24 +108,28 @@ def _summary_panels(within: BoardScope, options: Options) -> tuple[Panel, ...]:
             "Models not ready",
             "Expected model versions that are not ready.",
             or_zero(f"count({within(state.MODEL_NOT_READY_SINCE)})", up),
-            no_exporter,
+            _NO_EXPORTER,
             reads=state.MODEL_NOT_READY_SINCE,
         ),
         Stat(
             "Loads failed",
             "Load attempts that failed in the time range.",
             [Query(or_zero(failures, up), instant=True)],
-            no_exporter,
+            _NO_EXPORTER,
             reads=FAILED_LOADS,
             sparkline=False,
         ),
-        Stat(
-            "Oldest reading",
-            "Time since an exporter last read the metrics of its Triton (with several exporters, the "
-            "longest). " + fires(age),
-            f"max({age.expr(within)})",
-            displays.aged(age, "No exporter"),
-        ),
+    )
+
+
+def _oldest_reading(within: BoardScope, tuning: Tuning) -> Panel:
+    age = signals.EXPORTER_AGE.tuned(tuning)
+    return Stat(
+        "Oldest reading",
+        "Time since an exporter last read the metrics of its Triton (with several exporters, the longest). "
+        + fires(age),
+        f"max({age.expr(within)})",
+        displays.aged(age, "No exporter"),
     )
 
 
@@ -136,13 +152,12 @@ def _server_states(within: BoardScope) -> Panel:
     )
 
 
-def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
+def _not_ready(within: BoardScope) -> tuple[Panel, ...]:
     keys = ("model", "version", "instance")
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
     states = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
     # A product, so that the state names the line and the moment fills it.
-    failed = f"max_over_time({within(FAILED_LOADS)}[$__interval])"
     current = f"{states} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
         links.MODEL,
@@ -176,6 +191,12 @@ def _model_panels(within: BoardScope, every: str) -> tuple[Panel, ...]:
             width=12,
             height=7,
         ),
+    )
+
+
+def _loads(within: BoardScope, every: str) -> tuple[Panel, ...]:
+    failed = f"max_over_time({within(FAILED_LOADS)}[$__interval])"
+    return (
         TimeSeries(
             "Models by state",
             "How many model versions are in which state.",
@@ -244,7 +265,7 @@ def _fed(within: BoardScope, sources: str) -> str:
     return f"count by (instance) ({fed} == 1)"
 
 
-def _exporter(within: BoardScope) -> tuple[Panel, ...]:
+def _readings(within: BoardScope) -> tuple[Panel, ...]:
     return (
         TimeSeries(
             "Failed requests to Triton",
@@ -278,31 +299,32 @@ def _exporter(within: BoardScope) -> tuple[Panel, ...]:
             replace(displays.COUNT, decimals=None, no_value="No target"),
             width=8,
         ),
-        Table(
-            "Exporters",
-            "Source of each exporter's histograms; histograms from summaries, sums and sampled means are "
-            "estimates.",
-            [Key("instance", "Server")],
-            (
-                Column("Models with traces or histograms", _fed(within, "trace|histogram"), displays.COUNT),
-                Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), displays.COUNT),
-                Column(
-                    "GPU data",
-                    # An exporter with --gpu none has no such series.
-                    or_zero(
-                        f"1 - max by (instance) ({within(gpu.SOURCE, _NO_GPU)})",
-                        f"max by (instance) ({within(state.UP)})",
-                    ),
-                    Display(words={0: ("none", "text"), 1: ("yes", "green")}),
-                    colored=True,
+    )
+
+
+def _exporters(within: BoardScope) -> Panel:
+    return Table(
+        "Exporters",
+        "Source of each exporter's histograms; histograms from summaries, sums and sampled means are "
+        "estimates.",
+        [Key("instance", "Server")],
+        (
+            Column("Models with traces or histograms", _fed(within, "trace|histogram"), displays.COUNT),
+            Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), displays.COUNT),
+            Column(
+                "GPU data",
+                # An exporter with --gpu none has no such series.
+                or_zero(
+                    f"1 - max by (instance) ({within(gpu.SOURCE, _NO_GPU)})",
+                    f"max by (instance) ({within(state.UP)})",
                 ),
-                Column(
-                    "Data age", f"time() - max by (instance) ({within(own.LAST_SUCCESS)})", Display("s", 0)
-                ),
+                Display(words={0: ("none", "text"), 1: ("yes", "green")}),
+                colored=True,
             ),
-            reads=(state.DISTRIBUTION_SOURCE, gpu.SOURCE),
-            height=6,
+            Column("Data age", f"time() - max by (instance) ({within(own.LAST_SUCCESS)})", Display("s", 0)),
         ),
+        reads=(state.DISTRIBUTION_SOURCE, gpu.SOURCE),
+        height=6,
     )
 
 

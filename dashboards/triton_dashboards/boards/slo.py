@@ -129,7 +129,7 @@ def dashboard(options: Options) -> Dashboard:
         ),
         links=shared.links(options),
         rows=(
-            Row("How much budget is left?", (*_summary_panels(within), _objective_table(within))),
+            Row("How much budget is left?", (*_extremes(within), *_counts(within), _objective_table(within))),
             Row("How fast does it burn?", _burn_panels(within)),
             Row("Causes", _causes(within)),
             Row("Over the period", _period(within)),
@@ -139,8 +139,7 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
-def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
-    known = f"max({within(OBJECTIVE_RATIO)})"
+def _extremes(within: BoardScope) -> tuple[Panel, ...]:
     return (
         _now(
             "Least budget left",
@@ -167,6 +166,12 @@ def _summary_panels(within: BoardScope) -> tuple[Panel, ...]:
             ),
             reads=(PERIOD_BUDGET_REMAINING, sli_error("1h")),
         ),
+    )
+
+
+def _counts(within: BoardScope) -> tuple[Panel, ...]:
+    known = f"max({within(OBJECTIVE_RATIO)})"
+    return (
         _now(
             "Burning now",
             "Number of budgets with a burn rate above 1.",
