@@ -5,6 +5,7 @@ Long because its rows share queries and links, and stand in the order of the pag
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from triton_dashboards import displays, shared
@@ -32,6 +33,7 @@ from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
+from triton_slo.indicators.common.sources import ESTIMATING_SOURCES, EXACT_SOURCES
 from triton_slo.names import FAILED_LOADS, MODELS_IN_STATE, server_traffic
 
 _LEGEND = "{{instance}}"
@@ -259,9 +261,10 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
     )
 
 
-def _fed(within: BoardScope, sources: str) -> str:
+def _fed(within: BoardScope, sources: Iterable[str]) -> str:
     """Number of model versions whose latency histogram comes from these sources."""
-    fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{sources}"')
+    source = "|".join(sources)
+    fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{source}"')
     return f"count by (instance) ({fed} == 1)"
 
 
@@ -309,8 +312,8 @@ def _exporters(within: BoardScope) -> Panel:
         "estimates.",
         [Key("instance", "Server")],
         (
-            Column("Models with traces or histograms", _fed(within, "trace|histogram"), displays.COUNT),
-            Column("Models estimated", _fed(within, "summary|decomposed|sampled_mean"), displays.COUNT),
+            Column("Models with traces or histograms", _fed(within, EXACT_SOURCES), displays.COUNT),
+            Column("Models estimated", _fed(within, ESTIMATING_SOURCES), displays.COUNT),
             Column(
                 "GPU data",
                 # An exporter with --gpu none has no such series.

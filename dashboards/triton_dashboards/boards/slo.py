@@ -33,7 +33,7 @@ from triton_exporter.common.duration import parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
-from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.indicators.common.sources import CAVEATS, EXACT_SOURCES
 from triton_slo.names import (
     ALERTS,
     CAUSE,
@@ -412,7 +412,7 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
         ),
         Table(
             "What latency and queue budgets are computed from",
-            "Sources histogram and trace are exact; summary, decomposed and sampled_mean are estimates.",
+            f"Sources {' and '.join(EXACT_SOURCES)} are exact; the others are estimates.",
             (Key("model"), Key("version", width=70), Key("signal", width=80), Key("source")),
             labels_of=sources,
             width=8,

@@ -27,7 +27,7 @@ from triton_slo.indicators.common.measure import (
     stuck,
 )
 from triton_slo.indicators.common.sample_series import SampleSeries
-from triton_slo.indicators.common.sources import CAVEATS, SLICES
+from triton_slo.indicators.common.sources import ESTIMATING_SOURCES, SLICES
 from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
 from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.promql import Matchers, by, indent, le_matcher, number, on, paren, quote, regex_of
@@ -193,8 +193,7 @@ def by_bucket(scope: Scope) -> Scope:
     return replace(scope, group_by=(*scope.group_by, "le"))
 
 
-_ESTIMATING = [source for source in state.DISTRIBUTION_SOURCES if source in CAVEATS]
-_STATES_NO_ERROR = [source for source in _ESTIMATING if source != "decomposed"]
+_STATES_NO_ERROR = [source for source in ESTIMATING_SOURCES if source != "decomposed"]
 
 
 def stated_error(signal: str, threshold: float, scope: Scope, *labels: str) -> Callable[[str], str]:
@@ -225,7 +224,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
         width = f"clamp_max(({most} - {least}) / ({every} > 0), 1)"
         either = f"{paren(stated)}\nor {width}"
         lesser = f"min {scope.by} (\n{indent(either)}\n)"
-        return f"{lesser}\nand {scope.on} {fed_by(_ESTIMATING)}"
+        return f"{lesser}\nand {scope.on} {fed_by(ESTIMATING_SOURCES)}"
 
     return error
 

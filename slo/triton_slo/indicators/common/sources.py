@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
+
 COUNTERS = "counters"
 BACKEND_COUNTERS = "backend_counters"
 """Counters in which the model's backend decides whether an error response is a failure."""
@@ -85,3 +87,9 @@ def caveat_words(caveats: Iterable[str], error: str = "") -> str:
     """Return the words of caveats, each once and with the error where one is stated: `estimated, +-1.2 points`."""
     words = (CAVEATS[source].word + ("" if source in HIDING else error) for source in caveats)
     return ", ".join(dict.fromkeys(words))
+
+
+EXACT_SOURCES = tuple(source for source in DISTRIBUTION_SOURCES if source not in CAVEATS)
+"""Sources of the exporter's histograms that see the time of each request, or of a fair sample of them."""
+ESTIMATING_SOURCES = tuple(source for source in DISTRIBUTION_SOURCES if source in CAVEATS)
+"""Sources from which the exporter estimates its histograms."""
