@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.external import bridge
 from triton_exporter.exposition.series_text import without_strings
-from triton_slo.alert_settings.signals import Signal
+from triton_slo.alert_settings.signal_kinds import Signal
 
 Sources = Metric | str | Sequence[Metric | str]
 

@@ -12,7 +12,7 @@ from triton_dashboards.values import (
     Threshold,
 )
 from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signals import Age, Share, Signal
+from triton_slo.alert_settings.signal_kinds import Age, Share, Signal
 from triton_slo.alert_settings.tuning import Tuning
 
 NO_YES: dict[int, tuple[str, Color]] = {0: ("No", "red"), 1: ("Yes", "green")}

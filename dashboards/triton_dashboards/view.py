@@ -16,7 +16,7 @@ from triton_dashboards.values import (
 )
 from triton_exporter.catalogue import Metric
 from triton_exporter.catalogue.state import QUANTILES
-from triton_slo.alert_settings.signals import Signal
+from triton_slo.alert_settings.signal_kinds import Signal
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.indicators import Indicator

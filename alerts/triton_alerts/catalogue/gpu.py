@@ -13,7 +13,7 @@ from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_slo import links
 from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signals import AlertThreshold
+from triton_slo.alert_settings.alert_threshold import AlertThreshold
 
 _GPU = ("instance", "gpu_uuid")
 _LINK_FAULTS = 'type=~"replay|recovery|crc_data"'

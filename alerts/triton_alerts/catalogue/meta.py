@@ -9,7 +9,7 @@ from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import links
 from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signals import AlertThreshold
+from triton_slo.alert_settings.alert_threshold import AlertThreshold
 
 _meta_alert = partial(
     Alert, component="meta", dashboard=links.ON_CALL, owner="observability", labels=("instance",)

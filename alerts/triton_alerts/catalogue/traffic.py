@@ -12,7 +12,7 @@ from triton_alerts.alert import Alert, Lookup
 from triton_exporter.catalogue import Metric, models, probe, state, triton
 from triton_slo import links
 from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signals import AlertThreshold
+from triton_slo.alert_settings.alert_threshold import AlertThreshold
 
 _MODEL = ("instance", "model", "version")
 

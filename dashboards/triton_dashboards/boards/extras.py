@@ -22,7 +22,7 @@ from triton_dashboards.view import View
 from triton_exporter.catalogue import Metric, gpu, llm, models, triton
 from triton_exporter.catalogue.state import QUANTILES
 from triton_slo.alert_settings import signals
-from triton_slo.alert_settings.signals import Tail
+from triton_slo.alert_settings.signal_kinds import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:

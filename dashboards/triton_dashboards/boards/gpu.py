@@ -30,6 +30,7 @@ from triton_dashboards.values import (
 from triton_exporter.catalogue import Metric, gpu
 from triton_slo import links
 from triton_slo.alert_settings import signals
+from triton_slo.alert_settings.signal_kinds import Share
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
@@ -54,7 +55,7 @@ class _Gpus:
     """The window of what is recorded, and the shortest step of its graphs."""
 
     @property
-    def memory(self) -> signals.Share:
+    def memory(self) -> Share:
         return signals.GPU_MEMORY.tuned(self.tuning)
 
     def mean(self, metric: Metric) -> str:

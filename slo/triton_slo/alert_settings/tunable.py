@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from triton_slo import names
-from triton_slo.alert_settings.signals import AlertThreshold
+from triton_slo.alert_settings.alert_threshold import AlertThreshold
 from triton_slo.alert_settings.tuning import Setting, Tuning
 from triton_slo.promql import Matchers
 
