@@ -20,7 +20,7 @@ from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
 from triton_exporter.tracing.interference import COUNT_SECONDS, Interference
 from triton_exporter.tracing.trace import Mailbox
-from triton_exporter.tracing.trace_setting import SettingClient
+from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
 from triton_exporter.tracing.traffic import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +57,10 @@ FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, 86400.0
 
 _GLOBAL_SECONDS = 30.0
 
+_TOO_OFTEN, _TOO_SELDOM = 1.25, 0.6
+"""A model is given another rate if that is higher or lower by these factors, so that small changes of its traffic
+cost no setting. To trace too often does harm, so the first is nearer to 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Given:
@@ -66,6 +70,13 @@ class _Given:
     count: int
     at: float
     total: float
+
+
+def _why_blocked(setting: TraceSetting | None) -> str:
+    """Return the state in which nothing may be traced, by Triton's own setting, or ""."""
+    if setting is None or setting.mode != "opentelemetry":
+        return "not_possible"
+    return "already_on" if setting.on else ""
 
 
 class TraceGovernor:
@@ -152,15 +163,7 @@ class TraceGovernor:
             return
         if now - self._global_asked >= _GLOBAL_SECONDS:
             self._global_asked = now
-            setting = self._client.setting()
-            possible = setting is not None and setting.mode == "opentelemetry"
-            self._blocked = (
-                ""
-                if possible and setting and not setting.on
-                else "already_on"
-                if possible
-                else "not_possible"
-            )
+            self._blocked = _why_blocked(self._client.setting())
         if self._blocked:
             self._clear(dict(self._given))
             self._log_state(self._blocked)
@@ -188,11 +191,11 @@ class TraceGovernor:
 
     def _next_rate(self, given: _Given | None, wanted: int, traffic: Traffic, now: float) -> int:
         """Return the rate to set now, or 0 where what is set may stay."""
-        if given is None or wanted > 1.25 * given.rate:
+        if given is None or wanted > _TOO_OFTEN * given.rate:
             return wanted
         if now - given.at < RENEWAL_SECONDS:
             return 0
-        if wanted < 0.6 * given.rate:
+        if wanted < _TOO_SELDOM * given.rate:
             return wanted
         used = (traffic.total - given.total) / given.rate
         return given.rate if used >= given.count / 2 or traffic.total < given.total else 0
