@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
-from triton_exporter.common.duration import duration_between, parse_seconds
+from triton_exporter.common.duration import DAY, duration_between, parse_seconds
 from triton_exporter.common.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -71,7 +71,7 @@ def checked(read: Callable[[str], object]) -> Callable[[str], str]:
 seconds = parsed(parse_seconds)
 """A duration such as 5m, in seconds."""
 
-interval = parsed(duration_between(0.001, 86_400))
+interval = parsed(duration_between(0.001, DAY))
 """A duration of at most a day, in seconds, also written as a bare number of them."""
 
 

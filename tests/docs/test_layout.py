@@ -115,6 +115,19 @@ def gives_reason(node: Described, words: str) -> bool:
     return re.search(rf"^{words} \S", ast.get_docstring(node) or "", re.MULTILINE) is not None
 
 
+def test_the_seconds_of_a_day_are_written_once() -> None:
+    """Who reads `30 * DAY` need not count digits."""
+    counted = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in PACKAGES
+        for path in modules(package)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == 86_400
+    }
+
+    assert ["exporters/triton_exporter/common/duration.py:8"] == sorted(counted)
+
+
 def test_one_module_queries_prometheus() -> None:
     """Timeouts, credentials, TLS and error messages of queries are written once, over the library's public part."""
     query = re.compile(r"prometheus_api_client|api/v1/query|_connect\._")

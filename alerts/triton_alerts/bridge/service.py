@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
+from triton_exporter.common.duration import DAY
 from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
-KEEP_SECONDS = 30 * 86_400.0
+KEEP_SECONDS = 30.0 * DAY
 """Closed incidents stay for so long: a summary of a week needs them, and an incident is reviewed later."""
 PRUNE_SECONDS = 3600.0
 FAILURE_SECONDS = 5.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from triton_exporter.common.duration import duration_text, in_words
+from triton_exporter.common.duration import DAY, duration_text, in_words
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_replayed(add)
     add("--history FILE", "replay a file (CSV, or written by --save) instead of the history in Prometheus")
     add("--save FILE", "save the history to a file (.csv, or a compact .npz)")
-    add("--last DURATION", "length of the history (default: 30d)", seconds, default=30 * 86400.0)
+    add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
     add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
     add_scrape_interval(add)

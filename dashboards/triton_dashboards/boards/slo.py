@@ -29,7 +29,7 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_exporter.catalogue import state
-from triton_exporter.common.duration import parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import links
 from triton_slo.artifact import Options
 from triton_slo.indicators import KINDS
@@ -89,7 +89,7 @@ def exhaustion(within: BoardScope) -> str:
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
     # The period belongs to the objective: it is recorded without model and version.
     days = BoardScope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
-    period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * 86400)"
+    period = f"on ({SLO}, {INDICATOR}) group_left () ({days} * {DAY})"
     return f"{left} * {period} / on ({keys}) (({burn(within, '1h')}) > 0)"
 
 
@@ -162,7 +162,7 @@ def _extremes(within: BoardScope) -> tuple[Panel, ...]:
                 1,
                 0,
                 no_value="Nothing burns",
-                thresholds=(Threshold("red"), Threshold("orange", 86_400), Threshold("green", 7 * 86_400)),
+                thresholds=(Threshold("red"), Threshold("orange", DAY), Threshold("green", 7 * DAY)),
             ),
             reads=(PERIOD_BUDGET_REMAINING, sli_error("1h")),
         ),

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import own
+from triton_exporter.common.duration import DAY
 from triton_exporter.common.printable import printable
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family
@@ -52,7 +53,7 @@ MOST_POSTS = 10
 MOST_CHECKS = 10
 """Settings sent, and settings of models read, in one poll (a second)."""
 
-FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, 86400.0
+FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, float(DAY)
 """After trouble nothing is traced for ten minutes, after more trouble twice as long, up to a day."""
 
 _GLOBAL_SECONDS = 30.0

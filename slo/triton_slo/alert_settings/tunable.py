@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.alert_settings.alert_threshold import AlertThreshold
 from triton_slo.alert_settings.tuning import Setting, Tuning
@@ -61,7 +62,7 @@ NEARLY_SPENT = Tunable(
     for_="1h",
     keep_firing_for="6h",
     threshold=AlertThreshold(
-        3 * 86400.0,
+        3.0 * DAY,
         "age",
         "how long the rest of an error budget lasts at its recent pace",
         "Three days are a weekend and a working day on which somebody can still stop what spends the budget.",

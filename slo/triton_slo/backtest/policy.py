@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.common.duration import duration_text
+from triton_exporter.common.duration import DAY, duration_text
 from triton_slo.burn.condition_tree import All, Burn, BurnWindow, Compare, Condition, Either
 from triton_slo.fields import error_budget
 
 PolicySeverity = Literal["page", "ticket"]
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_MINUTE, _HOUR = 60, 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,26 +85,26 @@ SLOTH = Policy(
             Either((both_burn(_HOUR, 5 * _MINUTE, 14.4), both_burn(6 * _HOUR, 30 * _MINUTE, 6))),
         ),
         PolicyAlert(
-            "ticket", "ticket", Either((both_burn(_DAY, 2 * _HOUR, 3), both_burn(3 * _DAY, 6 * _HOUR, 1)))
+            "ticket", "ticket", Either((both_burn(DAY, 2 * _HOUR, 3), both_burn(3 * DAY, 6 * _HOUR, 1)))
         ),
     ),
 )
 
 
-def pyrra(target: float, period_seconds: float = 28 * _DAY) -> Policy:
+def pyrra(target: float, period_seconds: float = 28 * DAY) -> Policy:
     """Pyrra's four alerts and the one on absent data; windows are fractions of the period, in whole minutes.
 
     https://github.com/pyrra-dev/pyrra/blob/main/slo/rules.go (Windows)
     """
 
     def scaled(seconds: float) -> float:
-        return max(_MINUTE, round(seconds * period_seconds / (28 * _DAY) / _MINUTE) * _MINUTE)
+        return max(_MINUTE, round(seconds * period_seconds / (28 * DAY) / _MINUTE) * _MINUTE)
 
     rows: tuple[tuple[str, PolicySeverity, float, float, float, float], ...] = (
         ("critical-1", "page", 14, _HOUR, 5 * _MINUTE, 2 * _MINUTE),
         ("critical-2", "page", 7, 6 * _HOUR, 30 * _MINUTE, 15 * _MINUTE),
-        ("warning-1", "ticket", 2, _DAY, 2 * _HOUR, _HOUR),
-        ("warning-2", "ticket", 1, 4 * _DAY, 6 * _HOUR, 3 * _HOUR),
+        ("warning-1", "ticket", 2, DAY, 2 * _HOUR, _HOUR),
+        ("warning-2", "ticket", 1, 4 * DAY, 6 * _HOUR, 3 * _HOUR),
     )
     # Long enough to burn budget at the first alert's rate.
     absent_for = round((14 * error_budget(target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from triton_exporter.common.duration import duration_text
+from triton_exporter.common.duration import DAY, duration_text
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
@@ -123,8 +123,8 @@ def _severity(entry: Entry, ledger: Ledger) -> str:
 
 def _windows(lookback: Entry, ledger: Ledger) -> tuple[float, float]:
     """Return the long window on our grid, and a short one; in seconds."""
-    wanted = days(lookback) * 86_400
-    long = min(max(wanted, 600.0), 90 * 86_400.0)
+    wanted = days(lookback) * DAY
+    long = min(max(wanted, 600.0), 90.0 * DAY)
     if long > 3600:
         long = max(1, round(long / _HALF_HOUR)) * _HALF_HOUR
     if long != wanted:

@@ -12,6 +12,7 @@ from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.evidence.alert_queries import burn_query
 from triton_alerts.bridge.incidents.incident import Incident, subject
 from triton_alerts.bridge.incidents.store import Store
+from triton_exporter.common.duration import DAY
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 
 BEFORE_SECONDS = 3600.0
@@ -104,7 +105,7 @@ def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
 
 def _moment(at: float) -> float:
     """matplotlib counts time in days."""
-    return at / 86_400.0
+    return at / DAY
 
 
 def _curve_name(labels: Mapping[str, str]) -> str:

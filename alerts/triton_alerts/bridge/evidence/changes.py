@@ -11,10 +11,10 @@ from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import LAST_CHANGE, Incident, SourceFacts
 from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.catalogue import state
-from triton_exporter.common.duration import in_words
+from triton_exporter.common.duration import DAY, in_words
 from triton_slo.prometheus.client import Prometheus, Series
 
-RANGES = ((6 * 3600.0, 15.0), (7 * 86400.0, 900.0))
+RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
 """Search before the incident: its length and step (seconds); the second pair when the first finds nothing."""
 SHOWN = 3
 

@@ -16,11 +16,12 @@ from triton_alerts.bridge.incidents.outbox.deliveries import Outbox
 from triton_alerts.bridge.incidents.outbox.digests import Digests
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
 from triton_alerts.bridge.incidents.records import Incidents
+from triton_exporter.common.duration import DAY
 
 GRACE_SECONDS = 60.0
 """Seconds for which a contradicting part waits: four times Alertmanager's default peer timeout (15 s)."""
 
-RECURRENCE_SECONDS = 86_400.0
+RECURRENCE_SECONDS = float(DAY)
 PRUNED_AT_ONCE = 200
 """Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
 

@@ -19,11 +19,12 @@ from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silen
 from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.bridge.text import clock, code
+from triton_exporter.common.duration import DAY
 
 log = logging.getLogger(__name__)
 
 HOURS = {"1h": 1, "4h": 4}
-RENEW_SECONDS = 86_400.0
+RENEW_SECONDS = float(DAY)
 """A silence "until resolved" lasts a day and is renewed, so that it ends on its own if the bridge is gone."""
 
 

@@ -18,7 +18,7 @@ from triton_alerts.bridge.review.listing import acknowledged, title
 from triton_alerts.bridge.review.scheduled import Occasion
 from triton_alerts.bridge.text import clean, prose
 from triton_alerts.hours import Hours
-from triton_exporter.common.duration import in_words
+from triton_exporter.common.duration import DAY, in_words
 from triton_exporter.common.moments import local_text, rfc3339
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
@@ -27,7 +27,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.report.markup import escape_markdown
 
 MOST_LINES = 10
-WEEK_SECONDS = 7 * 86_400.0
+WEEK_SECONDS = 7.0 * DAY
 NO_PROMETHEUS = "Not known: no Prometheus was given (--prometheus)."
 _SMALL_SHARE = 0.01
 
