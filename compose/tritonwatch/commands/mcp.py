@@ -15,7 +15,7 @@ from triton_exporter.common.options import adder
 from tritonwatch import access, objective_files
 from tritonwatch.arguments import add_scrape_interval, path
 from tritonwatch.assistants import limitations
-from tritonwatch.assistants.asking import AssistantTool, polled_ago
+from tritonwatch.assistants.assistant_tool import AssistantTool, polled_ago
 from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
 

@@ -17,7 +17,7 @@ from tritonwatch.arguments import parsed, path
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
-from tritonwatch.review.reporting import begun_period, period_report, written
+from tritonwatch.review.period_reports import begun_period, period_report, written
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = (

@@ -20,7 +20,7 @@ from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.reporting import begun_period, of_owners, with_incidents, written
+from tritonwatch.review.period_reports import begun_period, of_owners, with_incidents, written
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.readers.prometheus_reader import Answer, Reader
