@@ -1,4 +1,4 @@
-"""Dashboards in the forms that ways of delivery want, and what a push would change. No IO."""
+"""Dashboards as files and Kubernetes objects, and what a push would change. No IO."""
 
 from __future__ import annotations
 

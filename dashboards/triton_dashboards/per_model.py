@@ -39,7 +39,7 @@ class ModelFacts:
 
 
 def uid(name: str) -> str:
-    """Stable and legal whatever a model is called: names may hold dots, slashes and any script."""
+    """Return a stable and legal uid: names of models may contain dots, slashes and any script."""
     return f"{UID_PREFIX}{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 

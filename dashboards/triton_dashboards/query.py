@@ -67,7 +67,7 @@ def scope(selector: str, *variables: str) -> BoardScope:
 
 
 def total(expr: str, *by: str) -> str:
-    """Sum, kept apart by some labels."""
+    """Return a sum by some labels."""
     return f"sum by ({', '.join(by)}) ({expr})" if by else f"sum({expr})"
 
 
@@ -105,8 +105,8 @@ def emptiest(expr: str, count: int = 10) -> str:
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:
-    """Return a quantile estimated from histogram buckets, le kept until the end.
+    """Return a quantile estimated from histogram buckets.
 
-    Of no observations it is NaN, which compares with nothing: no value is what it becomes.
+    Of no observations it is NaN, and the comparison turns NaN into no value.
     """
     return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)}) >= 0"

@@ -111,7 +111,7 @@ class RawTraffic:
     ) -> str:
         """Return a quantile of all requests of all servers, in seconds.
 
-        Between two bounds of its buckets a histogram does not say where it is. Each exporter estimates it more
+        A histogram does not show where it is between two bounds of its buckets. Each exporter estimates it more
         finely for its own server; that of all requests is neither below the lowest nor above the highest of these.
         """
         of_all = quantile(level, self.scope.rate(metric.bucket, offset=offset), *by)

@@ -141,7 +141,7 @@ class Figure(Panel):
 
 @dataclass(frozen=True, slots=True)
 class Stat(Figure):
-    """One number that answers a question at a glance; the newest value, coloured by its threshold."""
+    """One number that answers a question; the newest value, coloured by its threshold."""
 
     width: int = field(default=3, kw_only=True)
     height: int = field(default=4, kw_only=True)

@@ -212,7 +212,7 @@ _BY_PHASE = (
     Style("compute output", "purple"),
     Style("other", "gray"),
 )
-"""Waiting stands out from working."""
+"""Time in the queue has another colour than time of work."""
 
 
 def phases(seen: View) -> tuple[Panel, ...]:

@@ -81,7 +81,7 @@ def burn(within: BoardScope, window: str) -> str:
 
 
 def exhaustion(within: BoardScope) -> str:
-    """Seconds until the budget is gone if the last hour goes on: what is left, over how fast it goes.
+    """Return the seconds until the budget is spent at the last hour's pace: the budget left over that pace.
 
     Errors that leave a rolling window meanwhile are not given back, so it is the soonest.
     """

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 SCHEMA_VERSION = 41
 """Dashboard model version: Grafana 12.4 and 13.2 read it without a migration that changes it."""
 PLUGIN_VERSION = "12.4.0"
-"""Says to the panels' own migrations that nothing here is in an older form."""
+"""Version from which the migrations of a panel have nothing to change."""
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 
 

@@ -1,4 +1,4 @@
-"""Panels as plugins of Perses (https://perses.dev), and what Perses cannot draw said in words."""
+"""Panels as plugins of Perses (https://perses.dev), and what Perses cannot draw in words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNITS = {
     "locale": "decimal",
 }
 _WRITTEN = {"watt": "W", "joule": "J", "hertz": "Hz"}
-"""Units that Perses does not have, and how an axis or a heading says them."""
+"""Units that Perses does not have, and their words on an axis or in a heading."""
 _DATES = ("relative-time",)
 _SHORTENED = ("decimal", "bytes", "bytes/sec", "counts/sec", "requests/sec")
 _COLORS = {
@@ -193,7 +193,7 @@ def _table(panel: Table, project: str) -> Json:
         if panel.sort_by and column.get("header") == panel.sort_by:
             column["sort"] = "desc" if panel.descending else "asc"
     for column in values:
-        # Said once the sorted column was found by its name.
+        # After the sort, which finds its column by the name without a unit.
         column["header"] = column["header"] + column.pop("unit")
     return {
         "density": "compact",
@@ -224,7 +224,7 @@ def _column(column: Column, name: str) -> Json:
     made: Json = {"name": name, "header": column.name, "unit": unit, "format": _format(display)}
     if column.width:
         made["width"] = column.width
-    # The first condition that holds decides.
+    # The first condition that is true decides.
     cells: list[Json] = [
         {"condition": {"kind": "Value", "spec": {"value": str(value)}}, "text": word}
         | _text_color(column, color)
