@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # `--flag=` is a flag whose variable is not set (docker compose cannot leave an argument out): not given.
     argv = [word for word in (sys.argv[1:] if argv is None else argv) if not re.fullmatch("--[^=]*=", word)]
     # The verb's module is imported before its arguments are known, and no other verb's is: the sidecar
-    # image holds only what `exporter` needs.
+    # image has only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")
     if chosen and chosen not in VERBS:
         message = f"no command {printable(chosen)}{did_you_mean(chosen, VERBS)}"

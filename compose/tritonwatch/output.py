@@ -55,7 +55,7 @@ def write_file(path: Path, text: str, replace: bool = False) -> None:
 
 
 def write(folder: Path, wanted: Mapping[str, str]) -> None:
-    """Make a folder hold exactly these files among those that this module ever wrote there.
+    """Write exactly these files to a folder, and delete others that this module ever wrote there.
 
     Everything is written beside its place first and moved when all of it is on disk, so a full disk or a
     missing permission (CommandError) leaves the old files as they were.

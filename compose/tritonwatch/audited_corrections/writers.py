@@ -24,7 +24,7 @@ from tritonwatch.command_error import CommandError, UsageError
 BESIDE = "tritonwatch-corrections"
 """Folder beside the blocks of corrections, with the trail that all who write there share."""
 _HEAD_SECONDS = 3 * 3600.0
-"""Prometheus holds what is newer in memory: a block of that time would hide samples of its log after a restart."""
+"""Prometheus has newer samples in memory: a block of that time would hide samples of its log after a restart."""
 _BLOCKS_SECONDS = 600
 _LINES = 20_000
 """Samples of one request."""
@@ -73,7 +73,7 @@ class Blocks:
         return self._folder / BESIDE
 
     def newest(self, now: float) -> float:
-        """Return until when Prometheus does not hold its samples in memory any more."""
+        """Return until when Prometheus has its samples on disk alone."""
         return now - _HEAD_SECONDS
 
     def check(self) -> None:
@@ -86,7 +86,7 @@ class Blocks:
             raise UsageError(f"--blocks {self._folder}: not writable; run it as the user of Prometheus")
 
     def write(self, file: Path, text: str, identity: str) -> None:
-        """Make the blocks; those of an earlier attempt hold the same samples, of which Prometheus reads one."""
+        """Make the blocks; those of an earlier attempt have the same samples, of which Prometheus reads one."""
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(self._folder)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_BLOCKS_SECONDS)

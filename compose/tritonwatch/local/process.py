@@ -53,7 +53,7 @@ class Child:
 
 
 def kill_group(pid: int) -> None:
-    """End a process group at once; nothing happens if it is gone."""
+    """End a process group at once; nothing happens if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -75,7 +75,7 @@ def last_lines(log: Path, count: int = 3) -> str:
 class Guard:
     """A process that waits for our death and then ends every process that carries our mark.
 
-    It holds the reading end of a pipe whose only writing end is ours; the kernel closes ours whatever way we
+    It has the reading end of a pipe whose only writing end is ours; the kernel closes ours however we
     end, kill -9 included. The mark is an environment variable: a child has it from its first moment on, and
     its children inherit it, so nobody can be forgotten between being started and being reported.
     """

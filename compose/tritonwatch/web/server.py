@@ -19,7 +19,7 @@ def http_server(app: ASGIApp, tls: Renewed | None = None) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_level="warning",
-        access_log=False,  # addresses hold names of models
+        access_log=False,  # addresses contain names of models
         server_header=False,
         lifespan="off",
         limit_concurrency=_MOST_CONNECTIONS,

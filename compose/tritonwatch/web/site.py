@@ -68,7 +68,7 @@ class Site:
         return HTMLResponse(self._templates.get_template(template).render(shared_context | dict(context)))
 
     def checked(self, answer: Answer[T]) -> Answer[T]:
-        """Return an answer that is kept for long, with the reason where Prometheus does not answer now."""
+        """Return an answer that is cached for long, with the reason where Prometheus does not answer now."""
         alive = self.sources.reader.ask(
             "alive", lambda prometheus: bool(prometheus.instant("vector(1)")), False
         )

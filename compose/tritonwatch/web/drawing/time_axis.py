@@ -35,7 +35,7 @@ class TimeAxis:
         return round(WIDTH * min(1.0, max(0.0, share)), 1)
 
     def width(self, start: float, end: float) -> float:
-        """Return how wide a stretch of time is: never so narrow that nobody sees it."""
+        """Return the width of a stretch of time, which is at least visible."""
         return round(max(2.0, self.x(end) - self.x(start)), 1)
 
     @property

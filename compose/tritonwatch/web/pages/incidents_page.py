@@ -140,11 +140,11 @@ def _list_page(site: Site, request: Request) -> Response:
         "option": DATA_OPTION,
         "lane": 14,
     }
-    return site.page(request, "incidents.html", context, *_shown(answer))
+    return site.page(request, "incidents.html", context, *_with_problem(answer))
 
 
-def _shown(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
-    """Return the answer where it has something to say: without a bridge nothing was read."""
+def _with_problem(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
+    """Return the answer if it has a problem: without a bridge nothing was read, which is none."""
     return (answer,) if answer.problem else ()
 
 
@@ -200,4 +200,4 @@ def _incident(site: Site, request: Request) -> Response:
         "alerts": list(record.incident.members.values()),
         "links": [(label, url) for label, url in sent["links"].items() if safe_url(url)],
     }
-    return site.page(request, "incident.html", context, *_shown(answer))
+    return site.page(request, "incident.html", context, *_with_problem(answer))

@@ -35,7 +35,7 @@ MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0
 """A history serves every change of the objective for so long; only then is Prometheus read again."""
 _HISTORIES = 4
-"""Histories that are kept: each may have tens of megabytes."""
+"""Histories that are cached: each may have tens of megabytes."""
 _FINE_SECONDS = 60.0
 _FINE_DAYS = 1
 """Histories of at most so many days are read by the minute, longer ones as they are recorded."""

@@ -1,4 +1,4 @@
-"""The incidents of the Slack bridge for all viewers: read once an interval, and the last ones are kept."""
+"""The incidents of the Slack bridge for all viewers: read once an interval, and cached."""
 
 from __future__ import annotations
 

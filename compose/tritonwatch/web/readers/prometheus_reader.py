@@ -1,4 +1,4 @@
-"""Queries to Prometheus: each is sent once an evaluation interval for all viewers, and the last answer is kept."""
+"""Queries to Prometheus: each is sent once an evaluation interval for all viewers, and its answer is cached."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reader:
     """One Prometheus for all viewers; safe for threads.
 
     Nobody waits for a query that another viewer has sent, unless the last answer is older than two intervals.
-    At most `most` answers are kept; the one that was used longest ago is dropped first.
+    At most `most` answers are cached; the least recently used one is dropped first.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Reader:
         self._unreachable_until = 0.0
 
     def sibling(self, interval_seconds: float, most: int) -> Reader:
-        """Return another reader of the same Prometheus, for answers that are kept longer, or are large.
+        """Return another reader of the same Prometheus, for answers that are cached longer, or are large.
 
         What failed is asked again as soon as by this one.
         """
