@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
-from triton_slo.indicators.durations import WRONG_SETTINGS
+from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 
 
 @pytest.fixture(scope="module")

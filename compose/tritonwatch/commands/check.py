@@ -20,8 +20,8 @@ from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
-from triton_slo.indicators.durations import STORE_CLASSIC
 from triton_slo.indicators.errors import hiding_models
+from triton_slo.indicators.wrong_settings import STORE_CLASSIC
 from triton_slo.lint import Surroundings, findings, hidden_failures, needed_series, notes
 from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, by_line, explained_once

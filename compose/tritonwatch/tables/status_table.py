@@ -15,7 +15,7 @@ from triton_exporter.common.printable import printable
 from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.common.sources import CAVEATS
-from triton_slo.indicators.durations import WRONG_SETTINGS
+from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.estimate import no_page_because, uncertainties
 from triton_slo.verdict.group_names import group_name, group_place

@@ -8,7 +8,6 @@ slice hides its tail, so the share that is shown is an estimate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
@@ -27,10 +26,11 @@ from triton_slo.indicators.common.measure import (
     stuck,
 )
 from triton_slo.indicators.common.sample_series import SampleSeries
-from triton_slo.indicators.common.sources import ESTIMATING_SOURCES, SLICES
-from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
+from triton_slo.indicators.common.sources import SLICES
+from triton_slo.indicators.histogram_queries import by_bucket, estimate_error, in_buckets, stated_error
 from triton_slo.indicators.indicator import FieldFinding, Indicator
-from triton_slo.promql import Matchers, by, indent, le_matcher, number, on, paren, quote, regex_of
+from triton_slo.indicators.wrong_settings import no_bucket, no_histogram
+from triton_slo.promql import le_matcher, number, quote
 
 _MICROSECONDS = 1_000_000
 
@@ -164,131 +164,6 @@ class HistogramOrSlices(TimedIndicator):
         """A histogram, or the means of slices: any failure makes a mean three times the threshold."""
         assert threshold is not None
         if self.source != "slices":
-            return bucket_series(series, self.histogram, repr(float(threshold)))
+            return series.histogram(self.histogram, repr(float(threshold)))
         microseconds = series.counter(lambda bad, good: (3 if bad else 0.3) * threshold * 1e6 * (bad + good))
         return (series.series(triton.REQUEST_SUCCESS, series.every), series.series(self.sums, microseconds))
-
-
-def in_buckets(
-    metric: Metric, edge: float, scope: Scope | GatewayRequests, window: str
-) -> tuple[str, Events]:
-    """Return the requests in a histogram, and the events: those over a bucket's edge failed.
-
-    Only servers that have the bucket count, and in a window only those that had it when it began: of the others
-    all requests from before the bucket would count as failed.
-    """
-    count, bucket = scope.series(metric.count), scope.series(metric.bucket, le_matcher(edge))
-    every = f"rate({count}[{window}])"
-    # A bucket may be written as le="1" and le="1.0" in one window: by two versions of a server or of Prometheus.
-    good = f"sum without (le) (rate({bucket}[{window}]))"
-    late = f"({count} offset {window} unless ignoring (le) {bucket} offset {window})"
-    failed = scope.summed(f"{every} - {good} unless {late}")
-    return scope.rate(metric.count, window), Events(
-        f"clamp_min({failed}, 0)", scope.summed(f"{every} and {good} unless {late}")
-    )
-
-
-def by_bucket(scope: Scope) -> Scope:
-    """Return the scope that keeps the buckets of a histogram apart."""
-    return replace(scope, group_by=(*scope.group_by, "le"))
-
-
-_STATES_NO_ERROR = [source for source in ESTIMATING_SOURCES if source != "decomposed"]
-
-
-def stated_error(signal: str, threshold: float, scope: Scope, *labels: str) -> Callable[[str], str]:
-    """Return PromQL for the error that the exporter states, averaged over a window: the worst of the servers."""
-    within = scope.matchers.equal("signal", signal).also(le_matcher(threshold))
-    group = by((*scope.group_by, *labels))
-    return lambda window: f"max {group} (avg_over_time({state.DISTRIBUTION_ERROR}{within}[{window}]))"
-
-
-def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scope) -> Callable[[str], str]:
-    """Return PromQL for the error of an estimated share: the stated one or the width of the bounds if less."""
-    own = scope.matchers.equal("signal", signal)
-    within = own.also(le_matcher(threshold))
-    # The label le keeps the two apart until the lesser is chosen.
-    stated_over = stated_error(signal, threshold, scope, "le")
-
-    def fed_by(sources: Sequence[str]) -> str:
-        return f"({state.DISTRIBUTION_SOURCE}{own.also(f'source=~{quote(regex_of(sources))}')} == 1)"
-
-    def error(window: str) -> str:
-        # Where one of several servers states no error, the error of the others is not the error of all.
-        stated = f"{stated_over(window)}\nunless {scope.on} {fed_by(_STATES_NO_ERROR)}"
-        most, least = (
-            f"sum {scope.by} (rate({state.REQUESTS_WITHIN}{within.equal('bound', bound)}[{window}]))"
-            for bound in ("most", "least")
-        )
-        every = f"sum {scope.by} (rate({histogram.count}{scope.matchers}[{window}]))"
-        width = f"clamp_max(({most} - {least}) / ({every} > 0), 1)"
-        either = f"{paren(stated)}\nor {width}"
-        lesser = f"min {scope.by} (\n{indent(either)}\n)"
-        return f"{lesser}\nand {scope.on} {fed_by(ESTIMATING_SOURCES)}"
-
-    return error
-
-
-STORE_CLASSIC = (
-    "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
-    "job, and let no metric_relabel_configs drop them"
-)
-_MAKE_BUCKET = (
-    "start the exporter with --buckets-from and this objective (or give a gateway such a bucket), "
-    "or move the threshold"
-)
-_TRITON_NEEDS = (
-    "26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
-    "--metrics-config histogram_latencies=true"
-)
-_VLLM_NEEDS = (
-    '24.08 (2.49) or later, with the parameter REPORT_CUSTOM_METRICS "true" in config.pbtxt and '
-    "disable_log_stats false in model.json"
-)
-WRONG_SETTINGS = {
-    "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
-    "no_histogram": (
-        "it has a histogram, and Prometheus does not store its _bucket and _count series",
-        STORE_CLASSIC,
-    ),
-    "no_first_response": (
-        "Triton exports no histogram of its first responses",
-        f"run Triton {_TRITON_NEEDS}; or choose by `models` those that export it",
-    ),
-    "no_first_token": (
-        "the vLLM backend exports no histogram of its first tokens",
-        f"run Triton {_VLLM_NEEDS}; or choose by `models` those that export it",
-    ),
-}
-"""Reason for not knowing -> what is wrong, and what to change."""
-
-
-def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> UnknownReason:
-    """The threshold is between two buckets."""
-    bucket = scope.present(histogram.bucket, le_matcher(edge))
-    expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
-    return UnknownReason("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
-
-
-def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
-    """Prometheus stores no classic histogram of the groups that `exported` says have one."""
-    expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
-    return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])
-
-
-def bucket_series(series: SampleSeries, histogram: Metric, le: str) -> Iterable[tuple[str, str]]:
-    """Return a histogram with one bucket that holds the good events."""
-    return (
-        series.series(histogram, series.good, "_bucket", le=le),
-        series.series(histogram, series.every, "_bucket", le="+Inf"),
-        series.series(histogram, series.every, "_count"),
-    )
-
-
-def share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
-    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
-    part, whole = (
-        f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
-        for m in (metric, triton.REQUEST_DURATION_US)
-    )
-    return f"clamp_max({part} / {on(names.GROUPING)} ({whole} > 0), 1)"

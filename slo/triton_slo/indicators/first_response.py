@@ -9,16 +9,10 @@ from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.common.duration import time_text
 from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
 from triton_slo.indicators.common.sample_series import SampleSeries
-from triton_slo.indicators.durations import (
-    WRONG_SETTINGS,
-    TimedIndicator,
-    bucket_series,
-    by_bucket,
-    in_buckets,
-    no_bucket,
-    no_histogram,
-)
+from triton_slo.indicators.durations import TimedIndicator
+from triton_slo.indicators.histogram_queries import by_bucket, in_buckets
 from triton_slo.indicators.indicator import FieldFinding
+from triton_slo.indicators.wrong_settings import WRONG_SETTINGS, no_bucket, no_histogram
 from triton_slo.promql import le_matcher, number
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
@@ -87,4 +81,4 @@ class FirstResponse(TimedIndicator):
         """A histogram."""
         assert threshold is not None
         histogram, edge = self.edge(threshold)
-        return bucket_series(series, histogram, number(edge))
+        return series.histogram(histogram, number(edge))

@@ -10,17 +10,12 @@ from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
 from triton_slo.indicators.common.sample_series import SampleSeries
-from triton_slo.indicators.durations import (
-    HistogramOrSlices,
-    bucket_series,
-    by_bucket,
-    in_buckets,
-    no_bucket,
-    share_of_time,
-)
+from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
+from triton_slo.indicators.histogram_queries import by_bucket, in_buckets, share_of_time
 from triton_slo.indicators.indicator import FieldFinding, Indicator
+from triton_slo.indicators.wrong_settings import no_bucket
 from triton_slo.promql import Matchers, by, le_matcher, number
 
 _TIMES: tuple[tuple[str, Metric], ...] = (
@@ -105,7 +100,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         good = requests.sample(series, self.gateway.good)
         if good is None:
             return None
-        return bucket_series(good, self.gateway.durations, number(self.gateway.edge(threshold)))
+        return good.histogram(self.gateway.durations, number(self.gateway.edge(threshold)))
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:

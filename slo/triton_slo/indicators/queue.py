@@ -13,7 +13,8 @@ from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.indicators.common.measure import Measure, Scope, failures
 from triton_slo.indicators.common.sources import UNTRACED_QUEUE
-from triton_slo.indicators.durations import HistogramOrSlices, share_of_time
+from triton_slo.indicators.durations import HistogramOrSlices
+from triton_slo.indicators.histogram_queries import share_of_time
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.promql import Matchers, by, on
 

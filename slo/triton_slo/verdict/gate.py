@@ -14,7 +14,7 @@ from triton_exporter.common.duration import DAY, in_words
 from triton_slo.burn.amounts import budget_left, burn_rate
 from triton_slo.burn.condition import burns
 from triton_slo.indicators.common.sources import CAVEATS, CLIENTS, HIDING, SEES_FAILURES
-from triton_slo.indicators.durations import WRONG_SETTINGS
+from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.verdict import estimate
 from triton_slo.verdict.canary import Comparison, Verdict

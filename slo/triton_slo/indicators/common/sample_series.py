@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from triton_exporter.catalogue import Metric
 from triton_slo.promql import number, quote
 
 
@@ -51,3 +52,11 @@ class SampleSeries:
     def every(self) -> str:
         """A counter of all events."""
         return self.counter(lambda failed, good: failed + good)
+
+    def histogram(self, metric: Metric, le: str) -> tuple[tuple[str, str], ...]:
+        """Return a histogram with one bucket, which holds the good events."""
+        return (
+            self.series(metric, self.good, "_bucket", le=le),
+            self.series(metric, self.every, "_bucket", le="+Inf"),
+            self.series(metric, self.every, "_count"),
+        )

@@ -1,0 +1,54 @@
+"""Settings because of which nothing is known of a group: what is wrong, and what to change."""
+
+from __future__ import annotations
+
+from triton_exporter.catalogue import Metric
+from triton_slo.indicators.common.measure import Scope, UnknownReason
+from triton_slo.indicators.gateways.gateway_indicator import GatewayRequests
+from triton_slo.promql import le_matcher
+
+STORE_CLASSIC = (
+    "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
+    "job, and let no metric_relabel_configs drop them"
+)
+_MAKE_BUCKET = (
+    "start the exporter with --buckets-from and this objective (or give a gateway such a bucket), "
+    "or move the threshold"
+)
+_TRITON_NEEDS = (
+    "26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
+    "--metrics-config histogram_latencies=true"
+)
+_VLLM_NEEDS = (
+    '24.08 (2.49) or later, with the parameter REPORT_CUSTOM_METRICS "true" in config.pbtxt and '
+    "disable_log_stats false in model.json"
+)
+WRONG_SETTINGS = {
+    "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
+    "no_histogram": (
+        "it has a histogram, and Prometheus does not store its _bucket and _count series",
+        STORE_CLASSIC,
+    ),
+    "no_first_response": (
+        "Triton exports no histogram of its first responses",
+        f"run Triton {_TRITON_NEEDS}; or choose by `models` those that export it",
+    ),
+    "no_first_token": (
+        "the vLLM backend exports no histogram of its first tokens",
+        f"run Triton {_VLLM_NEEDS}; or choose by `models` those that export it",
+    ),
+}
+"""Reason for not knowing -> what is wrong, and what to change."""
+
+
+def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> UnknownReason:
+    """The threshold is between two buckets."""
+    bucket = scope.present(histogram.bucket, le_matcher(edge))
+    expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
+    return UnknownReason("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
+
+
+def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
+    """Prometheus stores no classic histogram of the groups that `exported` says have one."""
+    expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
+    return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])
