@@ -77,7 +77,7 @@ def _conditional_pair(node: BinaryExpr) -> bool:
 
 
 def our_series(text: str, alerts: Collection[str]) -> Iterator[str]:
-    """Yield the series in an expression that rules of an objective make, or that say which of its `alerts` fire."""
+    """Yield the series in an expression that rules of an objective make, or that show which `alerts` fire."""
     for part in _parts(promql_parser.parse(text)):
         selector = part.vector_selector if isinstance(part, MatrixSelector) else part
         if isinstance(selector, VectorSelector):
@@ -166,7 +166,7 @@ def labels(node: object, of_series: OfSeries = lambda _: None) -> LabelNames:
 
 
 def result_labels(text: str) -> LabelNames:
-    """Return the labels of the results of a valid expression, None where its text does not say."""
+    """Return the labels of the results of a valid expression, None where its text does not show them."""
     return labels(promql_parser.parse(text))
 
 

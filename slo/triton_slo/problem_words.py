@@ -180,6 +180,6 @@ def nearest_as_fix(word: str, known: Iterable[str]) -> str:
 
 
 def with_fix(reason: str, fix: str) -> tuple[str, str]:
-    """Return the reason and the fix; without one, what the reason itself says to write."""
+    """Return the reason and the fix; without a fix, the part of the reason after `write`."""
     before, separator, after = reason.partition("; write ")
     return (before, f"write {after}") if separator and not fix else (reason, fix)

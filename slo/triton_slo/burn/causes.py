@@ -19,7 +19,7 @@ from triton_slo.rules.windows import Clock
 _WINDOW = "1h"
 _KIND = r"\b(?:state|failure):"
 _NO_ANSWER = ("state:unknown", "Triton does not answer")
-"""A cause whose name says nothing to a person, and its words."""
+"""A cause whose name does not explain itself, and its words."""
 WORDS = f'reReplaceAll "{_NO_ANSWER[0]}" "{_NO_ANSWER[1]}" | reReplaceAll `{_KIND}` "" | reReplaceAll "_" " "'
 """The end of a pipeline in a template of Alertmanager that writes causes as `cause_words` does."""
 _LISTED = re.compile(r"(\S+) [\d.]+%")

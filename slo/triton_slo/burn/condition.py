@@ -60,7 +60,7 @@ SINGLE_FAILURE = 1.5
 """One failure in the last minutes does not keep an incident open (extrapolation can make 1.2 of one failure)."""
 LATE_GUARD = "30m"
 """Tiers with a longer short window also recover when this window burns at most half of their factor: while the
-short window drains, nothing shorter can tell a remnant from an incident."""
+short window drains, nothing shorter distinguishes a remnant from an incident."""
 BURSTS = 2
 """Ends of burning within the hour that make an incident a recurring one."""
 STATED = "1h"

@@ -77,7 +77,7 @@ class GroupCorrection:
 
     @property
     def group(self) -> dict[str, str]:
-        """The labels that tell the objective's groups apart."""
+        """The labels in which the objective's groups differ."""
         return {name: value for name, value in self.labels if name not in (names.SLO, names.INDICATOR)}
 
     @property

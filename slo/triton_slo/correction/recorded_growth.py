@@ -1,4 +1,4 @@
-"""Reads what the rules recorded of groups: their budget now, and how their events grew over past time."""
+"""Read what the rules recorded of groups: their budget now, and how their events grew over past time."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Custom(Indicator):
         return now if self.error_ratio is None else period_end
 
     def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
-        """Operations whose sides never match, and results that are without a label of the group."""
+        """Yield operations whose sides never match, and results that are without a label of the group."""
         if ignored := [label for label in chosen if label not in group_by]:
             yield (
                 f"{ignored[0]}s",

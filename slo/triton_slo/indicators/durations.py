@@ -157,7 +157,7 @@ class HistogramOrSlices(TimedIndicator):
                 )
 
     def provable(self, ratio: float) -> float:
-        """A slice fails as a whole or not at all."""
+        """Return 1 for slices: each fails as a whole or not at all."""
         return 1.0 if self.source == "slices" else ratio
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:

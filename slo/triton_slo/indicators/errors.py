@@ -134,7 +134,7 @@ class Errors(GatewayIndicator):
         yield "", shares(failed)
 
     def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
-        """Reasons that Triton does not know."""
+        """Yield reasons that Triton does not know."""
         for reason in self.reasons:
             if reason not in (*ALL_REASONS, QUEUE_FULL):
                 yield (

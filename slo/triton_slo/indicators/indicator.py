@@ -151,7 +151,7 @@ class Indicator(Value):
         return iter(())
 
     def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
-        """Mistakes that Prometheus would accept; `chosen` are the labels by which the objective chooses."""
+        """Yield mistakes that Prometheus would accept; `chosen` are the labels by which the objective chooses."""
         return iter(())
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:

@@ -55,7 +55,7 @@ class Queue(HistogramOrSlices):
         yield "", f"sum {each} ({away})\n/ {on(names.GROUPING)} group_left ()\n({every} > 0)"
 
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
-        """Rejections."""
+        """Return the rejected requests: those that timed out, and those that a full queue refused."""
         timed_out = scope.rate(triton.REQUEST_FAILURE, window, _REJECTED)
         either = (
             f"({failed} or {scope.on} 0 * {every})" for failed in (timed_out, queue_full_rate(scope, window))

@@ -72,7 +72,7 @@ class Readiness(Indicator):
             yield stuck(scope, after_seconds)
 
     def unknown_pace(self) -> float:
-        """One server."""
+        """Return 1: events are seconds, and one server is supposed."""
         return 1.0
 
     def counted(self, *parts: T) -> tuple[T, ...]:
@@ -92,7 +92,7 @@ class Readiness(Indicator):
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Share of the time not ready that each state took; first loads are none of it, as for the indicator.
 
-        A version can be READY to Triton and not ready, because its ready endpoint or the last probe says so.
+        A version can be READY to Triton and not ready, by its ready endpoint or the last probe.
         """
 
         def seconds(metric: Metric, matchers: Matchers) -> str:
@@ -114,7 +114,7 @@ class Readiness(Indicator):
         yield "", f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"
 
     def provable(self, ratio: float) -> float:
-        """Ready or not, nothing between."""
+        """Return 1: a server is ready or not, nothing between."""
         return 1.0
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:

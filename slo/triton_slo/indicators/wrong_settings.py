@@ -49,6 +49,6 @@ def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) ->
 
 
 def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
-    """Prometheus stores no classic histogram of the groups that `exported` says have one."""
+    """Prometheus stores no classic histogram of the groups for which the exporter exports one (`exported`)."""
     expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
     return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])

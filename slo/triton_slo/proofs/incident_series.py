@@ -40,7 +40,7 @@ def vanished_series(plan: Plan, who: Identity, scrapes: int, gone: int) -> Input
 
 
 def standstill_series(plan: Plan, who: Identity, reason: UnknownReason, scrapes: int) -> InputSeries:
-    """Counters are there and none moves, while requests wait where the reason says so."""
+    """Return counters that do not move, and gauges of waiting requests if the reason is about those."""
     still = tuple(_event_series(plan, who, [(0.0, 0.0, scrapes)], ""))
     waiting = (
         _sample_series(plan, who, (), "").series(metric, f"5+0x{scrapes}") for metric in reason.waiting

@@ -86,7 +86,7 @@ def recorded_windows(objective: Objective, clock: Clock) -> dict[str, RecordedWi
 
 
 def _summed_window(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
-    """Return a window as many times as long as one from the counters, which may be longer than the scale says."""
+    """Return a window that is a multiple of one from the counters, which may be longer than the scale makes it."""
     seconds = parse_seconds(nominal)
     parts = [
         window

@@ -1,4 +1,4 @@
-"""Compares two versions of a model over the same time: is the canary worse, and how sure is that?
+"""Compare two versions of a model over the same time: is the canary worse, and how sure is that?
 
 Two error ratios are compared by Newcombe's hybrid score interval for their difference (R. G. Newcombe,
 "Interval estimation for the difference between independent proportions", Statistics in Medicine 17, 1998,

@@ -92,7 +92,7 @@ def _seen_enough(
 ) -> Judgement:
     """Hold until a model that breaks the promise would have failed at least once, as good as surely.
 
-    A probe every 30 s that has been answered four times says nothing about one request in five that fails.
+    A probe every 30 s that has been answered four times cannot show that fewer than one request in five fails.
     """
     if judgement.verdict != "promote" or row.target is None:
         return judgement
@@ -114,7 +114,7 @@ def hold_if_unproven(
     evidence: FailureEvidence,
     baseline: GroupStatus | None = None,
 ) -> Judgement:
-    """Hold a promotion on numbers that cannot see what would have to hold it; the reason says what settles it.
+    """Hold a promotion on numbers that cannot see what would have to hold it; the reason contains what settles it.
 
     An estimate with a known error promotes where the error changes nothing.
     """

@@ -1,4 +1,4 @@
-"""Asks a Prometheus what a gate needs to know: how old the data is, what fires, and how two versions did."""
+"""Ask a Prometheus what a gate needs to know: how old the data is, what fires, and how two versions did."""
 
 from __future__ import annotations
 

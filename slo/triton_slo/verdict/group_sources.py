@@ -1,4 +1,4 @@
-"""Asks a Prometheus what feeds an objective, from source series alone: its rules need not be loaded."""
+"""Ask a Prometheus what feeds an objective, from source series alone: its rules need not be loaded."""
 
 from __future__ import annotations
 

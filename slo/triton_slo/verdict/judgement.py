@@ -21,7 +21,7 @@ class Firing:
 class Judgement:
     """One verdict with its reason, about one objective and group; data age in seconds, None if unknown.
 
-    `unknown` says that nothing is known of the group. `comparison` has the numbers where a canary was compared with
+    `unknown`: nothing is known of the group. `comparison` has the numbers where a canary was compared with
     its baseline.
     """
 

@@ -1,4 +1,4 @@
-"""Judges a release: asks a Prometheus what the question needs, and judges each group by the rules of `gate`."""
+"""Judge a release: ask a Prometheus what the question needs, and judge each group by the rules of `gate`."""
 
 from __future__ import annotations
 

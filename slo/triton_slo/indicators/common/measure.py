@@ -23,7 +23,7 @@ class Events:
     total: str
 
     def map(self, change: Change) -> Events:
-        """Both, changed alike."""
+        """Return the failed and all events with the same change made to both."""
         return Events(change(self.error), change(self.total))
 
     def ratio(self) -> str:

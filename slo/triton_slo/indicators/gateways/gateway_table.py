@@ -1,6 +1,6 @@
 """Requests as a proxy, a mesh or a client's library counts them: each source is a row of `GATEWAYS`.
 
-A status that says that the server failed is 5xx, or one of the gRPC codes that OpenTelemetry's conventions call an
+A status of a failed server is 5xx, or one of the gRPC codes that OpenTelemetry's conventions call an
 error of the server. Requests that the client gave up do not count at all.
 """
 
