@@ -26,48 +26,66 @@ def outcome(recorded: RecordedObjective, *, unknown_is_failed: bool = False) -> 
 
 
 def _judge_group(objective: RecordedObjective, group: RecordedGroup, unknown_is_failed: bool) -> JudgedGroup:
-    period, pauses = objective.period, objective.pauses
-    unknown = 0.0 if unknown_is_failed else group.unknown_seconds
-    late, early = objective.begins_late, objective.ends_early
-    missing = unknown + sum(
-        pause.end - max(pause.start, group.since if pause.start > period.start else pause.start)
-        for pause in pauses
-        if pause.end > group.since or pause.start == period.start
-    )
+    missing = _paused_seconds(objective, group) + (0.0 if unknown_is_failed else group.unknown_seconds)
     sli = 1 - group.error / group.total if group.total else None
-    spent = None
-    if sli is not None and group.target is not None:
-        spent = (1 - sli) / error_budget(group.target)
+    spent = None if sli is None or group.target is None else (1 - sli) / error_budget(group.target)
+    result, reason = _result(objective, group, missing)
+    return JudgedGroup(objective.slo, group, result, sli, spent, missing, reason)
 
-    def judged(result: Result, reason: str = "") -> JudgedGroup:
-        return JudgedGroup(objective.slo, group, result, sli, spent, missing, reason)
 
+def _paused_seconds(objective: RecordedObjective, group: RecordedGroup) -> float:
+    """Return how long nothing was recorded of a group.
+
+    A pause at the start of the period counts as a whole, because the group may have been there already; later ones
+    count from when it began.
+    """
+    start = objective.period.start
+    begins = (
+        (pause, start if pause.start == start else max(pause.start, group.since))
+        for pause in objective.pauses
+    )
+    return sum(max(0.0, pause.end - begin) for pause, begin in begins)
+
+
+def _result(objective: RecordedObjective, group: RecordedGroup, missing: float) -> tuple[Result, str]:
+    """Return the result of a group, and why it is unknown where it is."""
     if group.restarted:
-        return judged("unknown", "its running sum began again, and the events before are not known")
+        return "unknown", "its running sum began again, and the events before are not known"
     if group.target is None:
-        return judged("unknown", "no target was recorded")
-    if sli is None:
-        if late or early or missing > STEP_SECONDS:
-            return judged("unknown", _missing_reason(late, early, missing) + ", and otherwise no event")
-        return judged("no events")
-    lasted = period.end - group.since
+        return "unknown", "no target was recorded"
+    if not group.total:
+        return _result_without_events(objective, missing)
+    return _result_of_events(objective, group, missing, error_budget(group.target))
+
+
+def _result_without_events(objective: RecordedObjective, missing: float) -> tuple[Result, str]:
+    if objective.begins_late or objective.ends_early or missing > STEP_SECONDS:
+        return "unknown", _missing_reason(objective, missing) + ", and otherwise no event"
+    return "no events", ""
+
+
+def _result_of_events(
+    objective: RecordedObjective, group: RecordedGroup, missing: float, allowed: float
+) -> tuple[Result, str]:
+    """Judge by the most and the fewest failures that the missing time and the error of an estimate allow."""
+    lasted = objective.period.end - group.since
     counted = max(STEP_SECONDS, lasted - missing - sum(objective.excluded.values()))
     lost = group.total / counted * missing
     error = group.estimate_error or 0.0
-    allowed = error_budget(group.target)
-    if group.error / (group.total + lost) - error > allowed:
-        return judged("missed")
-    worst = (group.error + lost) / (group.total + lost) + error
-    if worst <= allowed and not (late or early):
-        return judged("met")
-    if late or early or (lost and worst - error > allowed):
-        return judged("unknown", _missing_reason(late, early, missing))
-    return judged("unknown", f"within the error of the estimate (+-{points(error)})")
+    least, most = group.error / (group.total + lost), (group.error + lost) / (group.total + lost)
+    if least - error > allowed:
+        return "missed", ""
+    incomplete = objective.begins_late or objective.ends_early
+    if most + error <= allowed and not incomplete:
+        return "met", ""
+    if incomplete or (lost and most > allowed):
+        return "unknown", _missing_reason(objective, missing)
+    return "unknown", f"within the error of the estimate (+-{points(error)})"
 
 
-def _missing_reason(late: float | None, early: float | None, missing: float) -> str:
-    if late is not None:
+def _missing_reason(objective: RecordedObjective, missing: float) -> str:
+    if objective.begins_late is not None:
         return "recorded only from a time after the period began"
-    if early is not None:
+    if objective.ends_early is not None:
         return "recorded only until a time before the period ended"
     return f"nothing is known of {in_words(missing)}"
