@@ -95,7 +95,7 @@ def next_task(
         waits += post_waits
     elif any(
         delivery.inflight
-        or (_wants_post(delivery) and (_may_post_own(digest) or not _only_digested(delivery)))
+        or (_wants_post(delivery) and (_may_post_own(digest) or not delivery.is_only_digested))
         for delivery in ready
     ):
         waits.append(post_at - now)
@@ -128,7 +128,7 @@ def _next_post(
     free, waits = [], []
     for delivery in filter(_wants_post, ready):
         fires_unchanged = delivery.closed_at is None and delivery.raised_at is None
-        if fires_unchanged and _only_digested(delivery) and not _may_post_own(digest):
+        if fires_unchanged and delivery.is_only_digested and not _may_post_own(digest):
             continue
         if _awaits_evidence(delivery, now, evidence_seconds, has_evidence):
             waits.append(_decided_at(delivery) + evidence_seconds - now)
@@ -181,7 +181,7 @@ def _resume(ready: Sequence[Delivery]) -> SendTask | None:
 
 def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> SendTask | None:
     # The end of what a digest's thread named is reported there, whenever there is time.
-    unposted = [delivery for delivery in ready if _unposted(delivery) and not _only_digested(delivery)]
+    unposted = [delivery for delivery in ready if _unposted(delivery) and not delivery.is_only_digested]
     if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
@@ -197,9 +197,9 @@ def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> Sen
 
 
 def _post_task(delivery: Delivery, waiting: Sequence[Delivery]) -> SendTask:
-    if _only_digested(delivery) and delivery.closed_at is not None:
+    if delivery.is_only_digested and delivery.closed_at is not None:
         ended = [each for each in waiting if each.digest == delivery.digest and each.closed_at is not None]
-        chosen = tuple(each for each in ended if _only_digested(each))[:DIGEST_LINES]
+        chosen = tuple(each for each in ended if each.is_only_digested)[:DIGEST_LINES]
         return SendTask("digest", _new_name(), chosen, delivery.digest, waiting=len(chosen))
     if delivery.is_escalation:
         return SendTask("escalation", _new_name(), (delivery,))
@@ -222,11 +222,6 @@ def _unposted(delivery: Delivery) -> bool:
 def _unseen(delivery: Delivery) -> bool:
     """Return whether the channel shows nothing of it yet, not even a line in a digest."""
     return _unposted(delivery) and delivery.digest_seq == 0
-
-
-def _only_digested(delivery: Delivery) -> bool:
-    """Return whether the thread of a digest is all that shows it."""
-    return bool(delivery.digest and delivery.digest_seq) and not delivery.root_ts
 
 
 def _wants_post(delivery: Delivery) -> bool:
@@ -267,7 +262,7 @@ def _turn(delivery: Delivery) -> tuple[int, int, bool, float]:
         turn = 1
     elif delivery.is_escalation:
         turn = 2
-    elif _only_digested(delivery) and delivery.closed_at is not None:
+    elif delivery.is_only_digested and delivery.closed_at is not None:
         turn = 5
     else:
         turn = 3 if _is_decisive(delivery) else 4

@@ -30,21 +30,20 @@ class Escalator:
 
     def __call__(self, now: float) -> None:
         for number, incident in self.store.incidents.open():
-            if self._due(incident, now) and not self._is_summed_up(number):
-                channel = self.how.channel or self.channel_for(incident.severity)
-                self.store.escalate(number, channel, now, partial(self._mark, now))
-                self.escalated(now, incident, channel)
-                self.wake()
+            if not self._due(incident, now):
+                continue
+            main = self.store.outbox.main(number)
+            if main is not None and main.is_only_digested:
+                continue  # it is escalated once it has a message of its own
+            channel = self.how.channel or self.channel_for(incident.severity)
+            self.store.escalate(number, channel, now, partial(self._mark, now))
+            self.escalated(now, incident, channel)
+            self.wake()
 
     def _due(self, incident: Incident, now: float) -> bool:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
         nobody_since = max(incident.opened_at, incident.released_at or 0.0)
         return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
-
-    def _is_summed_up(self, number: int) -> bool:
-        """Return whether a digest is all that shows it: it is escalated once it has a message of its own."""
-        main = self.store.outbox.main(number)
-        return main is not None and bool(main.digest and main.digest_seq) and not main.root_ts
 
     def _mark(self, now: float, before: Incident) -> ChangedIncident:
         event = Event(at=now, kind="escalated", words=in_words(self.how.after_seconds))

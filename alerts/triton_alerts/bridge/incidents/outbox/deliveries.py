@@ -53,6 +53,11 @@ class Delivery:
     def is_escalation(self) -> bool:
         return self.role.startswith("escalation")
 
+    @property
+    def is_only_digested(self) -> bool:
+        """True if the thread of a digest is all that shows it."""
+        return bool(self.digest and self.digest_seq) and not self.root_ts
+
 
 _SELECT = """
 SELECT d.id, d.incident, d.channel, d.role, i.severity, i.opened_at, i.closed_at, i.last_seq, i.version,
