@@ -175,6 +175,11 @@ class Incident(BaseModel, frozen=True):
         return sets_of_alerts(sorted(self.group_labels), [member.labels for member in members])
 
     @property
+    def silence_comment(self) -> str:
+        """The comment of its silences in Alertmanager, by which they are found again."""
+        return f"incident {self.name}, from Slack"
+
+    @property
     def evidence_is_due(self) -> bool:
         """True if no evidence is newer than when the incident opened, became more urgent or ended."""
         decided_at = max(self.opened_at, self.raised_at or 0.0, self.closed_at or 0.0)

@@ -177,7 +177,7 @@ class Actions:
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
         matchers = incident.matchers
         alertmanager = self.alertmanagers.of(incident)
-        comment = f"incident {incident.name}, from Slack"
+        comment = incident.silence_comment
         # A silence that a killed bridge made before it could store it is used again.
         known = iter(alertmanager.silences(comment))
         made: list[SilencePart] = []

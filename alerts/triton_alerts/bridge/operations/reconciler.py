@@ -188,7 +188,7 @@ class Reconciler:
     def _renewed(
         self, alertmanager: Alertmanager, incident: Incident, silence: Silence, now: float
     ) -> Silence:
-        until, comment = now + RENEW_SECONDS, f"incident {incident.name}, from Slack"
+        until, comment = now + RENEW_SECONDS, incident.silence_comment
 
         def renewed(part: SilencePart) -> SilencePart:
             wire = [matcher.wire() for matcher in part.matchers]
