@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from triton_dashboards.query import RATE, BoardScope, quantile, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo.alert_settings import signals
+from triton_slo.indicators.errors import CANCELED
 
-NOT_CANCELED = 'reason!="CANCELED"'
+NOT_CANCELED = f'reason!="{CANCELED}"'
 """A request that its client gave up is neither a failure nor one that was served."""
 
 PHASES: tuple[tuple[str, Metric], ...] = (

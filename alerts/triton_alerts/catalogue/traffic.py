@@ -13,6 +13,7 @@ from triton_exporter.catalogue import Metric, models, probe, state, triton
 from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.alert_threshold import AlertThreshold
+from triton_slo.indicators.errors import CANCELED
 
 _MODEL = ("instance", "model", "version")
 
@@ -77,7 +78,7 @@ def _by_version(metric: Metric, matchers: str = "") -> str:
 
 _MEAN_LATENCY = f"({_by_version(triton.REQUEST_DURATION_US)} / ({_by_version(triton.REQUEST_SUCCESS)} > 0))"
 _BUSIEST_VERSION = f"topk by (model) (1, {_by_version(triton.REQUEST_SUCCESS)})"
-_BAD = _by_version(triton.REQUEST_FAILURE, '{reason!="CANCELED"}')
+_BAD = _by_version(triton.REQUEST_FAILURE, f'{{reason!="{CANCELED}"}}')
 _ERROR_RATIO = f"({_BAD} / ({_BAD} + {_by_version(triton.REQUEST_SUCCESS)} > 0))"
 _ENOUGH = f"sum by (model, version) (increase({triton.REQUEST_SUCCESS}[15m])) > 200"
 
