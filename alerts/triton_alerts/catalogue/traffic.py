@@ -31,11 +31,11 @@ def _rate_1h(metric: Metric) -> str:
     return _per_second(metric, "1h")
 
 
-def _busy(metric: Metric) -> str:
+def _summed_rate_5m(metric: Metric) -> str:
     return f"sum {_BY} (rate({metric}[5m]))"
 
 
-def _busy_1h(metric: Metric) -> str:
+def _summed_rate_1h(metric: Metric) -> str:
     return f"sum {_BY} (rate({metric}[1h]))"
 
 
@@ -229,8 +229,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonInstancesSaturated",
-        expr=f"{signals.INSTANCES_BUSY.expr(_busy, _summed)} > $threshold",
-        until=f"{signals.INSTANCES_BUSY.expr(_busy_1h, _summed)} > 0.9 * $threshold",
+        expr=f"{signals.INSTANCES_BUSY.expr(_summed_rate_5m, _summed)} > $threshold",
+        until=f"{signals.INSTANCES_BUSY.expr(_summed_rate_1h, _summed)} > 0.9 * $threshold",
         threshold=signals.INSTANCES_BUSY.threshold,
         severity="warning",
         for_="15m",
