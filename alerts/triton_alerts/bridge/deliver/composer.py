@@ -55,8 +55,8 @@ class Composer:
         made = _unless_defective(lambda: self._compose(task, now), f"incident {task.first.incident}")
         if made is None:
             return Message(f"{task.kind}: see Alertmanager; the bridge could not compose this message"), False
-        composed, loud = made
-        return _fitting(composed, task.first), loud
+        composed, broadcast = made
+        return _fitting(composed, task.first), broadcast
 
     def edited(self, task: SendTask, now: float) -> Message | None:
         """Return the new content of an incident's own message, or of its escalation; None if that fails."""
@@ -97,10 +97,12 @@ class Composer:
         events = self.store.incidents.events(first.incident, first.posted_seq, task.last_event(first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
         # What became a page inside its thread must be seen in the channel; another channel has its own message.
-        loud = any(event.kind == "raised" for event in events) and not self.store.outbox.is_continued(first)
-        mention = self.options.escalation.mention if loud and incident.severity == "critical" else ""
+        broadcast = any(event.kind == "raised" for event in events) and not self.store.outbox.is_continued(
+            first
+        )
+        mention = self.options.escalation.mention if broadcast and incident.severity == "critical" else ""
         others = sum(self.store.incidents.count_open().values()) - incident.open
-        return message.reply(incident, events[missed:], missed, mention=mention, others=others), loud
+        return message.reply(incident, events[missed:], missed, mention=mention, others=others), broadcast
 
     def _root(self, delivery: Delivery, incident: Incident, now: float) -> Message:
         return message.root(

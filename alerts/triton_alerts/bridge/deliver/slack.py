@@ -95,7 +95,7 @@ class SlackApi(Transport):
     threads: bool = field(default=True, init=False)
 
     def post(
-        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+        self, channel: str, message: Message, name: str, thread: str = "", *, broadcast: bool = False
     ) -> Sent:
         answer = self._call(
             "chat.postMessage",
@@ -104,7 +104,7 @@ class SlackApi(Transport):
             unfurl_links=False,
             unfurl_media=False,
             **_message_arguments(message),
-            **({"thread_ts": thread, "reply_broadcast": loud} if thread else {}),
+            **({"thread_ts": thread, "reply_broadcast": broadcast} if thread else {}),
         )
         posted = answer.get("message") or {}
         return Sent(
@@ -221,7 +221,7 @@ class SlackWebhook(Transport):
     threads: bool = field(default=False, init=False)
 
     def post(
-        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+        self, channel: str, message: Message, name: str, thread: str = "", *, broadcast: bool = False
     ) -> Sent:
         client = WebhookClient(read_secret(self.url), timeout=self.timeout_seconds, retry_handlers=[])
         try:

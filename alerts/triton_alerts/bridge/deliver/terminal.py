@@ -35,7 +35,7 @@ class Terminal(Transport):
         self._titles: dict[str, str] = {}
 
     def post(
-        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+        self, channel: str, message: Message, name: str, thread: str = "", *, broadcast: bool = False
     ) -> Sent:
         head = f"{datetime.fromtimestamp(self._clock(), UTC):%H:%M:%S} {channel}"
         with self._lock:

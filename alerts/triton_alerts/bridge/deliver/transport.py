@@ -59,9 +59,9 @@ class Transport(Protocol):
     threads: bool
 
     def post(
-        self, channel: str, message: Message, name: str, thread: str = "", *, loud: bool = False
+        self, channel: str, message: Message, name: str, thread: str = "", *, broadcast: bool = False
     ) -> Sent:
-        """Post a message, into a thread if one is given; `loud` shows a reply in the channel too."""
+        """Post a message, into a thread if one is given; `broadcast` shows a reply in the channel too."""
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
         """Replace a message."""

@@ -179,12 +179,12 @@ class DeliveryWorker:
 
     def _post(self, task: SendTask, now: float) -> None:
         self.post_at = now + POST_SPACING_SECONDS
-        composed, loud = self._composer.posted(task, now)
+        composed, broadcast = self._composer.posted(task, now)
         if not task.resumed:
             digest = {"digest": task.thread} if task.kind == "digest" else {}
             self.store.outbox.begin(task.deliveries, task.name, task.kind, now, **digest)
         channel = self._channel(task)
-        sent = self.transport.post(channel, composed, task.name, task.thread, loud=loud)
+        sent = self.transport.post(channel, composed, task.name, task.thread, broadcast=broadcast)
         self._arrived(task, sent, now, known=False)
 
     def _arrived(self, task: SendTask, sent: Sent, now: float, *, known: bool) -> None:
