@@ -23,7 +23,7 @@ class ServerError(Exception):
     """The server did not do it; the message is one line and contains no secret."""
 
 
-class Server:
+class ReloadableServer:
     """A server called `name`, such as Prometheus. Methods raise ServerError."""
 
     def __init__(self, name: str, access: Access) -> None:
@@ -100,7 +100,7 @@ class ListedAlert:
         return self.labels.get("model", "")
 
 
-class Alertmanager(Server):
+class Alertmanager(ReloadableServer):
     """One Alertmanager. Methods raise ServerError."""
 
     def __init__(self, access: Access) -> None:

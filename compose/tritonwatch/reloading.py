@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from triton_alerts.alertmanager_client import Alertmanager, Server, ServerError
+from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer, ServerError
 from tritonwatch import output
 from tritonwatch.command_error import CommandError
 
@@ -66,7 +66,7 @@ def _judge(name: str, folder: Path) -> bool:
 
 
 def put(
-    folder: Path, files: Mapping[str, str], prometheus: Server, alertmanager: Alertmanager | None
+    folder: Path, files: Mapping[str, str], prometheus: ReloadableServer, alertmanager: Alertmanager | None
 ) -> None:
     """Write the files and reload both servers; on an error restore the old files and raise ReloadError.
 
@@ -93,7 +93,7 @@ def put(
         raise ReloadError(refusal, _go_back(folder, before, servers)) from refusal
 
 
-def _go_back(folder: Path, before: Mapping[str, str], servers: list[Server]) -> str:
+def _go_back(folder: Path, before: Mapping[str, str], servers: list[ReloadableServer]) -> str:
     try:
         output.write(folder, before)
     except CommandError as error:
@@ -110,7 +110,7 @@ def _go_back(folder: Path, before: Mapping[str, str], servers: list[Server]) -> 
 
 
 def _check_loaded(
-    prometheus: Server, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
+    prometheus: ReloadableServer, before: Mapping[str, str], files: Mapping[str, str], loaded_before: _Rules
 ) -> None:
     """Compare the loaded rules: a reload can succeed on other files than these.
 

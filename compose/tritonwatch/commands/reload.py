@@ -6,7 +6,7 @@ import argparse
 import os
 from dataclasses import replace
 
-from triton_alerts.alertmanager_client import Alertmanager, Server
+from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
 from triton_exporter.common.options import adder
 from tritonwatch import access
 from tritonwatch.commands import generate
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Generate, check, write, reload: 0 in force, 1 refused and the old rules stay."""
     reached = access.from_arguments(args, os.environ)
-    prometheus = Server("Prometheus", reached)
+    prometheus = ReloadableServer("Prometheus", reached)
     alertmanager = None
     if args.alertmanager:
         url = access.checked_url(args.alertmanager, "--alertmanager")
