@@ -23,7 +23,7 @@ from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.operations.actions import Actions, Press, pressed
+from triton_alerts.bridge.operations.actions import Actions, ButtonPress, button_presses
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
@@ -304,7 +304,7 @@ def test_a_button_that_fails_answers_the_person_who_pressed(bridge: Bridge) -> N
     """The line names what refused; the incident stays as it was."""
     bridge.fire({"a": bridge.clock()})
     broken = Actions(bridge.store, bridge.audit, away(bridge.store), bridge.clock)
-    line = broken.do(Press("x", "silence", "1h", bridge.incident().name, "U0ANA"))
+    line = broken.do(ButtonPress("x", "silence", "1h", bridge.incident().name, "U0ANA"))
 
     assert line.startswith(
         "Not done: Alertmanager at http://127.0.0.1:9 is not reachable: Connection refused"
@@ -419,7 +419,7 @@ def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sende
 )
 def test_payloads_of_others_are_no_presses(payload: dict[str, Any]) -> None:
     """Link buttons and other apps' blocks arrive here too."""
-    assert [] == pressed("e", payload)
+    assert [] == button_presses("e", payload)
 
 
 def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
         count=lambda *both: outcomes.append(both),
     )
 
-    line = guarded.do(Press("x", action, "1h", before.name, user, channel=channel))
+    line = guarded.do(ButtonPress("x", action, "1h", before.name, user, channel=channel))
 
     assert line.startswith("Not done")
     assert before == bridge.incident()
@@ -460,7 +460,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     (entry,) = [json.loads(text) for text in (bridge.audit.path).read_text().splitlines()]
     assert user == entry["who"]
     assert "Acknowledged." == guarded.do(
-        Press("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
+        ButtonPress("y", "acknowledge", "", before.name, "U0ANA", channel="C0ALERTS")
     )
 
 
@@ -486,7 +486,7 @@ def test_forged_values_of_a_button_do_nothing(bridge: Bridge, action: str, value
         "actions": [{"block_id": block or f"incident:{before.name}", "action_id": action, "value": value}],
     }
 
-    lines = [bridge.actions.do(press) for press in pressed("e", payload)]
+    lines = [bridge.actions.do(press) for press in button_presses("e", payload)]
 
     assert 1 == len(lines)
     assert before == bridge.incident()
@@ -507,7 +507,7 @@ def test_forged_values_of_a_button_do_nothing(bridge: Bridge, action: str, value
 )
 def test_any_payload_of_a_button_is_read_or_left_out(payload: dict[str, Any]) -> None:
     """A payload of any shape is presses with texts in them, or none; never an accident."""
-    for press in pressed("e", payload):
+    for press in button_presses("e", payload):
         assert all(isinstance(value, str) for value in dataclasses.astuple(press))
 
 
@@ -530,7 +530,7 @@ def test_any_payload_of_a_button_is_read_or_left_out(payload: dict[str, Any]) ->
 def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
     """A forged event must not make the bridge send requests into the network it runs in."""
     answered: list[str] = []
-    press = Press("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
+    press = ButtonPress("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
     buttons = Socket(lambda: "", API_URL, lambda _: "Acknowledged.", lambda to, _: answered.append(to))
     buttons._work(press)
     buttons.close()

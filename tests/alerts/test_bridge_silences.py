@@ -24,7 +24,7 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS
 from triton_alerts.bridge.incidents.store import StoredValues
-from triton_alerts.bridge.operations.actions import Actions, Press
+from triton_alerts.bridge.operations.actions import Actions, ButtonPress
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
 from triton_slo.prometheus.server_access import Access
@@ -350,7 +350,7 @@ def test_a_press_is_refused_in_words_while_nothing_can_be_read(
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(StoredValues, "pressed", full)
-    line = bridge.actions.do(Press("1", "acknowledge", "", "x", "U1"))
+    line = bridge.actions.do(ButtonPress("1", "acknowledge", "", "x", "U1"))
 
     assert line.startswith("Not done: the bridge cannot store anything now.")
 

@@ -25,7 +25,7 @@ from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.operations.actions import Actions, Press
+from triton_alerts.bridge.operations.actions import Actions, ButtonPress
 
 START = 1_700_000_000.0
 CHANNEL = "C0PAGES"
@@ -193,7 +193,7 @@ class BridgeUnderTest:
     ) -> str:
         """Press a button; returns the answer. Slack delivers a press again under the same `key`."""
         key = key or f"{self.clock()}-{action}"
-        return self.actions.do(Press(key, action, value, self.incident(incident).name, user))
+        return self.actions.do(ButtonPress(key, action, value, self.incident(incident).name, user))
 
     def incident(self, number: int = 1) -> Incident:
         incident = self.store.incidents.get(number)

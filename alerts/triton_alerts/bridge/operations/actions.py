@@ -29,7 +29,7 @@ RENEW_SECONDS = float(DAY)
 
 
 @dataclass(frozen=True, slots=True)
-class Press:
+class ButtonPress:
     """One button pressed by one person; `id` is the same when Slack delivers it again."""
 
     id: str
@@ -41,7 +41,7 @@ class Press:
     channel: str = ""
 
 
-def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
+def button_presses(envelope: str, payload: Mapping[str, Any]) -> list[ButtonPress]:
     """Return the presses in an interactive payload; what is not ours is left out."""
     presses = []
     user, channel = _id(payload.get("user")), _id(payload.get("channel"))
@@ -58,7 +58,7 @@ def pressed(envelope: str, payload: Mapping[str, Any]) -> list[Press]:
         # The time of the press distinguishes two presses of one button from one that is delivered twice.
         number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
         answer = str(payload.get("response_url", ""))
-        presses.append(Press(number, name, str(value), block[9:], user, answer, channel))
+        presses.append(ButtonPress(number, name, str(value), block[9:], user, answer, channel))
     return presses
 
 
@@ -91,7 +91,7 @@ class Actions:
     users: frozenset[str] = frozenset()
     channels: frozenset[str] = frozenset()
 
-    def do(self, press: Press) -> str:
+    def do(self, press: ButtonPress) -> str:
         """Carry out one press; returns a line for the one who pressed."""
         try:
             return self._do(press)
@@ -100,7 +100,7 @@ class Actions:
             self.count(press.action if press.action in self._handlers else "other", "failed")
             return "Not done: the bridge cannot store anything now. Press again when its disk has space."
 
-    def _do(self, press: Press) -> str:
+    def _do(self, press: ButtonPress) -> str:
         now = self.clock()
         if self.store.values.pressed(press.id):
             return ""
@@ -140,7 +140,7 @@ class Actions:
         return line
 
     @property
-    def _handlers(self) -> Mapping[str, Callable[[Incident, Press, float], Result]]:
+    def _handlers(self) -> Mapping[str, Callable[[Incident, ButtonPress, float], Result]]:
         return {
             "acknowledge": self._acknowledge,
             "release": self._release,
@@ -149,24 +149,24 @@ class Actions:
             "recheck": self._recheck,
         }
 
-    def _is_foreign(self, press: Press) -> bool:
+    def _is_foreign(self, press: ButtonPress) -> bool:
         return bool(
             (self.users and press.user not in self.users)
             or (self.channels and press.channel not in self.channels)
         )
 
-    def _acknowledge(self, incident: Incident, press: Press, now: float) -> Result:
+    def _acknowledge(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.acknowledged is not None:
             return Result(f"{person(incident.acknowledged.by)} has acknowledged it already.")
         event = Event(at=now, kind="acknowledged", by=press.user)
         return Result("Acknowledged.", event, {"acknowledged": Mark(by=press.user, at=now)})
 
-    def _release(self, incident: Incident, press: Press, now: float) -> Result:
+    def _release(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         event = Event(at=now, kind="released", by=press.user)
         changes = {"acknowledged": None, "escalated_at": None, "released_at": now}
         return Result("Acknowledgement withdrawn: nobody has acknowledged it now.", event, changes)
 
-    def _silence(self, incident: Incident, press: Press, now: float) -> Result:
+    def _silence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if not incident.open:
             return Result("Not done: the incident is resolved, there is nothing to silence.")
         if incident.silence is not None:  # two people saw the same message; undo ends one silence
@@ -212,7 +212,7 @@ class Actions:
             with suppress(ServerError):
                 self.alertmanagers.at(silence.alertmanager).unsilence(number)
 
-    def _unsilence(self, incident: Incident, press: Press, now: float) -> Result:
+    def _unsilence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.silence is None:
             return Result("There is no silence to undo.")
         for number in incident.silence.ids:
@@ -220,7 +220,7 @@ class Actions:
         event = Event(at=now, kind="unsilenced", by=press.user, words="silence ended")
         return Result("Silence ended.", event, {"silence": None})
 
-    def _recheck(self, incident: Incident, press: Press, now: float) -> Result:
+    def _recheck(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         listed = firing(self.alertmanagers.of(incident))
         still = sum(1 for name, member in incident.members.items() if member.firing and name in listed)
         line = f"{still} of {len(incident.firing)} alerts are still firing in Alertmanager"

@@ -16,7 +16,7 @@ from slack_sdk.socket_mode.client import BaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
-from triton_alerts.bridge.operations.actions import Press, pressed
+from triton_alerts.bridge.operations.actions import ButtonPress, button_presses
 
 RETRY_SECONDS = 10.0
 """Slack: apps.connections.open is tier 3; some twenty calls a minute are always taken."""
@@ -32,7 +32,7 @@ class Socket:
 
     app_token: Callable[[], str]
     base_url: str
-    do: Callable[[Press], str]
+    do: Callable[[ButtonPress], str]
     respond: Callable[[str, str], None]
     _client: SocketModeClient | None = None
     _try_at: float = 0.0
@@ -72,10 +72,10 @@ class Socket:
         # Slack shows the person an error after 3 seconds.
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
         if request.type == "interactive":
-            for press in pressed(request.envelope_id, request.payload):
+            for press in button_presses(request.envelope_id, request.payload):
                 self._worker.submit(self._work, press)
 
-    def _work(self, press: Press) -> None:
+    def _work(self, press: ButtonPress) -> None:
         try:
             line = self.do(press)
         except Exception:
