@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from alerts.proofs.cast import SERVER, series
+from alerts.proofs.proof_series import SERVER, series
 from triton_exporter.catalogue import EXPORTER_JOB, gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.external import bridge, stack
 

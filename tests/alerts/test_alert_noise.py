@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from alerts.healthy import DAY, STEP, Fleet, nightly_jobs
-from alerts.proofs.cast import SERVER, series
+from alerts.proofs.proof_series import SERVER, series
 from support.promtool import evaluated, grouped
 from support.thorough import THOROUGH
 from support.tools import promtools

@@ -149,11 +149,11 @@ def test_code_uses_the_words_of_the_field(package: str) -> None:
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_names_use_the_words_of_the_field(package: str) -> None:
-    """Functions, classes, attributes, variables and parameters."""
+    """Modules, functions, classes, attributes, variables and parameters."""
     actual = {
         path.relative_to(ROOT).as_posix(): names
         for path in sorted((ROOT / package).rglob("*.py"))
-        if (names := private_names(path.read_text()))
+        if (names := private_names(f"{path.stem}\n{path.read_text()}"))
     }
 
     assert {} == actual

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
+from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
 from triton_exporter.catalogue import state, triton
 
 _UNAVAILABLE = series(state.MODEL_STATE, VERSION, state="unavailable")

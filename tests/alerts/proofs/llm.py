@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alerts.proofs.cast import VERSION, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
+from alerts.proofs.proof_series import VERSION, only, series
 from triton_exporter.catalogue import Metric, llm
 
 _ENGINE = only(VERSION, "instance", "model", "version")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alerts.proofs.cast import NOBODY, SERVER, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
+from alerts.proofs.proof_series import NOBODY, SERVER, only, series
 from triton_exporter.catalogue import EXPORTER_JOB, own, state
 from triton_exporter.catalogue.external import bridge, stack
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from alerts.proofs.cast import MODEL, SERVER, VERSION, only, series
 from alerts.proofs.proof import Fires, boundary, fires, quiet, reset
+from alerts.proofs.proof_series import MODEL, SERVER, VERSION, only, series
 from triton_exporter.catalogue import models, probe, state, triton
 
 _PENDING = series(triton.PENDING_REQUESTS, VERSION)

@@ -1,4 +1,4 @@
-"""Who appears in the proofs: one server, one GPU, and how their series are written."""
+"""Labels of the server and the GPU of the proofs, and how their series are written."""
 
 from __future__ import annotations
 
