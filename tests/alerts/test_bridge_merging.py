@@ -1,4 +1,4 @@
-"""Folding notifications into incidents: pure, no clock, no disk."""
+"""Merging notifications into incidents: pure, no clock, no disk."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def notified(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notif
     return notification.dated()
 
 
-def folded(*notifications: Notification) -> tuple[Incident | None, list[str]]:
-    """Fold them one after the other; the outcomes and the last incident."""
+def merged_all(*notifications: Notification) -> tuple[Incident | None, list[str]]:
+    """The last incident and the outcomes, after one notification after the other was merged."""
     current, outcomes = None, []
     for second, notification in enumerate(notifications):
         result = merge_notification(current, notification, 1000.0 + second)
@@ -42,7 +42,7 @@ def folded(*notifications: Notification) -> tuple[Incident | None, list[str]]:
 
 def test_one_incident_opens_grows_shrinks_and_closes() -> None:
     """A group is one incident from its first alert to the end of its last."""
-    incident, outcomes = folded(
+    incident, outcomes = merged_all(
         notified(alert("a")),
         notified(alert("a"), alert("b", 110.0)),
         notified(alert("a", end=130.0), alert("b", 110.0)),
@@ -56,7 +56,7 @@ def test_one_incident_opens_grows_shrinks_and_closes() -> None:
 
 def test_an_incident_keeps_the_start_of_an_alert_that_fires_again() -> None:
     """Its first alert ends and starts again while another one fires: the incident began with the first start."""
-    incident, _ = folded(
+    incident, _ = merged_all(
         notified(alert("a")),
         notified(alert("a"), alert("b", 220.0)),
         notified(alert("a", end=280.0), alert("b", 220.0)),
@@ -87,8 +87,8 @@ def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() ->
 
 def test_an_incident_after_the_end_is_a_new_one() -> None:
     """Alertmanager's group key is the same again tomorrow; the incident is not."""
-    first, _ = folded(notified(alert("a")))
-    last, outcomes = folded(
+    first, _ = merged_all(notified(alert("a")))
+    last, outcomes = merged_all(
         notified(alert("a")), notified(alert("a", end=130.0)), notified(alert("a", 200.0))
     )
 
@@ -101,7 +101,7 @@ def test_an_incident_after_the_end_is_a_new_one() -> None:
 
 def test_a_repeat_and_a_twin_change_nothing() -> None:
     """repeat_interval and a second Alertmanager say the same thing again."""
-    _, outcomes = folded(notified(alert("a")), notified(alert("a")), notified(alert("a"), source="am-1"))
+    _, outcomes = merged_all(notified(alert("a")), notified(alert("a")), notified(alert("a"), source="am-1"))
 
     assert ["opened", "repeated", "repeated"] == outcomes
 
@@ -109,7 +109,7 @@ def test_a_repeat_and_a_twin_change_nothing() -> None:
 def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
     """`firing` from a peer after `resolved`, with the same start, may be out of date."""
     end = notified(alert("a", end=130.0))
-    _, outcomes = folded(notified(alert("a")), end, notified(alert("a"), source="am-1"))
+    _, outcomes = merged_all(notified(alert("a")), end, notified(alert("a"), source="am-1"))
 
     assert ["opened", "changed", "held"] == outcomes
 
@@ -118,7 +118,7 @@ def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
 def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[Member, ...]) -> None:
     """A proxy delivered it late, or Prometheus was cut off from Alertmanager and the same alert is back."""
     late = notified(alert("a"), *others)
-    incident, outcomes = folded(late, notified(alert("a", end=130.0), *others), late)
+    incident, outcomes = merged_all(late, notified(alert("a", end=130.0), *others), late)
     settled = merge_notification(incident, late, 2000.0, trust=True).incident
 
     assert ["opened", "changed", "held"] == outcomes
@@ -129,7 +129,7 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
 
 def test_a_firing_whose_end_arrived_first_is_held() -> None:
     """The end is not a member of the incident; the firing that a proxy delivered after it is none either."""
-    incident, outcomes = folded(
+    incident, outcomes = merged_all(
         notified(alert("a")),
         notified(alert("a"), alert("b", 110.0, end=120.0)),
         notified(alert("a"), alert("b", 110.0)),
@@ -142,7 +142,7 @@ def test_a_firing_whose_end_arrived_first_is_held() -> None:
 
 def test_a_firing_that_was_held_moves_no_newer_start() -> None:
     """With the old start, the end that the old firing had would end the new one."""
-    first, _ = folded(notified(alert("b")), notified(alert("b", end=130.0)))
+    first, _ = merged_all(notified(alert("b")), notified(alert("b", end=130.0)))
     second = merge_notification(None, notified(alert("a", 190.0)), 1002.0).incident
     again = merge_notification(
         second, notified(alert("b", 200.0)), 1003.0, earlier=[first] if first else []
@@ -155,7 +155,7 @@ def test_a_firing_that_was_held_moves_no_newer_start() -> None:
 
 def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
     """A resolve that was on its way for long names an older start."""
-    incident, outcomes = folded(
+    incident, outcomes = merged_all(
         notified(alert("a", 200.0)), notified(alert("a", 100.0, end=130.0)), notified(alert("b", 210.0))
     )
 
@@ -166,8 +166,8 @@ def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:
 
 def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
     """Alertmanager gives an alert the earlier start when a second Prometheus sends it late."""
-    merged, _ = folded(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0)))
-    twin, _ = folded(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0), source="am-1"))
+    merged, _ = merged_all(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0)))
+    twin, _ = merged_all(notified(alert("a", 200.0)), notified(alert("a", 100.0, end=230.0), source="am-1"))
 
     assert merged is not None
     assert twin is not None
@@ -177,7 +177,7 @@ def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
 @pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
 def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member, ...]) -> None:
     """It repeats the firing that ended, then that firing's end, while the alert has a newer start elsewhere."""
-    incident, _ = folded(
+    incident, _ = merged_all(
         notified(alert("a"), *others),
         notified(alert("a", end=130.0), *others),
         notified(alert("a", 200.0), *others),
@@ -191,7 +191,7 @@ def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member
 
 def test_all_resolved_ends_what_is_no_longer_listed() -> None:
     """The last body of a group lists only what ended since the flush before."""
-    incident, _ = folded(notified(alert("a"), alert("b")), notified(alert("b", end=130.0)))
+    incident, _ = merged_all(notified(alert("a"), alert("b")), notified(alert("b", end=130.0)))
 
     assert incident is not None
     assert not incident.open
@@ -199,7 +199,7 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
 
 def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
     """Alertmanager leaves silenced and inhibited alerts out: the end of another one says nothing about them."""
-    opened, _ = folded(notified(alert("a"), alert("b", 110.0)))
+    opened, _ = merged_all(notified(alert("a"), alert("b", 110.0)))
     last = notified(alert("b", 110.0, end=130.0))
     shrunk = merge_notification(opened, last, 1002.0, may_fire=lambda _name, member: member.source == "am-0")
 
@@ -210,7 +210,7 @@ def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
 
 def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
     """The twin was never sent alert b, so its final notification says nothing about b."""
-    incident, outcomes = folded(
+    incident, outcomes = merged_all(
         notified(alert("a"), source="am-0"),
         notified(alert("a"), alert("b", 110.0), source="am-0"),
         notified(alert("a", end=130.0), source="am-1"),
@@ -223,7 +223,7 @@ def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
 
 def test_a_cut_list_ends_only_what_it_lists() -> None:
     """With max_alerts the status covers the listed alerts only."""
-    incident, _ = folded(notified(alert("a"), alert("b")), notified(alert("b", end=130.0), truncated=1))
+    incident, _ = merged_all(notified(alert("a"), alert("b")), notified(alert("b", end=130.0), truncated=1))
 
     assert incident is not None
     assert ["a"] == [member.labels["model"] for member in incident.firing]
@@ -231,7 +231,7 @@ def test_a_cut_list_ends_only_what_it_lists() -> None:
 
 def test_a_resolve_without_a_start_is_reported() -> None:
     """The start went to a database that is gone: the end is news all the same."""
-    incident, outcomes = folded(notified(alert("a", end=130.0)))
+    incident, outcomes = merged_all(notified(alert("a", end=130.0)))
 
     assert ["opened"] == outcomes
     assert incident is not None

@@ -115,7 +115,7 @@ _BROKEN = Snapshot(1.0, live=True, index=(IndexEntry("a", "1", "UNAVAILABLE", "R
 
 
 def test_a_counter_waits_at_zero_for_prometheus() -> None:
-    """A person's look changes nothing; a scrape by Prometheus lets the count go on."""
+    """A request by a person changes nothing; a scrape by Prometheus lets the count go on."""
     states = ModelStates(Lifecycle())
     states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)
