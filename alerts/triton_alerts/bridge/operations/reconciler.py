@@ -73,7 +73,7 @@ class Reconciler:
                 continue
             alertmanager = self.alertmanagers.at(incident.silence.alertmanager)
             try:
-                self._keep_silence(
+                self._update_silence(
                     number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
                 )
             except ServerError as error:
@@ -128,18 +128,17 @@ class Reconciler:
     def _missing_silences(
         self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, AlertmanagerState]
     ) -> set[tuple[int, str]]:
+        """Return the silences that their Alertmanager lacks or has in part; without an answer none changes."""
         missing = set()
         for number, incident in silenced:
-            if incident.silence is None or not self.alertmanagers.each:
+            silence = incident.silence
+            if silence is None or not self.alertmanagers.each:
                 continue
-            key = (number, incident.silence.id)
-            answer = answers.get(self.alertmanagers.at(incident.silence.alertmanager).url)
-            if (
-                key in self._missing
-                if answer is None
-                else not set(incident.silence.ids) <= answer.silences.keys()
-            ):
-                missing.add(key)
+            answer = answers.get(self.alertmanagers.at(silence.alertmanager).url)
+            if answer is None:
+                missing |= {(number, silence.id)} & self._missing.keys()
+            elif not set(silence.ids) <= answer.silences.keys():
+                missing.add((number, silence.id))
         return missing
 
     def _end_alerts(self, opened: Sequence[tuple[int, Incident]], now: float) -> None:
@@ -153,7 +152,7 @@ class Reconciler:
                 self.store.change(number, partial(_end, ended, now))
                 self.wake()
 
-    def _keep_silence(
+    def _update_silence(
         self,
         number: int,
         incident: Incident,
@@ -162,6 +161,7 @@ class Reconciler:
         answer: AlertmanagerState | None,
         now: float,
     ) -> None:
+        """End a silence with its incident, record its end, or renew it; `answer` is its Alertmanager's."""
         if not incident.open:
             if silence.until_resolved:
                 if answer is None:
