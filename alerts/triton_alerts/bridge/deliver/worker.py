@@ -197,19 +197,7 @@ class DeliveryWorker:
     def _record(self, task: SendTask, sent: Sent, now: float, *, known: bool) -> None:
         delivery = task.first
         if task.kind == "digest":
-            if sent.in_thread and sent.ts and not task.thread:
-                # Its edits name what fires only, so that its thread names each incident, these too.
-                self.store.digests.record(self.channel, sent.channel, sent.ts, now)
-                for each in task.deliveries:
-                    self.store.outbox.finish(each)
-                return
-            for each in task.deliveries:
-                first = task.thread if sent.in_thread else ""
-                self.store.outbox.finish(
-                    each, digest=first, **_covered_by_digest(each, task.last_event(each))
-                )
-            if not sent.in_thread:
-                self.store.digests.forget(self.channel, task.thread)
+            self._record_digest(task, sent, now)
         elif task.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
             gone: dict[str, str | int | float] = (
@@ -226,6 +214,22 @@ class DeliveryWorker:
                 # A message found after a kill shows the state of then; the next edit brings it up to date.
                 shown_version=0 if known else delivery.version,
             )
+
+    def _record_digest(self, task: SendTask, sent: Sent, now: float) -> None:
+        if sent.in_thread and sent.ts and not task.thread:
+            # Its edits name what fires only, so that its thread names each incident, these too.
+            self.store.digests.record(self.channel, sent.channel, sent.ts, now)
+            for delivery in task.deliveries:
+                self.store.outbox.finish(delivery)
+            return
+        for delivery in task.deliveries:
+            self.store.outbox.finish(
+                delivery,
+                digest=task.thread if sent.in_thread else "",
+                **_covered_by_digest(delivery, task.last_event(delivery)),
+            )
+        if not sent.in_thread:
+            self.store.digests.forget(self.channel, task.thread)
 
     def _refused(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
