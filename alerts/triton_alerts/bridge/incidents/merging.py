@@ -21,6 +21,10 @@ CALM_SECONDS = 3600.0
 """A page that fires so long after the last one ended is a new page: the acknowledgement does not count."""
 
 
+_UNSEEN = "ended; it was not reported while it fired"
+_SIBLING = "a more urgent alert of the same objective fires"
+
+
 @dataclass(frozen=True, slots=True)
 class MergeResult:
     """Effect of a notification on an incident; `unreported` are changes without a line in the thread, and why.
@@ -63,26 +67,26 @@ def merge_notification(
         for name, alert in notification.alerts.items()
         if not trust and _contested(known.get(name), passed.get(name, -math.inf), alert)
     }
-    rest = notification.about(
+    believed = notification.about(
         {
-            name: _again(known.get(name), passed.get(name), alert)
+            name: _with_earlier_end(known.get(name), passed.get(name), alert)
             for name, alert in notification.alerts.items()
             if name not in held
         }
     )
-    silent: set[str] = set()
+    may_still_fire: set[str] = set()
     if current is None or not current.open:
-        result = _next(current, rest, now, known, key or notification.key, recurrence)
+        result = _open_next(current, believed, now, known, key or notification.key, recurrence)
     else:
         unlisted = {name for name, member in current.members.items() if notification.omits(name, member)}
-        silent = {name for name in unlisted if may_fire(name, current.members[name])}
-        result = _merge(current, rest, now, unlisted - silent)
-    if held or (silent and not trust):
+        may_still_fire = {name for name in unlisted if may_fire(name, current.members[name])}
+        result = _merge_into(current, believed, now, unlisted - may_still_fire)
+    if held or (may_still_fire and not trust):
         return replace(result, outcome="held", held=notification.about(held))
     return result
 
 
-def _next(
+def _open_next(
     current: Incident | None,
     notification: Notification,
     now: float,
@@ -111,7 +115,7 @@ def _next(
         recurrence=recurrence,
         passed={name: alert.starts_at for name, alert in ended.items()} if firing else {},
     )
-    opened = _merge(base, notification.about(firing or ended), now)
+    opened = _merge_into(base, notification.about(firing or ended), now)
     reasons = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
     return MergeResult(opened.incident, opened.events, "opened", opened.unreported + reasons)
 
@@ -134,11 +138,7 @@ def _incident_name(key: str, now: float, previous: Incident | None) -> str:
     return hashlib.sha256(salt.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-_UNSEEN = "ended; it was not reported while it fired"
-_SIBLING = "a more urgent alert of the same objective fires"
-
-
-def _merge(
+def _merge_into(
     current: Incident, notification: Notification, now: float, unlisted: Container[str] = ()
 ) -> MergeResult:
     """Merge what a notification reports into an open incident; the `unlisted` of its alerts have ended."""
@@ -164,19 +164,19 @@ def _merge(
             resolved.append(members[fingerprint])
     firing = [member for member in members.values() if member.firing]
     changes = {"members": members, "closed_at": None if firing else now, "passed": _passed(current, unseen)}
-    after_all = current.model_copy(update=changes)
-    quiet = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
+    merged = current.model_copy(update=changes)
+    siblings = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
     if firing:
-        quiet += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
+        siblings += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
     unreported = [(alert, _UNSEEN) for alert in unseen.values()]
-    unreported += [(member, _SIBLING) for member in quiet]
-    fired, resolved = ([member for member in some if member not in quiet] for some in (fired, resolved))
-    if current.members and after_all.since > current.since:
-        after_all = after_all.model_copy(update={"earliest": current.since})
-    after_all, raised_by = record_severity(current, after_all, now)
-    events = _thread_events(after_all, fired, resolved, now, raised_by)
-    changed = bool(events) or after_all != current
-    return MergeResult(after_all, events, "changed" if changed else "repeated", tuple(unreported))
+    unreported += [(member, _SIBLING) for member in siblings]
+    fired, resolved = ([member for member in some if member not in siblings] for some in (fired, resolved))
+    if current.members and merged.since > current.since:
+        merged = merged.model_copy(update={"earliest": current.since})
+    merged, raised_by = record_severity(current, merged, now)
+    events = _thread_events(merged, fired, resolved, now, raised_by)
+    changed = bool(events) or merged != current
+    return MergeResult(merged, events, "changed" if changed else "repeated", tuple(unreported))
 
 
 def _passed(incident: Incident, unseen: Mapping[str, Member]) -> dict[str, float]:
@@ -234,7 +234,7 @@ def _updated(before: Member | None, alert: Member) -> Member:
         return before
     if not before.firing:
         known = not alert.firing and alert.starts_at <= before.starts_at
-        return before if known else _again(before, None, alert)
+        return before if known else _with_earlier_end(before, None, alert)
     if not alert.firing:
         return alert
     if before.earlier_end is not None and alert.starts_at <= before.earlier_end < before.starts_at:
@@ -244,7 +244,7 @@ def _updated(before: Member | None, alert: Member) -> Member:
     return alert.model_copy(update={"source": before.source, "earlier_end": before.earlier_end})
 
 
-def _again(before: Member | None, passed: float | None, alert: Member) -> Member:
+def _with_earlier_end(before: Member | None, passed: float | None, alert: Member) -> Member:
     """Return an alert, and where it fires when it ended before: `passed` is a start whose end was reported."""
     ends = [end for end in (before.ends_at if before is not None else None, passed) if end is not None]
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
