@@ -19,6 +19,12 @@ OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
 SPLIT, SERVERS, LAST_CHANGE, GPU = "Where it goes", "Servers", "Last change", "GPU"
 FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
+WIDE_FACTS = (LAST_CHANGE, GPU)
+"""Facts of several long lines: below the others in a message, over its whole width."""
+FACTS_WHILE_OPEN = (SERVERS, GPU)
+"""Facts about now, which are not part of an incident that has ended."""
+FACTS_OF_HISTORY = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
+"""Facts that `incidents show` prints: worth reading after the end."""
 
 LOAD_FAILED = "TritonModelLoadFailed"
 NOT_READY = (

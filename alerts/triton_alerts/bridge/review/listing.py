@@ -13,15 +13,13 @@ from triton_alerts.bridge.deliver.messages.incident_text import WORD, headline, 
 from triton_alerts.bridge.deliver.terminal import as_text
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.incidents.incident import BUDGET_LEFT, LAST_CHANGE, OBJECTIVE, Event
+from triton_alerts.bridge.incidents.incident import FACTS_OF_HISTORY, Event
 from triton_alerts.bridge.text import clean, plain
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import utc_text
 
 WIDTH = 80
 _LABEL = 16
-_FACTS = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
-"""Evidence that is worth reading after the end."""
 
 
 def listed(record: RecordedIncident, now: float) -> str:
@@ -60,7 +58,7 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
     names = dict.fromkeys(member.name for member in incident.members.values())
     yield "alerts", clean(", ".join(names))
     known = incident.facts
-    yield from ((name.lower(), clean(known[name])) for name in _FACTS if name in known)
+    yield from ((name.lower(), clean(known[name])) for name in FACTS_OF_HISTORY if name in known)
     errors = incident.source_facts.reasons
     yield from (("Triton's error", clean(f"{name}: {text}")) for name, text in errors.items())
 

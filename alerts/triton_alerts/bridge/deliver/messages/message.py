@@ -32,10 +32,9 @@ from triton_alerts.bridge.deliver.messages.incident_text import (
 )
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
-    GPU,
-    LAST_CHANGE,
-    SERVERS,
+    FACTS_WHILE_OPEN,
     SPLIT,
+    WIDE_FACTS,
     Event,
     Incident,
     subject,
@@ -66,8 +65,6 @@ _SHOWN = 5
 _ALERTS = 10
 """Names of alerts in the footer."""
 _MOST_FIELDS = 10  # of a section; Slack refuses a message with more
-_WIDE = (LAST_CHANGE, GPU)
-"""Facts of several long lines: below the others, over the whole width."""
 
 
 def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
@@ -183,10 +180,8 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     if ended := _ended(incident):
         facts.append(("Ended", _listed(ended)))
-    # Where the model is ready now is not part of an incident that has ended.
-    left_out = _WIDE if incident.open else (*_WIDE, SERVERS)
-    known = [(name, value) for name, value in incident.facts.items() if name not in left_out]
-    facts += [(prose(name, 60), prose(value, 300)) for name, value in known]
+    narrow = ((name, value) for name, value in _shown_facts(incident).items() if name not in WIDE_FACTS)
+    facts += [(prose(name, 60), prose(value, 300)) for name, value in narrow]
     if len(facts) > _MOST_FIELDS:
         names = ", ".join(name for name, _ in facts[_MOST_FIELDS:])
         _LOG.warning(
@@ -262,10 +257,14 @@ def _why_blocks(incident: Incident) -> list[Block]:
     limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
         blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, limit)}"))
-    known = incident.facts
-    # The state of a GPU now is not part of an incident that has ended.
-    wide = [name for name in _WIDE if name in known and (incident.open or name != GPU)]
-    return blocks + [section(f"*{name}*\n{prose(known[name], 900)}") for name in wide]
+    facts = _shown_facts(incident)
+    return blocks + [section(f"*{name}*\n{prose(facts[name], 900)}") for name in WIDE_FACTS if name in facts]
+
+
+def _shown_facts(incident: Incident) -> dict[str, str]:
+    return {
+        name: value for name, value in incident.facts.items() if incident.open or name not in FACTS_WHILE_OPEN
+    }
 
 
 def _first_step(incident: Incident) -> list[Block]:
