@@ -1,4 +1,4 @@
-"""The running bridge: the HTTP server, one delivery thread per channel, and one thread per chore."""
+"""The running bridge: the HTTP server, one delivery thread per channel, and one thread per background task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Sends what waits for one channel, a request at a time; `step` returns the seconds until there may be more."""
+    """Sends what waits for one channel, a request at a time; `step` returns the seconds until there may be
+    more."""
 
     @property
     def channel(self) -> str: ...

@@ -1,7 +1,8 @@
 """Text from labels, annotations and Triton's reasons, made safe for Slack.
 
-Nothing a peer sends may ping anyone, draw a link or break a block: control and direction characters go,
-Slack's three entities are escaped, and the marks of its markup are replaced by look-alikes.
+Text from outside must not mention anyone, create a link or break a block: control and bidirectional
+characters are removed, Slack's three entities are escaped, and its markup characters are replaced by similar
+characters.
 https://docs.slack.dev/messaging/formatting-message-text
 """
 
@@ -28,18 +29,18 @@ _CUT = " …"
 
 
 def clean(text: str) -> str:
-    """Drop what cannot be seen: control, zero-width and direction characters, lone surrogates."""
+    """Remove invisible characters: control, zero-width and bidirectional characters, and lone surrogates."""
     return _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def plain(text: str, limit: int) -> str:
-    """One line for a plain_text object, at most `limit` characters and never empty."""
+    """Return one line for a plain_text object, with at most `limit` characters and never empty."""
     line = " ".join(clean(text).split())
     return (line if len(line) <= limit else line[: limit - len(_CUT)].rstrip() + _CUT) or "-"
 
 
 def prose(text: str, limit: int) -> str:
-    """Text inside mrkdwn that stays text, at most `limit` characters after escaping."""
+    """Return text for mrkdwn without any markup, with at most `limit` characters after escaping."""
     safe = _EDGE_UNDERSCORE.sub("ˍ", clean(text)[: limit + 1].translate(_SIMILAR_CHARACTERS))
     return _escape(safe, limit)
 
@@ -50,7 +51,7 @@ def code(text: str, limit: int = 200) -> str:
 
 
 def code_block(text: str, limit: int) -> str:
-    """Several lines, such as a stack trace; the middle is cut, since both ends matter."""
+    """Return a code block of several lines, such as a stack trace; if it is too long, the middle is cut."""
     safe = clean(text).replace("`", "ˋ").strip("\n") or "-"
     available = limit - 8
     if _length(safe) > available:
@@ -71,7 +72,7 @@ def link(url: str, text: str) -> str:
 
 
 def safe_url(url: str) -> str:
-    """Return the address when it is http or https and Slack would take it, else nothing."""
+    """Return the URL if it is http or https and Slack accepts it, otherwise an empty string."""
     url = url.strip()
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Does the hardware under the models work? Built on the canonical series, so for every source of GPU data.
+"""Alerts about GPUs, based on the exporter's triton_gpu_* series, so they work with every source of GPU data.
 
 Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes are the exporter's table).
 
@@ -23,7 +23,8 @@ _MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
 
 
 def _throttled(cause: str, reasons: str, share: str, window: str = "5m") -> str:
-    """Return the condition of throttling for more than a share of the time, as counted by the GPU or by scrapes."""
+    """Return the condition of throttling for more than a share of the time, as counted by the GPU or by
+    scrapes."""
     return f"""\
 sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="{cause}"}}[{window}])) > {share}
 or

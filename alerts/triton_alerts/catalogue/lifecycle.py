@@ -1,4 +1,4 @@
-"""Is each model and each server there, and fit to serve?
+"""Alerts about the lifecycle of models and servers: load failures, readiness, restarts.
 
 Long because it is a table: each entry is an alert with its words.
 """
@@ -89,7 +89,7 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
     ),
     _model_alert(
         name="TritonModelDownEverywhere",
-        # Only servers that live count: TritonSoleServerDown stands for all models of one that is down. A first
+        # Only live servers are counted: TritonSoleServerDown covers all models of a server that is down. A first
         # load may take long: ten minutes, `for` included.
         expr=f"""\
 max by (cluster, model) ({state.MODEL_EXPECTED} == 1 and on (cluster, job, instance) {state.SERVER_LIVE} == 1)

@@ -1,4 +1,4 @@
-"""Does the watching itself work?"""
+"""Alerts about the monitoring stack itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do requests flow, and where do they get stuck?
+"""Alerts about traffic: queues, rejections, stalled models, canaries.
 
 Long because it is a table: each entry is an alert with its words.
 """
@@ -343,7 +343,8 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
     _traffic_alert(
         name="TritonCanarySlower",
         expr=f"""\
-{_MEAN_LATENCY} > on (model) group_left $threshold * ({_MEAN_LATENCY} and on (model, version) {_BUSIEST_VERSION})
+{_MEAN_LATENCY} > on (model) group_left $threshold * ({_MEAN_LATENCY} and on (model, version)
+{_BUSIEST_VERSION})
 and on (model, version) {_ENOUGH}""",
         threshold=AlertThreshold(
             1.3,

@@ -114,7 +114,8 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _mistakes(args: argparse.Namespace, objectives: Sequence[Objective]) -> list[str]:
-    """Return what `tritonwatch check` refuses: an alert that cannot fire raises nothing here, either."""
+    """Return the mistakes that `tritonwatch check` reports, because an alert that cannot fire is never
+    replayed."""
     around = Surroundings(args.scrape_interval, now=time.time())
     problems = (
         problem

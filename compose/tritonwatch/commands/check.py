@@ -163,7 +163,8 @@ def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> froz
 
 
 def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
-    """Yield the alerts that cannot fire because Prometheus stores their histogram in neither form."""
+    """Yield the alerts that cannot fire because Prometheus stores neither the classic nor the native
+    histogram."""
     for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN):
         stored = " or ".join(f"count({name})" for name in (signal.metric.bucket, signal.metric))
         if prometheus.instant(f"count({llm.VLLM_GENERATION_TOKENS}) unless ({stored})"):
@@ -172,7 +173,7 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
 
 
 def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
-    """Objectives without any series to measure: the first step that has none, and what makes it appear."""
+    """Yield objectives that cannot be measured: the first missing series of each, and what makes it appear."""
     for objective in reading.objectives:
         for query, what, fix in objective.indicator.needs(
             Plan(objective, Options()).scope(chosen(objective))
@@ -186,7 +187,7 @@ def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Prob
 def _unmeasured(
     prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float
 ) -> Iterator[Problem]:
-    """Settings that leave an objective without data of models that have some."""
+    """Yield settings that leave an objective without data for models that have traffic."""
     for objective in reading.objectives:
         plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
         for gap in unmeasured(prometheus, plan):

@@ -126,7 +126,7 @@ def _theirs(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
 
 
 def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
-    """Return the objectives file, once it reads back as what was meant."""
+    """Return the text of the objectives file, after verifying that parsing it gives the same objectives."""
     if not objectives:
         return ""
     text = writing.write(objectives)

@@ -19,8 +19,8 @@ from tritonwatch.exporter_options.chosen_settings import OptionsError, chosen
 from tritonwatch.exporter_options.declared_options import declare
 
 _TURN_SECONDS = 0.0005
-"""A thread that writes or reads a page keeps the others waiting so long, which only pass on bytes. Python's 5 ms
-are as long as Triton takes for a whole page."""
+"""Python's thread switch interval. The default of 5 ms is as long as Triton needs for a whole response, and
+would delay threads that only relay bytes."""
 
 EXAMPLE = "tritonwatch exporter --triton http://127.0.0.1:8000"
 

@@ -160,7 +160,7 @@ def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]
 
 
 def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
-    """Every file that the objectives make. Raises CommandError; mistakes in the objectives are printed first."""
+    """Return every generated file. Raises CommandError, after printing the mistakes in the objectives."""
     # Imported here, because other verbs import this module, and grafanalib takes long to load.
     import triton_alerts.generate
     import triton_dashboards.generate

@@ -42,7 +42,7 @@ from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriti
 
 _SHORTEST_TOKEN = 16
 _WATCH_SECONDS = 0.5
-"""The traffic of a Triton is observed for so long: a page waits for it."""
+"""Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
 
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from statistics import median
 
 SHORTEST_SECONDS = 0.05
-"""Between two readings; between those of a burst, half as long."""
+"""Shortest interval between two readings, in seconds; half of it within a burst."""
 
 SAMPLING_PART = 0.9
-"""Part of the budget that reading and the rest of the exporter may take, which is measured now and then."""
+"""Share of the budget for readings and all other work of the exporter; the other work is measured from time
+to time."""
 
 LEAST_PART = 0.7
-"""Part of the budget that reading may take whatever the rest takes: estimates are as good as readings are close."""
+"""Minimum share of the budget for readings, whatever the other work costs: estimates need short intervals."""
 
 REST_SECONDS = 10.0
-"""Over how long the processor time of the rest is measured."""
+"""Seconds over which the CPU time of the other work is measured."""
 
 TRITON_PART = 0.45
 """Processor time of Triton for each second of the exporter's own (0.4 to 0.46 measured on 2.51). How long its
@@ -29,14 +30,15 @@ _STEADY_SECONDS = 0.25
 
 _BURST_SECONDS = 2.0
 _LONGEST_BURST_READING = 0.02
-"""A reading that costs more, of hundreds of models, allows no bursts."""
+"""CPU seconds of a reading above which no bursts are used (hundreds of models)."""
 
 _UNANSWERED_SECONDS = 1.0
 
 
 @dataclass
 class Pace:
-    """Says how long to wait after each reading. `budget` is a share of a core, for Triton and exporter together."""
+    """Compute the wait after each reading. `budget` is a share of one core, for Triton and the exporter
+    together."""
 
     budget: float = 0.02
     fixed: float | None = None
@@ -52,7 +54,8 @@ class Pace:
     _burst: int = field(default=0, init=False)
 
     def note_reading(self, own: float, whole: float, now: float) -> None:
-        """Learn the processor time (seconds) of a reading, and of the whole exporter from its start until `now`."""
+        """Learn the processor time (seconds) of a reading, and of the whole exporter from its start until
+        `now`."""
         self._fails = False
         self._costs.append(own * (1 + TRITON_PART))
         # The median: at times a reading also feeds all observers, or settles estimates, and costs more.
@@ -66,7 +69,7 @@ class Pace:
             self._measured, self._usual = (now, whole), 0.0
 
     def note_failure(self) -> None:
-        """Learn that Triton did not answer: it is not asked faster than before there was a pace."""
+        """Record that Triton did not respond; until it does, it is read at the initial interval."""
         self._fails = True
 
     def is_fast(self) -> bool:

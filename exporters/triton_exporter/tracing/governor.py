@@ -45,7 +45,7 @@ STATES: Mapping[str, str] = {
 
 LEAST_COUNT = 10
 RENEWAL_SECONDS = 5.0
-"""At least so long between two settings of a model with the same rate, and before a rate is lowered twice."""
+"""Minimum seconds between two settings of the same rate for a model, and between two reductions of its rate."""
 
 IDLE_SECONDS = 60.0
 MOST_MODELS = 100
@@ -54,7 +54,7 @@ MOST_CHECKS = 10
 """Settings sent, and settings of models read, in one poll (a second)."""
 
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, float(DAY)
-"""After trouble nothing is traced for ten minutes, after more trouble twice as long, up to a day."""
+"""Pause of tracing after interference with Triton: ten minutes, doubled each time, up to a day."""
 
 _GLOBAL_SECONDS = 30.0
 
@@ -149,7 +149,7 @@ class TraceGovernor:
         self._log_state("ended")
 
     def families(self, now: float) -> Iterable[Family]:
-        """Yield what is set, and why nothing is."""
+        """Yield the trace rates in force, and the state (the reason if nothing is traced)."""
         with self._lock:
             rates = {model: given.rate for model, given in self._given.items()}
             posts = dict(self._posts)

@@ -172,7 +172,8 @@ def _target_sentence(plan: Plan) -> str:
 
 
 def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
-    """A sentence for each fact, all asked in one query, whose results keep the order of the operands of `or`."""
+    """Return one sentence per fact. One query reads all facts; its results have the order of the operands of
+    `or`."""
     left = _time_left(plan)
     bursts = _bursts(plan, tier) if recurs else ()
     others = [_recorded_time(plan), *_reset(plan), *bursts, *_caveats(plan)]
@@ -238,7 +239,7 @@ def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
 
 
 def _caveats(plan: Plan) -> Iterator[_Fact]:
-    """Events that the source of the group's numbers cannot see; empty where it sees all."""
+    """Yield the caveat of the source of the group's numbers, if it has one."""
     possible = plan.measure(plan.variants[-1]).possible_sources & CAVEATS.keys()
     if not possible:
         return
@@ -259,7 +260,8 @@ def _caveats(plan: Plan) -> Iterator[_Fact]:
 
 
 def _cause(plan: Plan) -> dict[str, str]:
-    """The annotation with the causes of time or failures, largest share first; none where they are not split."""
+    """The annotation with the causes of time or failures, largest share first; none where they are not
+    split."""
     split = plan.objective.indicator.cause_split
     if not split or plan.objective.group_by != names.GROUPING:
         return {}
@@ -268,7 +270,7 @@ def _cause(plan: Plan) -> dict[str, str]:
 
 
 def _asked(plan: Plan, query: str, *more: str) -> str:
-    """A template's question to Prometheus; selectors in `query` name the group by `_group_format`."""
+    """Return the template expression that runs `query`; its selectors name the group by `_group_format`."""
     arguments = (*(f"$labels.{label}" for label in plan.objective.group_by), *more)
     return f"printf {' '.join((quote(query), *arguments))} | query"
 

@@ -57,16 +57,17 @@ EXPECTED_FAILURES = 6
 """An incident can have ended only when the last minutes would have had this many failures if it had continued:
 P(X <= 1 | Poisson 6) is 1.7 %."""
 SINGLE_FAILURE = 1.5
-"""One failure in the last minutes does not keep an incident open (extrapolation can make 1.2 of one failure)."""
+"""A single failure in the last minutes does not keep an alert firing (Prometheus can extrapolate one failure
+to 1.2)."""
 LATE_GUARD = "30m"
 """Tiers with a longer short window also recover when this window burns at most half of their factor: while the
-short window drains, nothing shorter distinguishes a remnant from an incident."""
+short window still contains the incident, no shorter window can distinguish old failures from new ones."""
 BURSTS = 2
 """Ends of burning within the hour that make an incident a recurring one."""
 STATED = "1h"
 """The window over which stated errors of estimates are averaged, as those in `status` are."""
 EXTRAPOLATION_SLACK = 0.5
-"""A rate that Prometheus extrapolates gives 4.9 failures for 5: minimum numbers allow for half an event."""
+"""Prometheus can extrapolate 5 failures to 4.9, so minimum numbers have a tolerance of half an event."""
 
 
 def burns(rate: float | None) -> bool:
@@ -111,7 +112,7 @@ def _burning_now(plan: Plan, tier: Tier) -> Condition:
     """The budget burns in the short window and the incident has not ended, or bursts recur."""
     recovered, (_, burning_now) = _recovered(plan, tier), burning_over(plan, tier)
     if late_guard(tier):
-        # The short window bridges bursts without help. For days after an incident the long window contains a
+        # The short window is long enough to bridge bursts. For days after an incident the long window contains a
         # remnant, and single failures in quiet hours would pass for the incident's return.
         return Unless(burning_now, recovered)
     factor, least = plan.factor(tier), plan.objective.alerting.min_failures
@@ -128,7 +129,8 @@ def _burning_now(plan: Plan, tier: Tier) -> Condition:
 
 
 def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
-    """Enough failures in the whole period to be sure that its budget is spent; empty where seconds are events."""
+    """Enough failures in the whole period to be sure that its budget is spent; empty where seconds are
+    events."""
     nominal, period = plan.objective.window.nominal, plan.period
     return plan.objective.indicator.counted(
         *_enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
@@ -173,7 +175,8 @@ def _recovered(plan: Plan, tier: Tier) -> Named:
 
 
 def late_guard(tier: Tier) -> str:
-    """The second window that can show a recovery; empty for tiers with a short window of at most that length."""
+    """The second window that can show a recovery; empty for tiers with a short window of at most that
+    length."""
     return LATE_GUARD if parse_seconds(tier.short) > parse_seconds(LATE_GUARD) else ""
 
 

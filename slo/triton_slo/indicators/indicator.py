@@ -13,7 +13,7 @@ from triton_slo.promql import Matchers
 
 T = TypeVar("T")
 FieldFinding = tuple[str, str, str]
-"""Field, what is wrong with it, what to do."""
+"""Field, mistake, fix."""
 _OVERLAPS = "gpu_throttled"
 """A cause beside the others: a GPU is held back while it computes."""
 
@@ -21,7 +21,8 @@ _OVERLAPS = "gpu_throttled"
 class Indicator(Value):
     """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
 
-    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have an answer
+    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have an
+    answer
     that fits most kinds.
 
     Long because whatever depends on the kind is a method: no module outside this folder asks for the kind.
@@ -40,7 +41,8 @@ class Indicator(Value):
     first_step: ClassVar[str] = "See which events fail, and what changed last."
     """First step to take when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
-    """What to do first by the largest cause, or by what such causes begin with (`compute`); the first that fits."""
+    """What to do first by the largest cause, or by what such causes begin with (`compute`); the first that
+    fits."""
     default_target: ClassVar[str] = "99.9%"
     """Target that is proposed where nobody has asked for another."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
@@ -107,11 +109,13 @@ class Indicator(Value):
         return ""
 
     def alive(self, scope: Scope) -> str:
-        """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
+        """Return PromQL with a result while a group without series is idle; empty where such a group
+        vanished."""
         return ""
 
     def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
-        """Yield what must exist, in order: a query with a result where it does, its name, what makes it appear."""
+        """Yield what must exist, in order: a query with a result where it does, its name, what makes it
+        appear."""
         return iter(())
 
     def unknown_pace(self) -> float:
@@ -129,7 +133,8 @@ class Indicator(Value):
         return parts
 
     def budget_until(self, now: T, period_end: T) -> T:
-        """Until when the number of a calendar period's events is known: `now`, or its end if seconds are events."""
+        """Until when the number of a calendar period's events is known: `now`, or its end if seconds are
+        events."""
         return now
 
     @classmethod

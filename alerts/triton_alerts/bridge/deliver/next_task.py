@@ -1,4 +1,4 @@
-"""Choice of a channel's next message: a pure function of the changes that are not posted yet."""
+"""Choose a channel's next message: a pure function of the changes that are not posted yet."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ EDIT_SPACING_SECONDS = 1.25
 EDIT_PAUSE_SECONDS = 10.0
 """Edits of one message are at least this far apart, unless it was acknowledged or resolved."""
 LONGEST_RETRY_SECONDS = 60.0
-"""No stored wait is longer; one that seems so was written before the clock was put back."""
+"""Longest retry wait; a longer stored wait was written before the clock was set back, and is ignored."""
 DIGEST_FROM = 10
-"""So many first messages waiting are summed up in a digest before they get their own."""
+"""From this number of waiting first messages on, a digest is posted before the individual messages."""
 MOST_OWN = 20
-"""So many incidents of a digest have a message of their own at once; the others get one when these have ended."""
+"""At most this many incidents of a digest have their own message at a time; others get one when these end."""
 DIGEST_SECONDS = 3600.0
-"""A digest goes on, in its thread, for so long after its first message."""
+"""For this time after its first message, further incidents are added to the thread of a digest."""
 DIGEST_EDIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """There is nothing to send for so many seconds."""
+    """Nothing is to be sent for this number of seconds."""
 
     seconds: float
 
@@ -38,7 +38,8 @@ class Wait:
 class SendTask:
     """One message to post or to edit.
 
-    `name` identifies a post across attempts, and `resumed` means that an earlier one may have arrived. `thread` is
+    `name` identifies a post across attempts, and `resumed` means that an earlier one may have arrived.
+    `thread` is
     the message that it goes below, or that of a digest to edit.
     """
 
@@ -56,7 +57,8 @@ class SendTask:
         return self.deliveries[0]
 
     def last_event(self, delivery: Delivery) -> int:
-        """Return the last event of the message: one that is sent again reports what it reported the first time."""
+        """Return the last event of the message: one that is sent again reports what it reported the first
+        time."""
         return delivery.inflight_seq if self.resumed else delivery.last_seq
 
 
@@ -73,10 +75,11 @@ def next_task(
 ) -> SendTask | Wait:
     """Choose the next message.
 
-    Unconfirmed messages first, since they hold up their incidents; then what nobody has seen: a digest of many
-    incidents, or the message of a new page. Escalations, other first messages and resolves, and other changes
-    follow; edits have a rate of their own and fill the gaps. A digest is one message, counting what fires, with a
-    thread that names each incident; few of its incidents have messages of their own at once. `digests` are those
+    The order is: unconfirmed messages, because they block their incidents; a digest of many incidents, or the
+    message of a new page; escalations; other first messages and resolved incidents; other changes. Edits have
+    a separate rate limit and are sent in between. A digest is one message that counts firing incidents, with
+    a thread that lists each incident; only some of its incidents have their own message at the same time.
+    `digests` are those
     that are still edited, the latest first.
     """
     digest = next(iter(digests), None)

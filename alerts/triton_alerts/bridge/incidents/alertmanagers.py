@@ -1,4 +1,5 @@
-"""Choose the Alertmanager to query about an alert: one that never had it does not show that it ended."""
+"""Choose the Alertmanager to query about an alert; an Alertmanager that never had the alert cannot show that
+it resolved."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
 MOST_SENDERS = 50
 SETTLED_SECONDS = 300.0
-"""So long after its start Alertmanager has received every firing alert again."""
+"""Seconds after which a restarted Alertmanager has received every firing alert again."""
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 class Alertmanagers:
     """The Alertmanagers that can be asked.
 
-    Each is responsible for the alerts of the senders of which it has listed an alert once: the address that
-    notifications come from is not the one that it is asked at.
+    The address that notifications come from can differ from the configured URL. Therefore an Alertmanager is
+    responsible for the alerts of a sender once it has listed an alert of this sender.
     """
 
     each: tuple[Alertmanager, ...]
@@ -62,7 +63,8 @@ class Alertmanagers:
         raise problem
 
     def compares(self, member: Member) -> bool:
-        """Return whether one of them is responsible for an alert, which ends once it is no longer listed there."""
+        """Return whether one of them is responsible for an alert, which ends once it is no longer listed
+        there."""
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:

@@ -1,4 +1,4 @@
-"""Words about an incident that its messages and the list of incidents share: its title, and what happened to it."""
+"""Texts about an incident that Slack messages and the incident list share: title and events."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str
 
 
 def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
-    """Say what is known: alerts have ended, and a model serves again where it is ready on all servers."""
+    """Return the line about recovery: all alerts have resolved, or the model is ready on all its servers."""
     lasted = in_words(incident.ended_at - incident.since)
     thing = thing_of(incident.lead)
     line = f"{RESOLVED} *Recovered* after {lasted}: " + (

@@ -1,7 +1,7 @@
 """Slack messages of incidents, which answer the first five questions of the person on call.
 
-What is broken, since when and how badly, why, what to do first, who has it. Pure: same incident and time,
-same message. https://docs.slack.dev/reference/block-kit/blocks
+What is affected, since when and how urgent, the cause, the first step, who acknowledged it. Pure functions:
+the same incident and time give the same message. https://docs.slack.dev/reference/block-kit/blocks
 
 Long because the parts of a message have a function each, and every message is made of them.
 """
@@ -68,7 +68,8 @@ _MOST_FIELDS = 10  # of a section; Slack refuses a message with more
 
 
 def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
-    """Return the incident's message in a channel; `ticket` is the address of its thread in the tickets' channel."""
+    """Return the incident's message in a channel; `ticket` is the address of its thread in the tickets'
+    channel."""
     title, state = headline(incident), _state_line(incident, now)
     if ticket:
         state += f" · {link(ticket, 'the ticket')}"
@@ -95,7 +96,8 @@ def reply(
 ) -> Message:
     """Return what changed, for the thread; `missed` older changes are only counted.
 
-    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many incidents are open
+    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many incidents are
+    open
     beside this one.
     """
     lines = [f"_{missed} earlier changes are not listed_"] if missed else []
@@ -108,7 +110,7 @@ def reply(
 
 
 def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *, threads: bool) -> Message:
-    """Many incidents in one message, when they come faster than Slack takes messages; some of them are named."""
+    """Return one message about many incidents, for when they arrive faster than Slack accepts messages."""
     head = f"📋 {total} incidents: {firing} firing, {total - firing} already resolved"
     note = "They arrived faster than Slack accepts messages, or while Slack was unreachable. "
     note += (
@@ -137,7 +139,7 @@ def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
 
 
 def escalation(incident: Incident, mention: str, after: float, permalink: str, now: float) -> Message:
-    """Call for help while nobody has acknowledged a page; show what became of it when that has changed.
+    """Return the escalation of a page: a mention while nobody has acknowledged it, otherwise its current state.
 
     `mention` is Slack markup from the configuration.
     """
@@ -161,7 +163,7 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
 
 
 def _state_line(incident: Incident, now: float) -> str:
-    """Since when, how urgent, and who has it, in one line."""
+    """Return start time, severity and acknowledgement in one line."""
     parts = [_since(incident, now), WORD[incident.severity], *_acknowledged(incident)]
     ended = len(incident.members) - len(incident.firing)
     if incident.open and ended:
@@ -191,7 +193,8 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
 
 
 def _ended(incident: Incident) -> list[str]:
-    """Return what has ended while others fire, the last first; not the tiers of an objective that still fires."""
+    """Return what has ended while others fire, the last first; not the tiers of an objective that still
+    fires."""
     if not incident.open:
         return []
     firing = {_alert_identity(member) for member in incident.firing}
