@@ -1,7 +1,4 @@
-"""The parts of one exporter that its settings choose.
-
-`parts` has the interfaces of a part.
-"""
+"""The parts of one exporter that its settings choose (interfaces: `app.parts`)."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def optional_parts(settings: Settings) -> tuple[object, ...]:
 
 
 def sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
-    """Sources of the lifecycle beside Triton's API."""
+    """Yield the sources of the lifecycle other than Triton's API."""
     if settings.expected_file is not None:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
     if settings.log is not None:
@@ -56,7 +53,7 @@ def sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
 
 
 def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
-    # Here, because the official client is an extra that only probing needs.
+    # Imported here: the official client is an extra that only probing needs.
     from triton_exporter.probe.send import sender
 
     send = sender(settings.triton_url, settings.probe, settings.triton_headers, settings.certificates)
@@ -95,7 +92,7 @@ def _estimators(settings: Settings) -> tuple[Estimator, ...]:
     """Return the estimator; none without numpy: the requests of an interval then count at their mean."""
     if not can_estimate():
         return ()
-    # Here, because numpy is an extra.
+    # Imported here: numpy is an extra.
     from triton_exporter.distribution.estimate.estimator import Estimator
 
     return (Estimator(settings.buckets.thresholds),)

@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 @runtime_checkable
 class Collector(Protocol):
-    """Has series. Called by the thread of any scrape."""
+    """A part with series of its own; called by the thread of any scrape."""
 
     def families(self, now: float) -> Iterable[Family]:
         """Return families as of now (Unix seconds). One without samples still shows its HELP and TYPE."""
@@ -81,7 +81,7 @@ class Parts:
 
     def __init__(self, parts: Iterable[object]) -> None:
         self.all = tuple(parts)
-        # Here, because to ask each part at each reading costs as much as to parse it.
+        # Found once: to check the interfaces of all parts at each reading costs as much as to parse it.
         self._observers = [part for part in self.all if isinstance(part, MetricsObserver)]
         self._samplers = [part for part in self.all if isinstance(part, MetricsSampler)]
         self.observed = frozenset(name for part in self._observers for name in part.observed)

@@ -108,7 +108,7 @@ class StateFile:
             self._lock = None
 
     def _take_lock(self) -> None:
-        """Beside the file, because the file itself is replaced at every write. Raises StateFileInUseError."""
+        """Lock a second file, because the file itself is replaced at each write. Raises StateFileInUseError."""
         try:
             if self._path.exists() and not self._path.is_file():
                 raise OSError("is not a file")

@@ -34,7 +34,7 @@ class Buckets:
     thresholds: Mapping[Signal, tuple[float, ...]] = field(default_factory=dict)
 
     def bounds(self, model: str, signal: Signal) -> tuple[float, ...]:
-        """Ascending finite upper bounds of one model's histogram."""
+        """Return the finite upper bounds of one model's histogram, ascending."""
         chosen = self.per_model.get(model, self.default)
         return tuple(sorted({float(bound) for bound in (*chosen, *self.thresholds.get(signal, ()))}))
 

@@ -37,7 +37,7 @@ class ObservedModel:
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
     def _torn_part(self, signal: Signal) -> tuple[float, float, float]:
-        """Requests, seconds and units of the torn reading."""
+        """Return requests, seconds and units of the torn reading."""
         torn = self.torn
         return (torn.requests, torn.seconds[signal], torn.requests) if torn else (0.0, 0.0, 0.0)
 

@@ -58,7 +58,7 @@ class Distributions:
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
     the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
 
-    Long because whole bodies and the counters between them go the same way from reading to histogram.
+    Long because a reading of all families and one of the counters alone share the steps to the histogram.
     """
 
     observed = _WANTED

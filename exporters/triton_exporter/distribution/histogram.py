@@ -72,7 +72,7 @@ class Histogram:
             below = more
 
     def stored(self, pending: Iterable[tuple[float, float]]) -> tuple[list[int], float]:
-        """Counts by bucket and the sum once `pending` (requests, seconds) has been added at its means."""
+        """Return counts by bucket and the sum once `pending` (requests, seconds) has been added at its means."""
         counts, total = self._counts.copy(), self.sum
         for requests, seconds in pending:
             counts[bisect_left(self.bounds, seconds / requests)] += int(requests)

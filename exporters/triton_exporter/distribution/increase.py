@@ -26,11 +26,11 @@ COUNTERS = frozenset({_COUNT, _EXECUTIONS} | {metric.name for metric in _MICROS.
 
 
 class Increases(Generic[K]):
-    """Follows the counters of one family from body to body, added up by what `key` makes of each series.
+    """The increases of a family's counters from body to body, added up by the `key` of their series.
 
-    A series' first value is only a starting point when the exporter itself starts; later, a series that
-    appears has started at 0, and one that is smaller than before was reset to 0 (unload and load again;
-    a hot reload resets nothing). A key of None leaves a series out.
+    A series whose key is None is left out. In the first body each value is only a starting point. Later, a series
+    that appears has started at 0, and one that is smaller than before was reset to 0 (by unload and load; a hot
+    reload resets nothing).
     """
 
     def __init__(self, key: Callable[[Series], K | None]) -> None:
@@ -52,7 +52,7 @@ class Increases(Generic[K]):
         return self._last is not None
 
     def update(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
-        """Growth since the last body, 0 included, by key.
+        """Return by how much each key has grown since the last body, also by 0.
 
         In a body that is not `complete`, a series that is missing is not gone: its last value is kept.
         """
@@ -130,7 +130,7 @@ class Counters:
         return self._requests.totals
 
     def totals(self, version: ModelVersion) -> tuple[float, float, dict[Signal, float]]:
-        """Requests, executions and microseconds by signal, as in the last body."""
+        """Return requests, executions and microseconds by signal, as in the last body."""
         micros = {signal: self._micros[signal].totals.get(version, 0.0) for signal in SIGNALS}
         return self.requests.get(version, 0.0), self._executions.totals.get(version, 0.0), micros
 
@@ -157,7 +157,7 @@ def _grown(increases: Increases[ModelVersion], body: Exposition, name: str) -> M
 
 
 def filled(body: Exposition, names: Iterable[str]) -> Exposition:
-    """Triton leaves out a family without series: in a complete body, a missing family has none (any more)."""
+    """Add families without series for those that a complete body lacks: Triton leaves out a family without any."""
     if body.bad or not any(name.startswith("nv_") for name in body.declared):
         return body
     return Exposition(dict.fromkeys(names, _NOTHING) | dict(body.families))
@@ -175,7 +175,7 @@ def version_of(series: Series) -> ModelVersion | None:
 def counted_as(
     version: ModelVersion, ensembles: Set[ModelVersion], totals: Mapping[ModelVersion, float]
 ) -> ModelVersion:
-    """Under which version Triton counts a request: version 1 for an ensemble, whatever its folder is called.
+    """Return under which version Triton counts a request: 1 for an ensemble, whatever its folder is called.
 
     `totals` are its counters: a Triton that counts an ensemble under its own version is believed.
     https://github.com/triton-inference-server/core/blob/main/src/ensemble_scheduler/ensemble_scheduler.cc

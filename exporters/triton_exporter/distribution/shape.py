@@ -21,7 +21,7 @@ class Shape(Protocol):
     """The share of requests at or below each bound."""
 
     def shares(self, bounds: Sequence[float]) -> list[float]:
-        """Shares for ascending bounds in seconds."""
+        """Return shares for ascending bounds in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Point:
     seconds: float
 
     def shares(self, bounds: Sequence[float]) -> list[float]:
-        """0 below the mean, 1 from it on."""
+        """Return 0 below the mean, 1 from it on."""
         return [float(self.seconds <= bound) for bound in bounds]
 
 

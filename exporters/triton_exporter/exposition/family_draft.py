@@ -78,7 +78,7 @@ def declare(header: str, drafts: Drafts, faults: Faults, only: Collection[str] |
 
 
 def read_lines(lines: str, block: str, drafts: Drafts, faults: Faults, only: Collection[str] | None) -> bool:
-    """Read the block of a family line by line, each line into the family of its name; whether one is of another."""
+    """Read a block line by line, each into the family of its name; return whether one is of another family."""
     scattered = False
     for line in lines.split("\n"):
         text = line.lstrip(" \t")
@@ -115,7 +115,7 @@ def _is_declared(name: str, drafts: Drafts) -> bool:
 
 
 def regroup(drafts: Drafts) -> bool:
-    """Move samples that were read before the declaration of their family; whether there are any."""
+    """Move samples that were read before the declaration of their family; return whether there are any."""
     suffixed = {
         f"{name}{suffix}" for name, draft in drafts.items() for suffix in SUFFIXES.get(draft.kind, ())
     }

@@ -77,7 +77,7 @@ class Pace:
         return self.interval <= _STEADY_SECONDS
 
     def next(self) -> float:
-        """Seconds from the last reading to the next one."""
+        """Return the seconds from the last reading to the next one."""
         if self.fixed is not None:
             self.interval = self.fixed
         elif self._fails or self._cost is None:

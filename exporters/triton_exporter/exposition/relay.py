@@ -37,7 +37,7 @@ class Relay:
         return self._exposition
 
     def select(self, reading: Reading, names: Collection[str]) -> Exposition:
-        """The families with these names: from the whole body where a scrape had it parsed, else parsed alone."""
+        """Return the families with these names: of the whole body if a scrape had it parsed, else parsed alone."""
         if reading is self._reading() and not self._exposition.scattered:
             return self._exposition.only(names)
         return self._parser.parse(reading.body, names)
@@ -48,7 +48,7 @@ class Relay:
         return reading.body if self._corrected is None else self._corrected
 
     def families(self) -> Iterable[Family]:
-        """Bad lines by kind."""
+        """Yield the bad lines by kind."""
         yield Family.of(own.BAD_LINES, (((kind,), self._bad[kind]) for kind in (*FAULTS, COLLISION)))
 
     def _without_bad_lines(self, body: bytes) -> Exposition:

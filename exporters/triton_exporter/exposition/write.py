@@ -41,7 +41,7 @@ def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
 
 
 def relayed_openmetrics(families: Iterable[ParsedFamily]) -> bytes:
-    """Triton's families in OpenMetrics: no sample changes its name or value.
+    """Return Triton's families in OpenMetrics: no sample changes its name or value.
 
     A counter must end in `_total` there, and Triton's do not; they are of unknown type instead.
     """
@@ -76,7 +76,7 @@ def _family_text(family: Family) -> Iterable[bytes]:
 
 
 def written(samples: Iterable[Sample]) -> bytes:
-    """Samples in the text format, line by line."""
+    """Return samples in the text format, line by line."""
     lines = [f"{sample.series} {number(sample.value)}\n" for sample in samples]
     return "".join(lines).encode("utf-8", "replace")
 

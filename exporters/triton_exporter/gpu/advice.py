@@ -39,7 +39,7 @@ class Examined:
 
 
 def advise(seen: Examined) -> tuple[Finding, ...]:
-    """Everything worth saying, the most useful first; nothing where no model wants a GPU."""
+    """Return all findings, the most useful first; none where no model wants a GPU."""
     return tuple(finding for check in _CHECKS for finding in check(seen))
 
 

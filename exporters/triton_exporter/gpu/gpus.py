@@ -88,8 +88,6 @@ class Gpus:
         self._problems: Mapping[ModelVersion, str] = {}
         self._memory: Mapping[tuple[ModelVersion, Entity], float] = {}
 
-    # --- Fed by the exporter --------------------------------------------------------------------------------
-
     def poll(self, now: float) -> None:
         """Read the best source that answers."""
         reading = self._choice.read(now)
@@ -166,8 +164,6 @@ class Gpus:
                     self._choice.wanted,
                 )
             )
-
-    # --- Shown ----------------------------------------------------------------------------------------------
 
     def families(self, now: float) -> Iterable[Family]:
         """Return all GPU families; those about a GPU without a value are left out, not 0."""

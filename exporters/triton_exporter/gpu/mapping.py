@@ -67,7 +67,7 @@ class GpuEvidence:
 
 
 def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
-    """CUDA ordinals with the GPU that Triton's own series name for them.
+    """Return CUDA ordinals with the GPU that Triton's own series name for them.
 
     A model whose config names as many ordinals as its series name GPUs shows which those are; one GPU follows
     by exclusion. Nothing follows where a label names a GPU that is not Triton's, or two labels contradict each
@@ -210,7 +210,7 @@ def _claims_of(
 def label_problems(
     evidence: GpuEvidence, claimed: Iterable[GpuClaim], seen: Visible
 ) -> dict[ModelVersion, str]:
-    """Model versions on a GPU whose own series name no GPU, one that is not Triton's, or another one.
+    """Return model versions on a GPU whose series name no GPU, one that is not Triton's, or another one.
 
     Triton asks DCGM for the CUDA ordinal as if it were DCGM's number, and leaves the label out for models
     loaded at start-up (server issues 6815 and 7479).

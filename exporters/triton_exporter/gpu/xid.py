@@ -73,7 +73,7 @@ AT_ZERO_SECONDS = 60.0
 
 
 def classify(code: int) -> str:
-    """One of the catalogue's XID_CLASSES; `unknown` for a code that is not in the table."""
+    """Return one of the catalogue's XID_CLASSES; `unknown` for a code that is not in the table."""
     return _CLASSES.get(code, "unknown")
 
 
@@ -112,7 +112,7 @@ class XidCounter:
                 self._first.setdefault((key.uuid, key.code), now)
 
     def counts(self, now: float) -> dict[tuple[str, int], float]:
-        """Events by GPU and code; codes of the table are there at 0 for every GPU."""
+        """Return events by GPU and code; codes of the table are there at 0 for every GPU."""
         shown = {(uuid, xid.code): 0.0 for uuid in sorted(self._watched) for xid in XIDS}
         for key, count in self._counts.items():
             series = (key.uuid, key.code)

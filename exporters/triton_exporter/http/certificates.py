@@ -121,7 +121,7 @@ class TlsFiles(Protocol):
         """The files there are."""
 
     def context(self) -> ssl.SSLContext:
-        """TLS with the files as they are now. Raises CertificateError."""
+        """Return TLS with the files as they are now. Raises CertificateError."""
 
 
 @dataclass

@@ -114,7 +114,7 @@ class Connections:
                 self._lock.wait(0.05)
 
     def families(self, now: float) -> Iterable[Family]:
-        """Dropped connections by reason."""
+        """Yield dropped connections by reason."""
         with self._lock:
             dropped = dict(self._dropped)
         yield Family.of(own.CONNECTIONS_DROPPED, (((reason,), dropped.get(reason, 0)) for reason in DROPS))

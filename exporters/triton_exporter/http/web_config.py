@@ -162,7 +162,7 @@ def _files(tls: _Tls, folder: Path) -> ServerCertificates:
 
 
 def _basic(authorization: str) -> tuple[str, str] | None:
-    """User and password, or None where the header has none."""
+    """Return user and password, or None where the header has none."""
     scheme, _, packed = authorization.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -34,11 +34,11 @@ class ModelStates:
         self.lifecycle.observe_snapshot(snapshot)
 
     def scraped(self) -> None:
-        """Prometheus has taken a whole page: counters it saw at 0 may now move."""
+        """Note that Prometheus has taken a whole page: counters that it saw at 0 may now move."""
         self._zero_since.clear()
 
     def families(self, now: float) -> Iterable[Family]:
-        """Liveness, readiness, state, expectation, load failures, episodes and load times."""
+        """Yield liveness, readiness, state, expectation, load failures, episodes and load times."""
         yield Family.single(state.SERVER_LIVE, self.lifecycle.snapshot.live)
         yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
         self._note_zeros(now)

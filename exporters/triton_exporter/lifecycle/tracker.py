@@ -89,7 +89,7 @@ class Lifecycle:
             self._polled = True
 
     def expected_models(self) -> frozenset[str]:
-        """Models that should serve: configured, or asked to load and not unloaded on purpose."""
+        """Return models that should serve: configured, or asked to load and not unloaded on purpose."""
         requested = {key.model for key, record in self.records.items() if record.load_requested}
         return frozenset(requested | self.expected.keys())
 
@@ -118,7 +118,7 @@ class Lifecycle:
         )
 
     def _removed(self, snapshot: Snapshot, known: Set[ModelVersion]) -> set[ModelVersion]:
-        """Versions that left a running Triton: they were unloaded, and their files removed before a poll saw it.
+        """Return versions that left a running Triton: unloaded, and their files removed before a poll saw it.
 
         They are shown for a while, so that Prometheus sees that it was a decision. Where Triton lists nothing
         any more, its repository may be lost.
@@ -140,7 +140,7 @@ class Lifecycle:
     def _unanswered(
         self, snapshot: Snapshot, current: Mapping[ModelVersion, Claim]
     ) -> dict[ModelVersion, Claim]:
-        """Versions whose source did not answer this time: they may still be there."""
+        """Return versions whose source did not answer this time: they may still be there."""
         return {
             key: replace(_UNKNOWN, source=record.claim.source)
             for key, record in self.records.items()
@@ -157,7 +157,7 @@ class Lifecycle:
         return _LISTED_BARE if listed else NOT_LISTED
 
     def _absent(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
-        """Versions that should serve and that Triton does not list, or lists bare."""
+        """Return versions that should serve and that Triton does not list, or lists bare."""
         listed = {key for key, claim in current.items() if not claim.bare}
         bare = {key.model for key, claim in current.items() if claim.bare}
         absent = {
@@ -184,7 +184,7 @@ class Lifecycle:
         return absent | {ModelVersion(model, "") for model in nowhere}
 
     def _wanted(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
-        """Versions that must serve because they are on the operator's list."""
+        """Return versions that must serve because they are on the operator's list."""
         wanted = set()
         by_model: dict[str, list[ModelVersion]] = {}
         for key in current:

@@ -123,7 +123,7 @@ class LogTail:
         return self._fd is not None
 
     def lines(self) -> list[str]:
-        """Whole lines since the last call, at most 4 MiB of them."""
+        """Return whole lines since the last call, at most 4 MiB of them."""
         if self._fd is None:
             self._open(from_end=False)
         data = self._read_bytes(_MOST_A_POLL)
@@ -151,7 +151,7 @@ class LogTail:
             self._fd = None
 
     def _before(self) -> list[str]:
-        """Whole lines of the last MiB before the end at which a file was opened."""
+        """Return whole lines of the last MiB before the end at which a file was opened."""
         if self._fd is None or not self._path.is_file():
             return []
         try:
@@ -221,7 +221,7 @@ class LogReader:
         read = [failure for failure in map(logged_failure, lines) if failure is not None]
         with self._lock:
             self._lines += len(lines)
-            # Nobody collects while Triton hangs; what is lost then is only a count.
+            # No poll takes them while Triton hangs. The oldest are dropped, so that an endless log fills no memory.
             self._failures = [*self._failures, *read][-_MOST_WAITING:]
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:

@@ -91,7 +91,7 @@ class Executions:
         self._polled = True
 
     def families(self, now: float) -> Iterable[Family]:
-        """Counters of work, batch sizes, and the last inference and memory of what is loaded."""
+        """Return counters of work, batch sizes, and the last inference and memory of what is loaded."""
         if self._families is None:
             shown: dict[Metric, list[Sample]] = {metric: [] for metric in _METRICS}
             for key, account in sorted(self._accounts.items()):
@@ -102,7 +102,7 @@ class Executions:
 
 
 def batch_bounds(max_batch_size: int) -> tuple[int, ...]:
-    """Powers of two up to the largest batch, which is always a bound itself."""
+    """Return powers of two up to the largest batch, which is always a bound itself."""
     largest = max(1, max_batch_size)
     powers = [1 << power for power in range(largest.bit_length()) if 1 << power < largest]
     return (*powers, largest)

@@ -54,7 +54,7 @@ class PayloadError(ValueError):
 
 
 def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
-    """Inputs that fit a model: batch 1, every free dimension 1, optional inputs left out.
+    """Return inputs that fit a model: batch 1, every free dimension 1, optional inputs left out.
 
     Raises NoPayloadError.
     """

@@ -143,7 +143,7 @@ class Prober:
             threading.Thread(target=self._probe, args=(key,), name="probe", daemon=True).start()
 
     def families(self, now: float) -> Iterable[Family]:
-        """Results and durations of all probes so far."""
+        """Yield results and durations of all probes so far."""
         with self._lock:
             targets = sorted(self._targets.items())
             results = (

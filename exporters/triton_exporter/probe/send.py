@@ -75,7 +75,7 @@ def send_http(
     headers: Mapping[str, str],
     certificates: Certificates,
 ) -> ProbeOutcome:
-    """One request and its answer over HTTP."""
+    """Send one request over HTTP and return its outcome."""
     started = time.monotonic()
     parts = urlsplit(triton_url)
     try:

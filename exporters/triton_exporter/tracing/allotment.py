@@ -13,7 +13,7 @@ MOST_REQUESTS_PER_SECOND = 2000.0
 
 
 def allot(traffic: Mapping[str, float], per_second: float) -> dict[str, int]:
-    """One traced request in how many, by model; `traffic` is requests a second.
+    """Return one traced request in how many, by model; `traffic` is requests a second.
 
     A model with little traffic is traced whole, and what it leaves is shared evenly by the others.
     """

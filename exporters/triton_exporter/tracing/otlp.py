@@ -98,7 +98,7 @@ class Assembler:
         self._with_steps: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def assemble(self, spans: Iterable[Span], now: float) -> list[TracedRequest]:
-        """Requests that these spans complete; `now` in seconds of any clock."""
+        """Return requests that these spans complete; `now` in seconds of any clock."""
         requests = []
         for span in spans:
             started = span.events.get("COMPUTE_START")
@@ -162,7 +162,7 @@ def _json_span(span: Any) -> Span:
 
 
 def _json_value(value: Any) -> str:
-    """Triton's version is a number in a string (intValue), as JSON cannot hold 64 bits."""
+    """Return a value; an intValue is a number in a string, because JSON has no 64 bits."""
     return next((str(value[kind]) for kind in ("stringValue", "intValue") if kind in value), "")
 
 

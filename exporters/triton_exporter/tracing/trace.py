@@ -117,11 +117,11 @@ class Mailbox:
             self._batches[result] += 1
 
     def lost(self) -> Mapping[str, int]:
-        """Lost traces by reason."""
+        """Return lost traces by reason."""
         with self._lock:
             return dict(self._lost)
 
     def batches(self) -> Mapping[str, int]:
-        """Received batches by result."""
+        """Return received batches by result."""
         with self._lock:
             return dict(self._batches)

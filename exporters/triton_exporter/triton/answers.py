@@ -47,7 +47,7 @@ def parse_index(body: bytes) -> tuple[IndexEntry, ...]:
 
 
 def parse_statistics(body: bytes) -> tuple[ModelStatistics, ...]:
-    """Statistics of every ready model version. Raises AnswerError."""
+    """Return the statistics of every ready model version. Raises AnswerError."""
     answer = _json(body)
     if not isinstance(answer, dict) or not isinstance(answer.get("model_stats"), list):
         raise AnswerError("the statistics hold no list model_stats")
@@ -111,7 +111,7 @@ def parse_server(body: bytes) -> str:
 
 
 def error_text(body: bytes) -> str:
-    """Triton's own error text, or empty."""
+    """Return Triton's own error text, or empty."""
     try:
         answer = _json(body)
     except AnswerError:

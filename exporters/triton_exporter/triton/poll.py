@@ -95,7 +95,7 @@ class ApiPoller:
         )
 
     def _away(self, at: float, failure: str, text: str = "") -> Snapshot:
-        """Triton does not answer: asking on would only add timeouts, and after a restart all may be different.
+        """Forget all answers, because all may be different after a restart, and return a failed poll.
 
         `text` has details where another server answers.
         """
@@ -105,7 +105,7 @@ class ApiPoller:
         return Snapshot(at, api_failure=failure, api_failure_text=text)
 
     def _identify(self) -> tuple[str, str]:
-        """Ask who answers; the reason (of DOWN_REASONS) to discard its answer, and what it answered."""
+        """Ask who answers; return the reason (of DOWN_REASONS) to discard its answer, and what it answered."""
         try:
             answer = self.client.get(triton_paths.SERVER)
             if answer.status == 200:
@@ -120,7 +120,7 @@ class ApiPoller:
         return reason, text
 
     def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
-        """Ask a health endpoint; whether it answers 200, and the reason why it did not answer at all."""
+        """Ask a health endpoint; return whether it answers 200, and the reason why it did not answer at all."""
         answer = self._requests.answer(endpoint, path)
         return (False, answer) if isinstance(answer, str) else (answer.status == 200, "")
 
@@ -146,7 +146,7 @@ class ApiPoller:
         return self._last_index[1]
 
     def _statistics(self) -> tuple[ModelStatistics, ...] | None:
-        """Statistics, asked for at most one thirtieth of the time: 1,000 models are half a megabyte."""
+        """Return statistics, asked for at most a thirtieth of the time: 1,000 models are half a megabyte."""
         started = time.monotonic()
         if self._last_statistics is None or started >= self._next_statistics:
             self._last_statistics = self._requests.parsed(

@@ -110,7 +110,8 @@ class Delay:
         """Return waits of batches that waited for the delay alone; of the others, their part and mean wait."""
         likely = self._likely(executions, requests, waits)
         others = requests - executions
-        # Of several batches that did not all wait for the delay alone, some did, if that leaves the others more.
+        # Where not all batches of an interval waited for the delay alone, a part of them may have. That is believed
+        # if the others are left with a mean wait of the delay or more.
         part = 1.0 - (1.0 - self.part) / np.maximum(1.0 - self.part**executions, 1e-9)
         left = waits - part * self.seconds * (1.0 - others / requests / 2)
         left /= np.maximum(1.0 - part, 1e-9)
@@ -196,7 +197,7 @@ class Sizes:
 
 @cache
 def _ways(requests: int, executions: int, largest: int) -> Floats:
-    """Every way to divide requests over executions, as how many executions there are of each size."""
+    """Return every way to divide requests over executions, as how many executions there are of each size."""
 
     def divided(left: int, count: int, most: int) -> Iterator[list[int]]:
         if count == 0:

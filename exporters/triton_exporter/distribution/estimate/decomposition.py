@@ -157,7 +157,7 @@ class Decomposition:
         return shares(fitted, around, min(last, len(around.ends)), np.asarray(bounds))
 
     def _recent(self, count: int) -> Intervals:
-        """Copies of the last intervals, as sums over independent units."""
+        """Return copies of the last intervals, as sums over independent units."""
         start = (self.interval_count - count) * _WIDTH
         rows = np.array(self._rows[start:]).reshape(-1, _WIDTH)
         ends, requests, seconds, units, lasted, waits, behind = rows.T.copy()

@@ -107,7 +107,7 @@ class Density:
         return estimates
 
     def _power(self, count: int) -> Floats:
-        """The distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
+        """Return the distribution of a sum of `count`, with zeros behind it, which negative indexes find."""
         if count not in self._powers:
             size = len(self.shares)
             if len(self._powers) >= _CACHED_POINTS // size:
@@ -144,7 +144,7 @@ def estimate(sums: Sums, before: Density | None = None) -> Density:
 
 
 def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Floats:
-    """One round: each sum is shared out over single requests as the current estimate says."""
+    """Improve the estimate once: share each sum out over single requests as the current estimate says."""
     size = len(shares)
     transformed = np.fft.rfft(shares, 2 * size)
     others = _powers(transformed, counts - 1)
@@ -156,7 +156,7 @@ def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Fl
 
 
 def _powers(transformed: npt.NDArray[np.complex128], exponents: Places) -> npt.NDArray[np.complex128]:
-    """Powers to exponents in ascending order, each from the one before: cheaper than one by one."""
+    """Return powers to ascending exponents, each from the one before: cheaper than one by one."""
     powers = np.empty((len(exponents), len(transformed)), dtype=np.complex128)
     last, reached = np.ones_like(transformed), 0
     for row, exponent in enumerate(exponents.tolist()):
@@ -166,7 +166,7 @@ def _powers(transformed: npt.NDArray[np.complex128], exponents: Places) -> npt.N
 
 
 def _grid(sums: Sums) -> tuple[float, int]:
-    """Step and size of a grid that holds every sum and, if it can, keeps fast requests apart."""
+    """Return step and size of a grid that contains every sum and, if it can, keeps fast requests apart."""
     top = float(sums.seconds.max()) * 1.02 + 1e-6
     wanted = max(_FINEST_SECONDS, float(np.quantile(sums.means, 0.05)) / _STEPS_OF_A_FAST_REQUEST)
     size = next((candidate for candidate in _SIZES if top <= wanted * candidate), _SIZES[-1])
@@ -174,7 +174,7 @@ def _grid(sums: Sums) -> tuple[float, int]:
 
 
 def _started(sums: Sums, step: float, size: int) -> Floats:
-    """Singles where there are any, and a lognormal with the mean and variance of the rest."""
+    """Return a first estimate: the single requests, and a lognormal with mean and variance of the rest."""
     weight = sums.weight.sum()
     mean = float((sums.weight * sums.means).sum() / weight)
     variance = float((sums.weight * sums.units * (sums.means - mean) ** 2).sum() / weight)
@@ -192,7 +192,7 @@ def _started(sums: Sums, step: float, size: int) -> Floats:
 
 
 def _on_grid(sums: Sums, step: float, size: int) -> Floats:
-    """The weights on the grid, each shared by its two neighbours so that means stay."""
+    """Return the weights on the grid, each shared by its two neighbours so that means stay."""
     at = np.clip(sums.seconds / step, 0, size - 1.001)
     low = at.astype(np.int64)
     high = at - low

@@ -105,7 +105,7 @@ def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
 
 
 def variance_inside(ends: Floats, sums: Sums, interval: float) -> float:
-    """Variance of single requests around the level of their interval (seconds squared); infinite if not known.
+    """Return the variance of requests around the level of their interval (s squared); infinite if not known.
 
     Of means over one interval each, with a level that wanders at a rate c: half the mean squared difference at
     distance 1 is the independent part plus 2/3 c, at distance 2 it is the independent part plus 5/3 c, and the
@@ -143,7 +143,7 @@ def _around(ends: Floats, sums: Sums) -> Floats:
 
 
 def _pairs(ends: Floats, interval: float, distance: int) -> tuple[Places, Places]:
-    """Positions of intervals that end `distance` intervals apart."""
+    """Return positions of intervals that end `distance` intervals apart."""
     wanted = ends + distance * interval
     second = np.searchsorted(ends, wanted - interval / 2)
     first = np.flatnonzero(second < len(ends))
@@ -153,7 +153,7 @@ def _pairs(ends: Floats, interval: float, distance: int) -> tuple[Places, Places
 
 
 def _chance(weight: Floats) -> float:
-    """The correlation that chance alone reaches: three standard errors of that many pairs."""
+    """Return the correlation that chance alone reaches: three standard errors of that many pairs."""
     pairs = float(weight.sum()) ** 2 / max(float((weight**2).sum()), 1e-9)
     return max(_ALIKE, float(3.0 / np.sqrt(max(pairs, 1.0))))
 

@@ -146,7 +146,7 @@ def _drawn(rng: np.random.Generator, density: Density, count: int) -> Floats:
 
 
 def _simulated(arrivals: Floats, took: Floats, servers: int, interval: float) -> _Intervals:
-    """First come, first served."""
+    """Simulate a queue in which who comes first is served first."""
     if servers == 1:
         before = np.cumsum(took) - took
         starts = np.maximum.accumulate(arrivals - before) + before

@@ -101,7 +101,7 @@ def spread(
     whole: bool = False,
     delay: Delay | None = None,
 ) -> Floats:
-    """The share of each interval's requests at or below each limit, by row.
+    """Return the share of each interval's requests at or below each limit, by row.
 
     A wait and work are added up. Without a `density` the work is the mean of the interval. With `whole`, requests
     and not only waits are as far from their mean as `variance` says.
@@ -121,7 +121,7 @@ def spread(
 def spread_by_size(
     intervals: Intervals, between: float, variance: float, limits: Floats, sizes: Sizes, delay: Delay | None
 ) -> Floats:
-    """As `spread`, where the sums show how requests were divided over executions of different sizes; else NaN."""
+    """Return what `spread` does, where sums show how requests were divided over executions by size; else NaN."""
     sums = intervals.sums
     shares = np.zeros((len(sums), len(limits)))
     counts = sizes.counts(sums.units, sums.weight, sums.means)
@@ -143,7 +143,7 @@ def spread_by_size(
 
 
 def _added(sums: Sums, density: Density | None, waits: Floats, reach: Floats, limits: Floats) -> Floats:
-    """The share of waits within `reach` and work, added up, at or below each limit, by row."""
+    """Return the share of waits within `reach` and work, added up, at or below each limit, by row."""
     left = limits - waits[:, None]
     if density is not None:
         return density.posterior(sums, left, np.broadcast_to(reach[:, None], left.shape))

@@ -109,7 +109,7 @@ class TraceIntake:
         return self._newest if now - self._doubted >= TRACE_DOUBT_SECONDS else float("-inf")
 
     def families(self) -> Iterable[Family]:
-        """Traced requests by outcome, those that a full queue refused, and traces that were lost."""
+        """Yield traced requests by outcome, those that a full queue refused, and traces that were lost."""
         traced, full = state.TRACED_REQUESTS, state.QUEUE_FULL_ESTIMATE
         models = self._models.items()
         yield Family(

@@ -26,7 +26,7 @@ class NativeHistograms:
         self._grown = Increases(self._bucket_key)
 
     def update(self, exposition: Exposition) -> Mapping[ModelVersion, tuple[Binned, float]]:
-        """Shape and seconds of the requests each model version gained; none where it gained none."""
+        """Return shape and seconds of the requests that each model version gained; none where it gained none."""
         family = exposition.families.get(self._metric.name)
         if family is None:
             return {}
@@ -73,7 +73,7 @@ class Summaries:
         self._quantiles: dict[ModelVersion, list[tuple[float, int]]] = {}
 
     def update(self, exposition: Exposition, now: float) -> Mapping[ModelVersion, tuple[float, float]]:
-        """Requests and seconds each model version gained; then `curve` answers for this body."""
+        """Return the requests and seconds that each model version gained; then `curve` answers for this body."""
         family = exposition.families.get(self._metric.name)
         if family is None:
             return {}

@@ -47,7 +47,7 @@ class Gpm:
         self._samples: dict[Entity, Any] = {}
 
     def read(self, handle: Any, entity: Entity) -> Mapping[tuple[Metric, str], float]:
-        """Ratios, and rates in bytes a second, since the last read of `entity`; `handle` is the whole GPU's.
+        """Return ratios, and rates in bytes a second, since the last read of `entity`; `handle` is the whole GPU's.
 
         Raises the library's NVMLError where the card cannot do it.
         """
