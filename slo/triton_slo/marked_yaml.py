@@ -7,12 +7,10 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.common.yaml_files import YAML_FAULTS, written_twice
+from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS, written_twice
 from triton_slo import problem_words
 from triton_slo.problem import Problem
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it is there."""
 _MAX_CHARACTERS = 4_000_000
 """Largest file that is read, in characters."""
 TEXT_FIX = "put it in quotes if it is meant as text"
@@ -24,7 +22,7 @@ def documents(file: str, text: str) -> Iterator[yaml.Node | Problem]:
         yield Problem(file, f"larger than {_MAX_CHARACTERS} characters", "split it into several files")
         return
     try:
-        yield from list(yaml.compose_all(text, Loader=_Loader))
+        yield from list(yaml.compose_all(text, Loader=FAST_LOADER))
     except YAML_FAULTS as error:
         yield _yaml_problem(file, error)
 
@@ -73,16 +71,9 @@ def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
         if isinstance(current, yaml.SequenceNode):
             pending += current.value
         elif isinstance(current, yaml.MappingNode):
-            seen: dict[str, yaml.Node] = {}
-            for key, value in current.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    yield Problem(
-                        f"{file}:{key.start_mark.line + 1}",
-                        written_twice(key, seen[key.value]),
-                        "remove one",
-                    )
-                seen[str(key.value)] = key
-                pending.append(value)
+            for line, words in written_twice(current):
+                yield Problem(f"{file}:{line}", words, "remove one")
+            pending += [value for _, value in current.value]
 
 
 def _yaml_problem(file: str, error: Exception) -> Problem:

@@ -7,10 +7,7 @@ from typing import Any
 
 import yaml
 
-from triton_exporter.common.yaml_files import YAML_FAULTS
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it is there."""
+from triton_exporter.common.yaml_files import FAST_LOADER, YAML_FAULTS
 
 
 class _Lined(dict[Any, Any]):
@@ -19,7 +16,7 @@ class _Lined(dict[Any, Any]):
     line = 0
 
 
-class _LinedLoader(_Loader):  # type: ignore[misc]
+class _LinedLoader(FAST_LOADER):  # type: ignore[misc]
     """Reads mappings with their lines."""
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader of libyaml where it is there, for files that are large or read often."""
 
 YAML_FAULTS = (
     yaml.YAMLError,
@@ -36,19 +39,21 @@ def read_yaml(path: Path) -> Any:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
 
 
-def written_twice(key: yaml.Node, first: yaml.Node) -> str:
-    """Return what is wrong with the second of two equal keys."""
-    line = first.start_mark.line + 1
-    return f"the key {key.value!r} is written twice, first in line {line}; YAML would keep only the last"
+def written_twice(node: yaml.MappingNode) -> Iterator[tuple[int, str]]:
+    """Yield the line of each key that the mapping has already, and what is wrong with it."""
+    seen: dict[str, yaml.Node] = {}
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            first = seen[key.value].start_mark.line + 1
+            words = f"the key {key.value!r} is written twice, first in line {first}; YAML would keep only the last"
+            yield key.start_mark.line + 1, words
+        seen[str(key.value)] = key
 
 
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is written twice: YAML would let the last win in silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[str, yaml.Node] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise ValueError(f"line {key.start_mark.line + 1}: {written_twice(key, seen[key.value])}")
-            seen[str(key.value)] = key
+        for line, words in written_twice(node):
+            raise ValueError(f"line {line}: {words}")
         return super().construct_mapping(node, deep)
