@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -86,22 +87,20 @@ class IncidentChoice:
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the list and one incident, each also as JSON, as `tritonwatch incidents --json` writes it."""
+    return [
+        Route(MENU[1], partial(_list_page, site)),
+        Route("/incident", partial(_incident, site)),
+        Route("/api/incidents", partial(_list_json, site)),
+    ]
 
-    def page(request: Request) -> Response:
-        return _list_page(site, request)
 
-    def incident_page(request: Request) -> Response:
-        return _incident(site, request)
-
-    def as_json(request: Request) -> Response:
-        refuse_others(request, urls.TIME, urls.LAST, "kind", "state", "q")
-        chosen, now = _choice_and_moment(site, request, "")
-        answer = site.sources.incidents()
-        if answer.problem:
-            raise HTTPException(503, answer.problem)
-        return JSONResponse([listing.as_json(record) for record in chosen.among(answer.value, now)])
-
-    return [Route(MENU[1], page), Route("/incident", incident_page), Route("/api/incidents", as_json)]
+def _list_json(site: Site, request: Request) -> Response:
+    refuse_others(request, urls.TIME, urls.LAST, "kind", "state", "q")
+    chosen, now = _choice_and_moment(site, request, "")
+    answer = site.sources.incidents()
+    if answer.problem:
+        raise HTTPException(503, answer.problem)
+    return JSONResponse([listing.as_json(record) for record in chosen.among(answer.value, now)])
 
 
 def _choice_and_moment(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -33,11 +34,7 @@ T = TypeVar("T")
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page."""
-
-    def page(request: Request) -> Response:
-        return _page(site, request)
-
-    return [Route("/model", page)]
+    return [Route("/model", partial(_page, site))]
 
 
 class _Facts(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -40,22 +41,17 @@ _NOT_LABELS = frozenset({names.SLO, urls.TIME, urls.LAST})
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page and the JSON of its charts."""
+    return [Route("/objective", partial(_page, site)), Route("/api/objective", partial(_charts, site))]
 
-    def page(request: Request) -> Response:
-        return _page(site, request)
 
-    def charts(request: Request) -> Response:
-        values = _read_page(site, request)
-        answers = values.answers
-        return JSONResponse(
-            {
-                "charts": [chart.as_json() for chart in values.charts()],
-                "problem": banner_text(answers, site.sources.reader.now),
-                **asdict(remarks_on(answers)),
-            }
-        )
-
-    return [Route("/objective", page), Route("/api/objective", charts)]
+def _charts(site: Site, request: Request) -> Response:
+    values = _read_page(site, request)
+    document = {
+        "charts": [chart.as_json() for chart in values.charts()],
+        "problem": banner_text(values.answers, site.sources.reader.now),
+        **asdict(remarks_on(values.answers)),
+    }
+    return JSONResponse(document)
 
 
 @dataclass(frozen=True, slots=True)

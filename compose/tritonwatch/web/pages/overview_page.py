@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -121,14 +122,7 @@ def _known(value: float | None) -> tuple[float] | None:
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page, and the state as `tritonwatch status --json` writes it."""
-
-    def page(request: Request) -> Response:
-        return _page(site, request)
-
-    def status(request: Request) -> Response:
-        return _status(site, request)
-
-    return [Route("/", page), Route("/api/status", status)]
+    return [Route("/", partial(_page, site)), Route("/api/status", partial(_status, site))]
 
 
 def _status(site: Site, request: Request) -> Response:

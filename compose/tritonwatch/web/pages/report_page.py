@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -71,17 +72,11 @@ class Cell:
 def routes(site: Site) -> Sequence[Route]:
     """Return the page, and the report as `tritonwatch report` writes it."""
     reader = site.sources.reader.sibling(CACHE_SECONDS, _REPORTS)
-
-    def page(request: Request) -> Response:
-        return _page(site, reader, request)
-
-    def as_markdown(request: Request) -> Response:
-        return _file(site, reader, request, "markdown")
-
-    def as_json(request: Request) -> Response:
-        return _file(site, reader, request, "json")
-
-    return [Route(MENU[1], page), Route("/report.md", as_markdown), Route("/api/report", as_json)]
+    return [
+        Route(MENU[1], partial(_page, site, reader)),
+        Route("/report.md", partial(_file, site, reader, form="markdown")),
+        Route("/api/report", partial(_file, site, reader, form="json")),
+    ]
 
 
 def _page(site: Site, reader: Reader, request: Request) -> Response:

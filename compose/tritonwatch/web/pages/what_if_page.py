@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -70,11 +71,7 @@ class PolicyLine:
 def routes(site: Site) -> Sequence[Route]:
     """Return the page."""
     histories = site.sources.reader.sibling(CACHE_SECONDS, _HISTORIES)
-
-    def page(request: Request) -> Response:
-        return _page(site, histories, request)
-
-    return [Route(MENU[1], page)]
+    return [Route(MENU[1], partial(_page, site, histories))]
 
 
 def _page(site: Site, histories: Reader, request: Request) -> Response:
