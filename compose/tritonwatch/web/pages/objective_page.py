@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -54,14 +54,9 @@ def _charts(site: Site, request: Request) -> Response:
     return JSONResponse(document)
 
 
-@dataclass(frozen=True, slots=True)
-class _ObjectivePage:
-    """Values of the page for one request: the group, the length of time, and the answers of Prometheus."""
+class _GroupAnswers(NamedTuple):
+    """What Prometheus answered about one group."""
 
-    site: Site
-    at: float | None
-    last: str
-    row: GroupStatus
     status: Answer[tuple[GroupStatus, ...]]
     infos: Answer[Mapping[str, ObjectiveInfo]]
     alerts: Answer[tuple[SloAlert, ...]]
@@ -71,29 +66,26 @@ class _ObjectivePage:
     causes: Answer[Past]
     deployments: Answer[Past]
 
-    @property
-    def answers(self) -> tuple[Answer[Any], ...]:
-        """Everything that Prometheus answered."""
-        return (
-            self.status,
-            self.infos,
-            self.alerts,
-            self.budget,
-            self.burn,
-            self.states,
-            self.causes,
-            self.deployments,
-        )
+
+@dataclass(frozen=True, slots=True)
+class _ObjectivePage:
+    """Values of the page for one request: the group, the length of time, and the answers of Prometheus."""
+
+    site: Site
+    at: float | None
+    last: str
+    row: GroupStatus
+    answers: _GroupAnswers
 
     @property
     def about(self) -> ObjectiveInfo:
         """Owner, description and window of the objective."""
-        return self.infos.value.get(self.row.slo, ObjectiveInfo())
+        return self.answers.infos.value.get(self.row.slo, ObjectiveInfo())
 
     @property
     def axis(self) -> Axis:
         """Steps of the length of time that the address chooses."""
-        return self.burn.value.axis
+        return self.answers.burn.value.axis
 
     @property
     def plan(self) -> Plan | None:
@@ -103,13 +95,21 @@ class _ObjectivePage:
     @property
     def marks(self) -> tuple[Mark, ...]:
         """Deployments and firing alerts, in the order of time."""
-        events = (*group_history.deployments(self.deployments.value), *self.states.value.alerts())
+        events = (
+            *group_history.deployments(self.answers.deployments.value),
+            *self.answers.states.value.alerts(),
+        )
         return tuple(sorted(events, key=lambda mark: mark.at))
 
     def charts(self) -> list[Chart]:
         """Return the charts of the page."""
         return objective_charts(
-            self.row, self.plan, self.budget.value, self.burn.value, self.states.value.bands(), self.marks
+            self.row,
+            self.plan,
+            self.answers.budget.value,
+            self.answers.burn.value,
+            self.answers.states.value.bands(),
+            self.marks,
         )
 
 
@@ -129,11 +129,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     whole = Axis.until(end, max(period, POINTS * interval))
     seconds = period if last == _PERIOD else parse_seconds(last) * scale
     axis = Axis.until(end, max(seconds, 60 * interval))
-    return _ObjectivePage(
-        site,
-        at,
-        last,
-        row,
+    answers = _GroupAnswers(
         status,
         infos,
         slo_alerts(site, at),
@@ -143,6 +139,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
         group_history.past_causes(site, row, axis),
         group_history.past_deployments(site, row, axis),
     )
+    return _ObjectivePage(site, at, last, row, answers)
 
 
 def _asked_row(request: Request, status: Answer[tuple[GroupStatus, ...]]) -> GroupStatus:
@@ -160,13 +157,13 @@ def _asked_row(request: Request, status: Answer[tuple[GroupStatus, ...]]) -> Gro
 
 def _page(site: Site, request: Request) -> Response:
     values = _read_page(site, request)
-    row, plan, states = values.row, values.plan, values.states.value
+    row, plan, states = values.row, values.plan, values.answers.states.value
     durations = group_history.distribution(site, row, values.at)
-    concerned = [alert for alert in values.alerts.value if row.concerned_by(alert.labels)]
+    concerned = [alert for alert in values.answers.alerts.value if row.concerned_by(alert.labels)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
 
     def recorded(tier: str, part: str) -> Truth:
-        if values.states.read_at is None:
+        if values.answers.states.read_at is None:
             return None
         series = states.named(names.burn_part(part), tier=tier)
         return series is not None and not gap(series.times[-1], states.axis.end, states.axis.step)
@@ -180,7 +177,7 @@ def _page(site: Site, request: Request) -> Response:
         "charts": values.charts(),
         "bands": states.bands(),
         "marks": values.marks,
-        "spent_by": group_history.spent_by_cause(values.causes.value, values.burn.value),
+        "spent_by": group_history.spent_by_cause(values.answers.causes.value, values.answers.burn.value),
         "buckets": durations.value,
         "caveats": [(CAVEATS[source], settled_by(row, source)) for source in row.caveats],
         "no_page": no_page_because(row),
