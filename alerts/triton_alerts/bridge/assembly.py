@@ -1,4 +1,4 @@
-"""Puts the bridge together from its arguments: the one place that knows all parts."""
+"""Assemble the bridge from its settings: the one place that knows all parts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 ALERTMANAGER_SECONDS = 5.0
 SUMMARY_SECONDS = 10.0
-"""Nobody waits for a summary or report, and it asks about time long before."""
+"""Timeout of a query for a summary or report: nobody waits for it, and it covers a week or more."""
 
 log = logging.getLogger(__name__)
 

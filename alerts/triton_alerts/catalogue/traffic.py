@@ -274,7 +274,7 @@ sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
 and on (model) {_SILENT % "1h"} > $threshold
 unless on (model) {_SILENT % "23h"} == 0
 unless on (model) {_SILENT % "167h"} == 0""",
-        # An hour later nobody asks for the hour before: yesterday says whether traffic should have come back.
+        # An hour later the hour before is without traffic, too: yesterday shows whether it should have come back.
         until=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
 and on (model) {_SILENT % "23h"} > 0""",
@@ -301,7 +301,7 @@ and on (model) {_SILENT % "23h"} > 0""",
 QUALITY = (
     _traffic_alert(
         name="TritonProbeFailing",
-        # A probe whose input the model refuses says nothing about the model.
+        # A probe whose input the model refuses shows nothing about the model.
         expr=f"""\
 {probe.SUCCESS} == 0
 unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0""",

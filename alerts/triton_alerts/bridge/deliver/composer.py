@@ -1,4 +1,4 @@
-"""Compose the message of a task from what the store knows now."""
+"""Compose the message of a task from what is stored now; the options that a channel's messages have."""
 
 from __future__ import annotations
 

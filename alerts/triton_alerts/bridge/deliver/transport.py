@@ -52,7 +52,7 @@ class Transport(Protocol):
 
     A transport that cannot edit, search or link inherits methods that do nothing.
 
-    `threads` says whether messages can be answered and edited; without it each change is a new message.
+    `threads` is whether messages can be answered and edited; without it each change is a new message.
     `name` identifies a message across attempts.
     """
 

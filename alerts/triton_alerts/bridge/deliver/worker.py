@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class DeliveryWorker:
     """The sender of one channel.
 
-    Long because choosing, sending and recording a message are a step that may end anywhere and go on later.
+    Long because a kill may come between choosing, sending and recording a message, and each resumes the others.
     """
 
     channel: str

@@ -28,7 +28,7 @@ _WORDS = {
     "unavailable": "failed to load",
     "missing": "went missing",
 }
-"""State -> what happened to a version that came into it; `unknown` says nothing about the model."""
+"""State -> what happened to a version that came into it; `unknown` shows nothing about the model."""
 
 Timeline = dict[float, str]
 

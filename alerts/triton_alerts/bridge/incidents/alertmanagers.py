@@ -53,7 +53,7 @@ class Alertmanagers:
             try:
                 listed = firing(alertmanager)
                 if incident.members.keys() & listed.keys():
-                    # A silenced alert may never be listed again: nothing else would say when it ended. With a
+                    # A silenced alert may never be listed again: nothing else would show when it ended. With a
                     # full disk the answer is the same.
                     with suppress(sqlite3.Error):
                         self.learn(alertmanager, listed, [incident])

@@ -193,7 +193,7 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def lead(self) -> Member:
-        """The alert that names the trouble best: a cause before the objective that it breaks."""
+        """The alert that names the fault best: a cause before the objective that it breaks."""
         members = self.firing or tuple(self.members.values())
         first = min(
             members,

@@ -121,8 +121,8 @@ class Store:
     def settle(self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None) -> int:
         """Merge the held notifications whose grace has passed, whatever they contradict; return how many.
 
-        `listed` returns the alerts that Alertmanager lists, or None where it is not known. What is not listed has
-        ended, what is listed fires; where it is not known, what was reported as firing fires.
+        `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has
+        ended, what is listed fires; without a list, what was reported as firing fires.
         """
         # What is due later than any grace lasts was held before the clock was put back.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)

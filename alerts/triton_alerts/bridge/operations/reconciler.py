@@ -119,7 +119,7 @@ class Reconciler:
                     continue
                 asked = [answers[url] for url in responsible if url in answers and answers[url].settled]
                 if len(asked) < len(responsible):
-                    # Without an answer of every Alertmanager that sends the alert, it is not known to be missing.
+                    # An Alertmanager that sends the alert has not answered: it may list the alert.
                     missing |= {(number, name)} & self._missing.keys()
                 elif not any(name in answer.firing for answer in asked):
                     missing.add((number, name))

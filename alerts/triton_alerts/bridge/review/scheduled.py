@@ -19,7 +19,7 @@ from triton_exporter.common.moments import local_text
 from triton_slo.prometheus.client import PrometheusError
 
 LATE_SECONDS = 600.0
-"""A message that is posted so long after its time says so."""
+"""A message that is posted so long after its time has a note that it is late."""
 _MOST_NAMED = 3
 
 log = logging.getLogger(__name__)
