@@ -102,11 +102,11 @@ def next_task(
         for delivery in ready
     ):
         waits.append(post_at - now)
-    digest_edit, digest_waits = _digest_edit(digests, ready, now, edit_at)
+    digest_edit, digest_waits = _next_digest_edit(digests, ready, now, edit_at)
     if digest_edit is not None:
         return digest_edit
     waits += digest_waits
-    edit, edit_waits = _edit(ready, now, edit_at) if threads else (None, [])
+    edit, edit_waits = _next_edit(ready, now, edit_at) if threads else (None, [])
     if edit is not None:
         return edit
     waits += edit_waits
@@ -125,7 +125,7 @@ def _next_post(
     has_evidence: Callable[[Delivery], bool],
 ) -> tuple[SendTask | None, list[float]]:
     """Return the next new message, or else the seconds until the evidence of one has been awaited."""
-    chosen = _resume(ready) or _digest(ready, digest, now)
+    chosen = _resumed(ready) or _digest_post(ready, digest, now)
     if chosen is not None:
         return chosen, []
     free, waits = [], []
@@ -137,10 +137,10 @@ def _next_post(
             waits.append(_decided_at(delivery) + evidence_seconds - now)
         else:
             free.append(delivery)
-    return (_post_task(min(free, key=_turn), free) if free else None), waits
+    return (_post_task(min(free, key=_post_rank), free) if free else None), waits
 
 
-def _digest_edit(
+def _next_digest_edit(
     digests: Sequence[Digest], ready: Sequence[Delivery], now: float, edit_at: float
 ) -> tuple[SendTask | None, list[float]]:
     """Return the edit of a digest whose counts have changed, or else the seconds until one is due."""
@@ -159,7 +159,7 @@ def _digest_edit(
     return None, waits
 
 
-def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[SendTask | None, list[float]]:
+def _next_edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[SendTask | None, list[float]]:
     """Return the most urgent edit that is due, or else the seconds until edits are."""
     wanted = [delivery for delivery in ready if _wants_edit(delivery)]
     due = [delivery for delivery in wanted if _edit_due(delivery, now) <= now]
@@ -169,7 +169,7 @@ def _edit(ready: Sequence[Delivery], now: float, edit_at: float) -> tuple[SendTa
     return None, [*waits, edit_at - now] if due else waits
 
 
-def _resume(ready: Sequence[Delivery]) -> SendTask | None:
+def _resumed(ready: Sequence[Delivery]) -> SendTask | None:
     unconfirmed = [delivery for delivery in ready if delivery.inflight]
     if not unconfirmed:
         return None
@@ -182,20 +182,17 @@ def _resume(ready: Sequence[Delivery]) -> SendTask | None:
     )
 
 
-def _digest(ready: Sequence[Delivery], digest: Digest | None, now: float) -> SendTask | None:
-    # The end of what a digest's thread named is reported there, whenever there is time.
+def _digest_post(ready: Sequence[Delivery], digest: Digest | None, now: float) -> SendTask | None:
+    # The end of what only a digest shows is reported in its thread, after all other changes.
     unposted = [delivery for delivery in ready if _unposted(delivery) and not delivery.is_only_digested]
     if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
-    chosen = tuple(
-        sorted(unposted, key=lambda delivery: (delivery.severity, not _unseen(delivery), -delivery.id))
-    )
-    goes_on = digest is not None and 0 <= now - digest.at < DIGEST_SECONDS
+    unposted.sort(key=lambda delivery: (delivery.severity, not _unseen(delivery), -delivery.id))
     firing = sum(delivery.closed_at is None for delivery in unposted)
-    thread = digest.ts if digest is not None and goes_on else ""
+    thread = digest.ts if digest is not None and 0 <= now - digest.at < DIGEST_SECONDS else ""
     return SendTask(
-        "digest", _new_name(), chosen[:DIGEST_LINES], thread, waiting=len(unposted), firing=firing
+        "digest", _new_name(), tuple(unposted[:DIGEST_LINES]), thread, waiting=len(unposted), firing=firing
     )
 
 
@@ -206,11 +203,7 @@ def _post_task(delivery: Delivery, waiting: Sequence[Delivery]) -> SendTask:
         return SendTask("digest", _new_name(), chosen, delivery.digest, waiting=len(chosen))
     if delivery.is_escalation:
         return SendTask("escalation", _new_name(), (delivery,))
-    return (
-        SendTask("reply", _new_name(), (delivery,), delivery.root_ts)
-        if delivery.root_ts
-        else SendTask("root", _new_name(), (delivery,))
-    )
+    return SendTask("reply" if delivery.root_ts else "root", _new_name(), (delivery,), delivery.root_ts)
 
 
 def _unposted(delivery: Delivery) -> bool:
@@ -257,19 +250,19 @@ def _decided_at(delivery: Delivery) -> float:
     return max(delivery.opened_at, delivery.raised_at or 0.0, delivery.closed_at or 0.0)
 
 
-def _turn(delivery: Delivery) -> tuple[int, int, bool, float]:
+def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
     """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
     if delivery.severity == 0 and _unseen(delivery):
-        turn = 0
+        rank = 0
     elif delivery.severity == 0 and delivery.raised_at is not None:
-        turn = 1
+        rank = 1
     elif delivery.is_escalation:
-        turn = 2
+        rank = 2
     elif delivery.is_only_digested and delivery.closed_at is not None:
-        turn = 5
+        rank = 5
     else:
-        turn = 3 if _is_decisive(delivery) else 4
-    return (turn, delivery.severity, delivery.closed_at is None, delivery.opened_at)
+        rank = 3 if _is_decisive(delivery) else 4
+    return (rank, delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 
 def _edit_rank(delivery: Delivery) -> tuple[bool, int, bool, float]:
