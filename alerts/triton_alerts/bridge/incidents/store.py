@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.database import Database
@@ -213,21 +214,18 @@ class Store:
         """Sort the alerts of a notification by the incidents that they belong to."""
         notification = notification.dated()
         known = self.incidents.open_of_group(notification.key)
-        incident_numbers = {name: number for number, incident in known for name in incident.members}
+        known_targets = {
+            name: (number, incident.key) for number, incident in known for name in incident.members
+        }
+        open_about = cache(self.incidents.open_about)
         targets: dict[tuple[int | None, str], dict[str, Member]] = {}
         if notification.all_resolved and not notification.truncated:
             # The alerts that it does not list have ended too, whatever incident they are in.
             targets = {(number, incident.key): {} for number, incident in known}
-        keys = {number: incident.key for number, incident in known}
-        subjects: dict[str, int | None] = {}
         for name, alert in notification.alerts.items():
-            number = incident_numbers.get(name)
-            key = keys[number] if number is not None else incident_key(alert.labels, notification.key)
-            if number is None:
-                if key not in subjects:
-                    subjects[key] = self.incidents.open_about(key)
-                number = subjects[key]
-            targets.setdefault((number, key), {})[name] = alert
+            key = incident_key(alert.labels, notification.key)
+            target = known_targets.get(name) or (open_about(key), key)
+            targets.setdefault(target, {})[name] = alert
         return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in targets.items()]
 
     def _merge_target(
