@@ -122,13 +122,15 @@ triton_gpu_nvlink_errors_total recovery 1 dcgm_nvlink_recovery_error_count_total
 """
 
 
+_METRICS = {value.name: value for value in vars(gpu).values() if isinstance(value, Metric)}
+
+
 def _aliases(row: str) -> Iterator[Alias]:
     series, label, unit, *names = row.split()
-    metric = next(value for value in vars(gpu).values() if isinstance(value, Metric) and value.name == series)
     for name in names:
         old = name.removeprefix("^") == name
         scale = _SCALES[unit] if old else 1.0
-        yield Alias(name.removeprefix("^"), metric, scale, label.strip("-"), since_47=not old)
+        yield Alias(name.removeprefix("^"), _METRICS[series], scale, label.strip("-"), since_47=not old)
 
 
 ALIASES: tuple[Alias, ...] = tuple(alias for row in _TABLE.split("\n") if row for alias in _aliases(row))
