@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import promql_parser
 import pytest
 import yaml
 
@@ -16,7 +17,9 @@ from support.promtool import evaluated, grouped
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
-from triton_exporter.catalogue import triton
+from triton_alerts.rules.shape import nodes, selectors
+from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
+from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import names
 from triton_slo.artifact import Artifact, Options
 from triton_slo.generate import artifacts as slo_artifacts
@@ -34,6 +37,18 @@ IDENTITY = (
     "rule_group",
     "integration",
 )
+NOT_PLAYED = {
+    str(series)
+    for series in (
+        *(bridge.STORE_FAILURES, gpu.ECC_ERRORS, gpu.MODEL_LABEL_PROBLEM, gpu.REMAPPED_ROWS),
+        *(gpu.ROW_REMAP_FAILED, gpu.ROW_REMAP_PENDING, gpu.THROTTLE_REASON, models.ENSEMBLE_STEP),
+        *(models.MAX_QUEUE_DELAY, own.EXPECTED_FILE_VALID, own.LOG_READABLE, probe.REQUESTS),
+        *(stack.AM_CONFIG_RELOADED, stack.COMPACTIONS_FAILED, stack.WAL_WRITES_FAILED),
+        *(state.MODEL_LOAD_FAILURES, state.MODEL_NOT_READY_SINCE),
+        *(llm.VLLM_FIRST_TOKEN, llm.VLLM_OUTPUT_TOKEN),  # as native histograms; the classic ones are played
+    )
+}
+"""Series of faults, and of options that the healthy fleet does not use."""
 SEEDS = range(20) if THOROUGH else range(1)
 PROMISED = Objective(name="errors", target=0.999, indicator="errors")
 """The fleet fails 0.03 % of its requests: a third of what this objective allows."""
@@ -84,6 +99,18 @@ def changes(
     for labels, count in (sample for answer in answers for sample in answer):
         counts[tuple(labels[name] for name in IDENTITY if name in labels)] += int(count)
     return counts
+
+
+def test_the_fleet_has_the_series_that_alerts_read() -> None:
+    """An alert without its series is quiet, and would prove nothing."""
+    played = {series.partition("{")[0] for series in Fleet(0).series()}
+    read = {
+        str(selector.name)
+        for rule in rules()
+        for selector in selectors(nodes(promql_parser.parse(str(rule["expr"]))))
+    }
+
+    assert NOT_PLAYED == read - played - {names.ALERTS}
 
 
 @pytest.mark.real
