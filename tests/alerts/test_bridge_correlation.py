@@ -12,8 +12,10 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
+from triton_alerts.bridge.incidents.incident import LOAD_FAILED, NOT_READY, Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import Member
+from triton_alerts.catalogue import ALERTS
+from triton_slo.indicators import Readiness
 
 LOAD = {
     "alertname": "TritonModelLoadFailed",
@@ -254,6 +256,13 @@ def test_the_cause_leads_and_the_objective_follows(alerts: tuple[dict[str, str],
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
 
     assert lead in (incident.lead.name, incident.lead.labels.get("tier"))
+
+
+def test_the_alerts_of_a_failed_load_exist() -> None:
+    """A renamed alert would no longer be explained by the load that failed."""
+    alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}
+
+    assert set() == {LOAD_FAILED, *NOT_READY} - alerts
 
 
 def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
