@@ -15,7 +15,7 @@ from triton_alerts.catalogue import ALERTS
 from triton_exporter.common.nearest import nearest
 from triton_slo import problem_words
 from triton_slo.alert_settings.tunable import OF_OBJECTIVES, UNKNOWN, Tunable
-from triton_slo.alert_settings.tuning import AlertSetting, Tuning
+from triton_slo.alert_settings.tuning import AlertSetting, Setting, Tuning
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.marked_yaml import content, documents, line_of
 from triton_slo.problem import Problem
@@ -24,7 +24,7 @@ _TUNABLE: dict[str, Tunable] = {alert.name: alert for alert in (*ALERTS, *OF_OBJ
 WATCHDOG = "Watchdog"
 _FORM = "write a mapping such as {alerts: {TritonQueueNearFull: {threshold: 90%}}}"
 _FIXES = {
-    "extra_forbidden": "use enabled, threshold, for, keep_firing_for, severity or overrides",
+    "extra_forbidden": f"use {AlertSetting.field_words()}",
     "missing": "add it",
     "model_type": "write a mapping such as {threshold: 90%, for: 10m}",
     "literal_error": "use critical, warning or info",
@@ -183,7 +183,7 @@ def _checked(alert: Tunable, given: Content) -> tuple[Content, list[_FieldMistak
                 continue
             path = ("overrides", index)
             if set(override) <= {"models"}:
-                fix = "add threshold, for, keep_firing_for, severity or enabled"
+                fix = f"add {Setting.field_words()}"
                 mistakes.append((path, "changes nothing", fix))
             content["overrides"][index], more = _checked_fields(alert, override, path)
             mistakes += more

@@ -45,11 +45,9 @@ class Tunable:
         return replace(
             self,
             threshold=self.threshold and self.threshold.tuned(setting),
-            for_=self.for_ if setting.for_ is None else setting.for_,
-            keep_firing_for=self.keep_firing_for
-            if setting.keep_firing_for is None
-            else setting.keep_firing_for,
-            severity=setting.severity or self.severity,
+            **setting.model_dump(
+                include=set(Setting.model_fields) - {"enabled", "threshold"}, exclude_none=True
+            ),
         )
 
 

@@ -27,6 +27,12 @@ class Setting(Value):
     keep_firing_for: Annotated[str, BeforeValidator(_duration_or_empty)] | None = None
     severity: Literal["critical", "warning", "info"] | None = None
 
+    @classmethod
+    def field_words(cls) -> str:
+        """Return the names of the fields in a file: `enabled, threshold, ... or severity`."""
+        *names, last = (field.alias or name for name, field in cls.model_fields.items())
+        return f"{', '.join(names)} or {last}"
+
     def over(self, general: Setting) -> Setting:
         """Return this setting, completed by the general one."""
         return general.model_copy(
