@@ -179,7 +179,7 @@ def test_a_database_of_a_newer_bridge_is_left_alone(
     newer.close()
     order = ["bridge", "--dry-run", "--data", str(tmp_path), "--listen", "127.0.0.1:0"]
 
-    assert main(order) == 1
+    assert 1 == main(order)
     reported = capsys.readouterr().err
     assert "it was written by a newer tritonwatch (schema 99" in reported
     assert "start the newer tritonwatch" in reported

@@ -14,7 +14,7 @@ from tritonwatch.cli import VERBS, main
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Help names the verb's usage and gives an example that starts as a user would type it."""
-    assert main([verb, "--help"]) == 0
+    assert 0 == main([verb, "--help"])
     text = capsys.readouterr().out
     assert f"usage: tritonwatch {verb}" in text
     assert "example: tritonwatch " in text
@@ -25,7 +25,7 @@ def test_an_unknown_flag_is_one_line_that_names_the_help_of_its_verb(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Wrong usage exits 2 with a line, not with a screen of flags that hides the mistake."""
-    assert main([verb, "--no-such-flag"]) == 2
+    assert 2 == main([verb, "--no-such-flag"])
     assert [f"tritonwatch {verb}: no option --no-such-flag (see tritonwatch {verb} --help)"] == (
         capsys.readouterr().err.splitlines()
     )
@@ -98,7 +98,7 @@ def test_missing_options_are_shown_in_an_example(capsys: pytest.CaptureFixture[s
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` ends with 0 and one line."""
-    assert main(["--version"]) == 0
+    assert 0 == main(["--version"])
     assert capsys.readouterr().out.startswith("tritonwatch ")
 
 

@@ -182,7 +182,7 @@ def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
     assert "tritonwatch-objectives" == volumes["objectives"]["configMap"]["name"]
     assert {"--web-config=/secrets/web.yml", "--objectives=/objectives"} <= set(arguments)
     assert "--grafana=https://g.example" == arguments[-1]
-    assert main([*arguments, "--help"]) == 0
+    assert 0 == main([*arguments, "--help"])
 
 
 _WRITES = {"trailClaim": "trail", "existingSecret": "token", "importUrl": "http://victoria:8428"}
