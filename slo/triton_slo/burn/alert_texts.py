@@ -172,20 +172,22 @@ def _target_sentence(plan: Plan) -> str:
 
 
 def _facts(plan: Plan, tier: Tier, recurs: bool) -> str:
-    """Return one sentence per fact. One query reads all facts; its results have the order of the operands of
-    `or`."""
-    left = _time_left(plan)
+    """Return a sentence for each fact; one query asks for all, and `or` keeps the order of its operands."""
+    unmarked = _time_left(plan)
     bursts = _bursts(plan, tier) if recurs else ()
-    others = [_recorded_time(plan), *_reset(plan), *bursts, *_caveats(plan)]
-    cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in others)
-    words = f"{{{{ {cases}{{{{ else }}}}{left.words}{{{{ end }}}}"
-    asked = _asked(plan, "\nor ".join(fact.query for fact in (left, *others)), "$value")
+    marked = [_recorded_time(plan), *_reset(plan), *bursts, *_caveats(plan)]
+    cases = "{{ else ".join(f"if .Labels.{fact.label} }}}}{fact.words}" for fact in marked)
+    words = f"{{{{ {cases}{{{{ else }}}}{unmarked.words}{{{{ end }}}}"
+    asked = _asked(plan, "\nor ".join(fact.query for fact in (unmarked, *marked)), "$value")
     return f"{{{{ range {asked} }}}}{words}{{{{ end }}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """A query, the label that only its results have (empty: none), and a sentence about each of them."""
+    """A query, a label that only its results have (empty: none), and a sentence about each of them.
+
+    No group can have that label (`names.NOT_OF_GROUP`); which one it is does not matter otherwise.
+    """
 
     query: str
     label: str

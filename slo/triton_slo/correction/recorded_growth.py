@@ -178,25 +178,20 @@ def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: Scale
         at for at in points.sums[names.TOTAL].keys() & points.sums[names.ERROR].keys() if at >= group.since
     )
     start, end = max(span[0], group.reaches_to), span[1]
-    if end > began and not (
-        times and times[-1] >= end and (times[0] <= max(start, group.since + lengths.tile))
-    ):
+    reaches = bool(times) and times[0] <= max(start, group.since + lengths.tile) and times[-1] >= end
+    if end > began and not reaches:
         raise CorrectionError(
             f"the rules of {_group_words(group)} recorded nothing around one end of the stretch; "
             "choose ends at which they ran"
         )
-    columns = {
-        event: _cumulated(
-            [(at, value) for at, value in points.history[event].items() if at <= began],
-            began,
-            [(at, points.sums[event][at]) for at in times],
-            lengths.tile,
-        )
-        for event in (names.ERROR, names.TOTAL)
-    }
-    at, total = columns[names.TOTAL]
-    own, error = columns[names.ERROR]
-    return Growth(at, np.interp(at, own, error), total)
+
+    def cumulated(event: str) -> tuple[Floats, Floats]:
+        history = [(at, value) for at, value in points.history[event].items() if at <= began]
+        return _cumulated(history, began, [(at, points.sums[event][at]) for at in times], lengths.tile)
+
+    at, total = cumulated(names.TOTAL)
+    error = np.interp(at, *cumulated(names.ERROR))
+    return Growth(at, error, total)
 
 
 def _cumulated(
