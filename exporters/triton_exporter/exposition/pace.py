@@ -61,12 +61,12 @@ class Pace:
         # The median: at times a reading also feeds all observers, or settles estimates, and costs more.
         self._cost = median(self._costs)
         self._usual += self._cost / (1 + TRITON_PART)
-        if self._measured is None:
-            self._measured, self._usual = (now, whole), 0.0
-        elif now - self._measured[0] >= REST_SECONDS:
+        if self._measured is not None:
             since, before = self._measured
+            if now - since < REST_SECONDS:
+                return
             self._rest = max(0.0, (whole - before - self._usual) / (now - since))
-            self._measured, self._usual = (now, whole), 0.0
+        self._measured, self._usual = (now, whole), 0.0
 
     def note_failure(self) -> None:
         """Record that Triton did not respond; until it does, it is read at the initial interval."""
@@ -84,10 +84,11 @@ class Pace:
             self.interval = _UNANSWERED_SECONDS
         else:
             left = max(SAMPLING_PART * self.budget - self._rest, LEAST_PART * self.budget)
-            self.interval = self._chosen(self._cost, self._cost / left)
+            self.interval = self._with_bursts(self._cost, self._cost / left)
         return self.interval
 
-    def _chosen(self, cost: float, steady: float) -> float:
+    def _with_bursts(self, cost: float, steady: float) -> float:
+        """Return `steady`, or where that is long and a reading cheap, short waits of bursts between longer ones."""
         if steady <= _STEADY_SECONDS or cost > _LONGEST_BURST_READING:
             self._burst = 0
             return max(SHORTEST_SECONDS, steady)

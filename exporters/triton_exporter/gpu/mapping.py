@@ -194,13 +194,15 @@ def _claims_of(
     seen: Visible,
 ) -> list[GpuClaim]:
     claim = _claim_config(key, config, seen)
-    if not claim or (claim[0].confidence == GUESS and memory_devices):
-        claim = (
-            _shared_claims(key, dict.fromkeys(seen.pick(memory_devices), 1.0), seen, "statistics") or claim
-        )
+    if not claim or claim[0].confidence == GUESS:
+        in_memory = dict.fromkeys(seen.pick(memory_devices), 1.0)
+        claim = _shared_claims(key, in_memory, seen, "statistics") or claim
+    # Labels name whole GPUs: they replace a guess of as many, and none of MIG instances.
     named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
-    unsure = bool(claim) and claim[0].confidence == GUESS and len(named) == len(claim)
-    if named and (not claim or (unsure and not any(part.entity.instance for part in claim))):
+    is_guess_of_gpus = len(named) == len(claim) and all(
+        part.confidence == GUESS and not part.entity.instance for part in claim
+    )
+    if named and (not claim or is_guess_of_gpus):
         claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.sure_models):
         return [part._replace(source="operator", confidence=CERTAIN) for part in claim]

@@ -98,24 +98,18 @@ class Lifecycle:
             return dict.fromkeys(_without_superseded(self.records.keys() | self._absent({})), _UNKNOWN)
         current = claims(snapshot)
         current |= self._unanswered(snapshot, current)
-        for source, refuted in (("metrics", self.failing_backends), ("probe", self.failed_probes)):
-            for key, text in refuted.items():
-                claim = current.get(key)
-                if claim is not None and claim.ready:
-                    current[key] = replace(claim, ready=False, reason=text, source=source)
+        current |= _refuted(current, self.failing_backends, "metrics")
+        current |= _refuted(current, self.failed_probes, "probe")
         absent = self._absent(current)
         bare = {key.model for key, claim in current.items() if claim.bare}
         gone = {key.model for key in absent}
         listed = {key: claim for key, claim in current.items() if not (claim.bare and key.model in gone)}
         removed = self._removed(snapshot, current.keys() | absent)
-        return (
-            listed
-            | dict.fromkeys(removed, _REMOVED)
-            | {
-                key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
-                for key in absent
-            }
-        )
+        missing = {
+            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
+            for key in absent
+        }
+        return listed | dict.fromkeys(removed, _REMOVED) | missing
 
     def _removed(self, snapshot: Snapshot, known: Set[ModelVersion]) -> set[ModelVersion]:
         """Return versions that left a running Triton: unloaded, and their files removed before a poll saw it.
@@ -228,6 +222,17 @@ class Lifecycle:
         if before is None or self._restarted or before.claim.state not in ("unavailable", "unknown"):
             return True
         return before.last_failure != claim.reason
+
+
+def _refuted(
+    current: Mapping[ModelVersion, Claim], failing: Mapping[ModelVersion, str], source: str
+) -> dict[ModelVersion, Claim]:
+    """Return claims for versions that Triton calls ready and that `failing` has a reason against."""
+    return {
+        key: replace(current[key], ready=False, reason=text, source=source)
+        for key, text in failing.items()
+        if key in current and current[key].ready
+    }
 
 
 def _without_superseded(keys: Set[ModelVersion]) -> set[ModelVersion]:
