@@ -12,7 +12,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Series
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.drawing.charts import Axis, Band
+from tritonwatch.web.drawing.charts import Band, ChartAxis
 from tritonwatch.web.drawing.condition_parts import ConditionPart, TierCondition, tier_conditions
 from tritonwatch.web.pages.objective_charts import _spent_since, burn_curves
 from tritonwatch.web.pages.objective_page import _timeline
@@ -20,7 +20,7 @@ from tritonwatch.web.queries.group_history import Past, spent_by_cause
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator={"kind": "errors"}), Options())  # type: ignore[arg-type]
 ROW = GroupStatus("errors", "errors", {"model": "a"}, target=0.99, burn={"1h": 20, "5m": 30}, budget_left=0.4)
-AXIS = Axis(0, 100, 10)
+AXIS = ChartAxis(0, 100, 10)
 
 
 def _tier(true: frozenset[str]) -> TierCondition:

@@ -57,7 +57,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ChartAxis:
     """The steps of a chart: Unix seconds from `start` to `end`."""
 
     start: float
@@ -65,7 +65,7 @@ class Axis:
     step: float
 
     @classmethod
-    def until(cls, end: float, seconds: float) -> Axis:
+    def until(cls, end: float, seconds: float) -> ChartAxis:
         """Return the steps of the last seconds."""
         return cls(end - seconds, end, seconds / POINTS)
 

@@ -10,7 +10,7 @@ from triton_slo.burn import amounts
 from triton_slo.fields import error_budget
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.drawing.charts import Axis, Band, Chart, Curve, Limit, Mark, Values
+from tritonwatch.web.drawing.charts import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
 from tritonwatch.web.queries.group_history import Past
 
 _ERRORS = names.sli_error("")
@@ -75,7 +75,7 @@ def _limits(plan: Plan) -> list[Limit]:
     ]
 
 
-def burn_curves(burn: Past, axis: Axis, target: float | None) -> list[Curve]:
+def burn_curves(burn: Past, axis: ChartAxis, target: float | None) -> list[Curve]:
     """Return the burn rate of each recorded window, the shortest first; nothing where the target is unknown."""
     if target is None:
         return []
@@ -96,14 +96,14 @@ def _length(window: str) -> float:
     return math.inf if window.isalpha() else parse_seconds(window)
 
 
-def _even_pace(axis: Axis, row: GroupStatus) -> Values:
+def _even_pace(axis: ChartAxis, row: GroupStatus) -> Values:
     """Return the budget that would be left if it were spent evenly over the period."""
     ends = axis.end + (row.period_ends_in_seconds or 0.0)
     length = ends - axis.start
     return tuple(1 - (at - axis.start) / length for at in axis.times)
 
 
-def _spent_since(axis: Axis, past: Past, row: GroupStatus) -> Values:
+def _spent_since(axis: ChartAxis, past: Past, row: GroupStatus) -> Values:
     """Return what was left of the window's budget at each step, counted from the window's start.
 
     Its end is the budget left now: what failed before the step, of all that may fail in the window.

@@ -21,7 +21,7 @@ from triton_slo.verdict.estimate import no_page_because, settled_by
 from triton_slo.verdict.forecast import forecast
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web import urls
-from tritonwatch.web.drawing.charts import POINTS, Axis, Chart, Mark, gap
+from tritonwatch.web.drawing.charts import POINTS, Chart, ChartAxis, Mark, gap
 from tritonwatch.web.drawing.condition_parts import Truth, tier_conditions
 from tritonwatch.web.pages.objective_charts import objective_charts
 from tritonwatch.web.parameters import asked_choice, asked_time
@@ -83,7 +83,7 @@ class _ObjectivePage:
         return self.answers.infos.value.get(self.row.slo, ObjectiveInfo())
 
     @property
-    def axis(self) -> Axis:
+    def axis(self) -> ChartAxis:
         """Steps of the length of time that the address chooses."""
         return self.answers.burn.value.axis
 
@@ -126,9 +126,9 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     # The moment of the status: viewers share the queries, and the past stays while Prometheus is down.
     end = float(round((status.read_at or site.sources.reader.now) if at is None else at))
     interval = site.sources.options.scrape_interval_seconds
-    whole = Axis.until(end, max(period, POINTS * interval))
+    whole = ChartAxis.until(end, max(period, POINTS * interval))
     seconds = period if last == _PERIOD else parse_seconds(last) * scale
-    axis = Axis.until(end, max(seconds, 60 * interval))
+    axis = ChartAxis.until(end, max(seconds, 60 * interval))
     answers = _GroupAnswers(
         status,
         infos,

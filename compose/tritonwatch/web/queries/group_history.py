@@ -13,7 +13,7 @@ from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.drawing.charts import Axis, Band, Mark
+from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
 from tritonwatch.web.readers.prometheus_reader import Answer
 from tritonwatch.web.site import Site
 
@@ -28,7 +28,7 @@ _FIRING = 'alertstate="firing"'
 class Past:
     """Series of one group over an axis."""
 
-    axis: Axis
+    axis: ChartAxis
     series: tuple[Series, ...] = ()
 
     def named(self, name: str, **labels: str) -> Series | None:
@@ -74,18 +74,18 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
     return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
 
 
-def past_budget(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+def past_budget(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the budget and the running sums of events over the period."""
     pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
     return _past(site, axis, [recorded_name(pattern, own_matchers(row))])
 
 
-def past_burn(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+def past_burn(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the error ratios of all windows and the events."""
     return _past(site, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
 
 
-def past_states(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+def past_states(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
     own = own_matchers(row)
     window = f"[{max(1, round(axis.step))}s]"
@@ -101,7 +101,7 @@ def past_states(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     )
 
 
-def past_causes(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+def past_causes(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
     group = [
@@ -113,14 +113,14 @@ def past_causes(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
     return _past(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
 
-def past_deployments(site: Site, row: GroupStatus, axis: Axis) -> Answer[Past]:
+def past_deployments(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return when versions of the model became ready, and when loads failed."""
     window = f"[{max(1, round(axis.step))}s]"
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
     return _past(site, axis, [f"last_over_time({chosen}{window})"])
 
 
-def _past(site: Site, axis: Axis, queries: Sequence[str]) -> Answer[Past]:
+def _past(site: Site, axis: ChartAxis, queries: Sequence[str]) -> Answer[Past]:
     def read(prometheus: Prometheus) -> Past:
         # One request: the series of the queries differ in name or labels.
         return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
