@@ -81,11 +81,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 def _page(site: Site, reader: Reader, request: Request) -> Response:
     chosen, now = _choice_and_moment(site, request)
-    answer, incidents, trail = (
-        _report_answer(site, reader, chosen, now),
-        site.sources.incidents(),
-        site.sources.trail(),
-    )
+    answer, incidents, trail = _report_answers(site, reader, chosen, now)
     context: dict[str, object] = {
         "chosen": chosen,
         "months": tuple(_periods(now, chosen.timezone, "month")),
@@ -116,11 +112,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
 
 def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     chosen, now = _choice_and_moment(site, request)
-    answer, incidents, trail = (
-        _report_answer(site, reader, chosen, now),
-        site.sources.incidents(),
-        site.sources.trail(),
-    )
+    answer, incidents, trail = _report_answers(site, reader, chosen, now)
     if answer.read_at is None:
         raise HTTPException(503, answer.problem)
     try:
@@ -156,12 +148,17 @@ def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, floa
     return ReportChoice(reported, given["owner"], zone, request.query_params.get(urls.TIME, "")), now
 
 
-def _report_answer(site: Site, reader: Reader, chosen: ReportChoice, now: float) -> Answer[PeriodReport]:
+def _report_answers(
+    site: Site, reader: Reader, chosen: ReportChoice, now: float
+) -> tuple[Answer[PeriodReport], Answer[list[RecordedIncident]], Answer[Trail | None]]:
+    """Return the report of the period as recorded, and the incidents and corrections that are added to it."""
+
     def read(prometheus: Prometheus) -> PeriodReport:
         return recorded_report(prometheus, chosen.reported, now, chosen.timezone, site.sources.objectives)
 
     empty = PeriodReport(chosen.reported, chosen.timezone, now, ())
-    return site.checked(reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty))
+    recorded = reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty)
+    return site.checked(recorded), site.sources.incidents(), site.sources.trail()
 
 
 def _narrowed(
