@@ -13,12 +13,7 @@ from triton_slo.indicators.errors import CANCELED
 NOT_CANCELED = f'reason!="{CANCELED}"'
 """A request that its client gave up is neither a failure nor one that was served."""
 
-PHASES: tuple[tuple[str, Metric], ...] = (
-    ("queue", triton.QUEUE_DURATION_US),
-    ("compute input", triton.COMPUTE_INPUT_DURATION_US),
-    ("compute infer", triton.COMPUTE_INFER_DURATION_US),
-    ("compute output", triton.COMPUTE_OUTPUT_DURATION_US),
-)
+PHASES = tuple((name.replace("_", " "), metric) for name, metric in triton.PHASES.items())
 """Parts of a request in the order they happen."""
 
 _QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATION: state.QUEUE_QUANTILE}

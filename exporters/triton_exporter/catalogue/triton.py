@@ -69,6 +69,13 @@ COMPUTE_OUTPUT_DURATION_US = _counter(
     "us",
     "Per request: a batch of 8 adds its time 8 times.",
 )
+PHASES = {
+    "queue": QUEUE_DURATION_US,
+    "compute_input": COMPUTE_INPUT_DURATION_US,
+    "compute_infer": COMPUTE_INFER_DURATION_US,
+    "compute_output": COMPUTE_OUTPUT_DURATION_US,
+}
+"""Times of the phases of a request, in the order they happen."""
 FIRST_RESPONSE_MS = Metric(
     "nv_inference_first_response_histogram_ms",
     "histogram",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Literal
 
-from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
@@ -18,12 +18,6 @@ from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.wrong_settings import no_bucket
 from triton_slo.promql import Matchers, by, le_matcher, number
 
-_TIMES: tuple[tuple[str, Metric], ...] = (
-    ("queue", triton.QUEUE_DURATION_US),
-    ("compute_input", triton.COMPUTE_INPUT_DURATION_US),
-    ("compute_infer", triton.COMPUTE_INFER_DURATION_US),
-    ("compute_output", triton.COMPUTE_OUTPUT_DURATION_US),
-)
 _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 """Throttle reasons that take speed away; idle and app_clocks are normal."""
 
@@ -110,7 +104,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Shares of the time by cause; they may add up to more than one: a GPU is throttled while it computes."""
-        for cause, metric in _TIMES:
+        for cause, metric in triton.PHASES.items():
             yield cause, share_of_time(metric, selector, window)
         yield "gpu_throttled", _throttled(selector, window)
 
