@@ -86,14 +86,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the status of the objectives: 0 printed, 1 one is unknown, in a state of --fail-on, or may be in it."""
+    if args.watch is not None and args.fail_on:
+        raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
 
         def read() -> _Reading:
             return _read_rows(prometheus, objectives, args)
 
-        if args.watch is not None and args.fail_on:
-            raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
         return _print_once(read, args) if args.watch is None else _watch(read, args)
 
 
