@@ -195,13 +195,13 @@ def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[s
 
 
 def _row_json(row: GroupStatus) -> dict[str, object]:
-    lasts = row.exhausted_in_seconds
+    seconds = row.exhausted_in_seconds
     fields = asdict(row)
     del fields["unknown_reasons"]
     return fields | {
         "unknown": row.unknown,
         "state": row.qualified_state,
         "caveats": {source: asdict(CAVEATS[source]) for source in row.caveats},
-        "exhausted_in_seconds": None if lasts is None or math.isinf(lasts) else lasts,
+        "exhausted_in_seconds": None if seconds is None or math.isinf(seconds) else seconds,
         "causes": dict(row.causes),
     }
