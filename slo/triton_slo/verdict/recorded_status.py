@@ -46,6 +46,7 @@ _PLAIN = (
 _OF_OBJECTIVE = (names.PERIOD_DAYS, names.PERIOD_START, names.PERIOD_END)
 """Recorded once for an objective; external labels, and those that a selector fixes, are also on these series."""
 _NO_ERRORS = f'{names.EVENT}!="{names.ERROR}"'
+"""Of events only the totals are read, for the length of the history; other series have no such label."""
 SELECTOR = f'{{__name__=~"{"|".join((*_PLAIN, _ERROR_PREFIX + ".+"))}", {names.RECORDED_HERE}, {_NO_ERRORS}}}'
 """PromQL for all recorded series that `group_statuses` reads, in one question."""
 
