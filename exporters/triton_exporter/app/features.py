@@ -21,7 +21,7 @@ from triton_exporter.lifecycle.expectations import ExpectedFile
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.lifecycle.triton_log import LogReader, LogTail
 from triton_exporter.models.configuration import Configurations
-from triton_exporter.models.executions import Executions
+from triton_exporter.models.statistics_counters import StatisticsCounters
 from triton_exporter.probe.prober import Prober
 from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.receiver import TraceReceiver
@@ -38,7 +38,7 @@ def optional_parts(settings: Settings) -> tuple[object, ...]:
 
     Raises OSError when a port to listen on is taken.
     """
-    return (Configurations(), Executions(), *distribution_parts(settings), *gpu_parts(settings))
+    return (Configurations(), StatisticsCounters(), *distribution_parts(settings), *gpu_parts(settings))
 
 
 def sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:

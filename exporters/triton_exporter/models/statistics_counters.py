@@ -51,7 +51,7 @@ class _Account:
     batch_series: tuple[str, ...] = ()
 
 
-class Executions:
+class StatisticsCounters:
     """SnapshotObserver and Collector: counters that outlive reloads, at which Triton sets its statistics back to 0.
 
     What Triton counted before the first poll is not shown: after a restart of the exporter Prometheus would

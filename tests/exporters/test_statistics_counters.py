@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from triton_exporter.exposition.write import text_pieces
-from triton_exporter.models.executions import Executions
+from triton_exporter.models.statistics_counters import StatisticsCounters
 from triton_exporter.snapshot import BatchStatistics, ModelConfig, ModelStatistics, ModelVersion, Snapshot
 
 _MODEL = ModelVersion("worker", "1")
@@ -18,11 +18,11 @@ def _executed(size: int, executions: int, seconds: float) -> ModelStatistics:
 
 def _shown(*polls: ModelStatistics) -> dict[str, float]:
     """What is shown after a first poll without work and then these."""
-    executions = Executions()
+    counters = StatisticsCounters()
     config = {_MODEL: ModelConfig("worker", max_batch_size=8)}
     for second, statistics in enumerate((ModelStatistics(*_MODEL), *polls)):
-        executions.observe_snapshot(Snapshot(float(second), statistics=(statistics,), configs=config))
-    lines = b"".join(text_pieces(executions.families(10.0))).decode().splitlines()
+        counters.observe_snapshot(Snapshot(float(second), statistics=(statistics,), configs=config))
+    lines = b"".join(text_pieces(counters.families(10.0))).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
