@@ -28,10 +28,10 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from bench import bench_boards  # noqa: E402
-from support import made_fleet  # noqa: E402
-from support.history import END  # noqa: E402
+from dashboards import made_fleet  # noqa: E402
+from support.browser import find_chromium  # noqa: E402
+from support.history import END, running  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
-from support.tools import prometheuses, promtools  # noqa: E402
 from triton_dashboards import example  # noqa: E402
 from triton_dashboards.generate import dashboards  # noqa: E402
 from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
@@ -133,7 +133,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model", default="", help="another one for the model dashboard")
     parser.add_argument("--opened", action="store_true", help="with what is inside collapsed rows")
     parser.add_argument("--large", action="store_true", help="draw 200 models x 30 servers x 4 objectives")
-    parser.add_argument("--chromium", default="chromium")
+    parser.add_argument("--chromium", default=find_chromium() or "chromium")
     args = parser.parse_args(argv)
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -180,10 +180,9 @@ LARGE = (
 @contextmanager
 def small() -> Iterator[Grafana]:
     """Serve the made history of two servers."""
-    prometheus = prometheuses()[0]
     with tempfile.TemporaryDirectory() as folder:
-        data = made_fleet.backfill(Path(folder), rules_text(Options()), promtools()[0], prometheus)
-        with made_fleet.serving(data, Path(folder), prometheus) as url:
+        made_fleet.backfill(Path(folder), rules_text(Options()))
+        with running(Path(folder)) as url:
             yield Grafana(url, END)
 
 

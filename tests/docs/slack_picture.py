@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 import yaml
 from PIL import Image, ImageChops
 
+from support.browser import find_chromium
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.messages.incident_links import Style
@@ -258,8 +258,8 @@ def _incident(member: Member, evidence: Evidence) -> Incident:
 
 def draw(folder: Path) -> list[Path]:
     """Write the pictures; needs Chromium on PATH."""
-    chromium = shutil.which("chromium")
-    assert chromium is not None, "chromium is not on PATH"
+    chromium = find_chromium()
+    assert chromium is not None, "no Chromium on PATH"
     drawn = []
     with tempfile.TemporaryDirectory() as scratch:
         for name, content in stories().items():

@@ -23,9 +23,14 @@ _PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
 """The first is the same browser without its own windows, which take more than half of the time of a page."""
 
 
+def find_chromium() -> str | None:
+    """Return the Chromium of this machine, None if there is none."""
+    return os.environ.get("TRITONWATCH_CHROMIUM") or next(filter(None, map(shutil.which, _PROGRAMS)), None)
+
+
 def chromium() -> str:
-    """The Chromium of this machine; skips the test where there is none."""
-    path = os.environ.get("TRITONWATCH_CHROMIUM") or next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    """Return the Chromium of this machine; skip the test if there is none."""
+    path = find_chromium()
     if path is None:
         pytest.skip(f"no Chromium here: apt-get install {_PROGRAMS[0]}, or name one in TRITONWATCH_CHROMIUM")
     return path
