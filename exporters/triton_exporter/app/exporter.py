@@ -125,11 +125,13 @@ class Exporter:
     def _scrape(self, request: Request, page: PageRequest) -> Generator[bytes]:
         """Yield the exporter's own series first: they are sent while Triton answers."""
         started = time.monotonic()
-        with self._metrics.fresh(waiting_seconds(request.headers, self.settings.timeout_seconds)) as fresh:
+        with self._metrics.fresh(
+            waiting_seconds(request.headers, self.settings.timeout_seconds)
+        ) as wait_for_reading:
             known = self._own_pieces(request, page)
             yield from known
             del known  # as large as Triton's own page
-            reading = fresh()
+            reading = wait_for_reading()
             if reading is None:
                 took = time.monotonic() - started
                 reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
