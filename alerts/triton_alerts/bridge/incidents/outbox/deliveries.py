@@ -39,6 +39,7 @@ class Delivery:
     digest_seq: int
     digest: str
     plainness: int
+    """1 after Slack refused the blocks of a message: the next attempt is text only."""
     attempts: int
     next_try: float
     edited_at: float
