@@ -268,7 +268,7 @@ class Objective(Value):
 
     @cached_property
     def threshold_seconds(self) -> float | None:
-        """The threshold of latency, queue and first_response; None where there is none."""
+        """The threshold of the indicator; None for a kind without one."""
         return self.indicator.threshold_seconds
 
     @property
