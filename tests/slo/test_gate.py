@@ -145,12 +145,12 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
         (
             "good",
             PROMOTE,
-            "promote  latency good version 1: budget left: 80.0%, burning 0.5x now (data 5 s old)",
+            "promote  latency good version 1: budget left: 80.0%, current burn rate 0.5x (data 5 s old)",
         ),
         ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left: 90.0%"),
         ("spent", HOLD, "budget left: 1.2x spent, more than 0.0% is needed"),
-        ("paging", ROLLBACK, "pages now: page_fast"),
-        ("burning", HOLD, "burns budget: ticket_slow"),
+        ("paging", ROLLBACK, "a page fires: page_fast"),
+        ("burning", HOLD, "the error budget burns: ticket_slow"),
         ("ageless", HOLD, "age of the data unknown"),
         ("nobody", HOLD, "no recorded objective matches"),
     ],
@@ -220,9 +220,12 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     """A sampled mean hides a slow tail: it holds, with what settles it; --trust accepts that source only."""
     assert HOLD == gate(prometheus, "--model", "estimated")
     line = capsys.readouterr().out
-    assert "budget left: 80.0%, burning 0.5x now, but estimated (sampled_mean): requests between two" in line
+    assert (
+        "budget left: 80.0%, current burn rate 0.5x, but estimated (sampled_mean): all requests between two"
+        in line
+    )
     assert "--govern-traces 20" in line
-    assert "or accept it by --trust sampled_mean" in line
+    assert "or accept this source with --trust sampled_mean" in line
     assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
     assert PROMOTE == gate(
         prometheus, "--model", "estimated", "--trust", "summary", "--trust", "sampled_mean"
@@ -237,25 +240,26 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     """The budget that is left must bear the error too; else the reason says what would settle it."""
     assert PROMOTE == gate(prometheus, "--model", "sure")
     assert (
-        "budget left: 80.0%, burning 0.5x now, and 70.0% if the estimate (+-0.1 points) is wrong"
+        "budget left: 80.0%, current burn rate 0.5x, and 70.0% at the largest error of the estimate (+-0.1 points)"
         in capsys.readouterr().out
     )
 
     assert PROMOTE == gate(prometheus, "--model", "singles")
-    assert "budget left: 80.0%, burning 0.5x now (data" in capsys.readouterr().out
+    assert "budget left: 80.0%, current burn rate 0.5x (data" in capsys.readouterr().out
 
     assert HOLD == gate(prometheus, "--model", "unsure")
     line = capsys.readouterr().out
     assert (
-        "budget left: 80.0%, burning 0.5x now, but estimated (decomposed, +-1.2 points): it may be 1.4x spent; "
-        "to settle it, " in line
+        "budget left: 80.0%, current burn rate 0.5x, but estimated (decomposed, +-1.2 points): at the largest "
+        "error of the estimate, the budget left is 1.4x spent; "
+        "to fix this, " in line
     )
     assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
     assert (
         "on an older Triton: 595 traces (exporter --otlp-listen --govern-traces 20; `tritonwatch doctor` gives "
         "Triton's flags)" in line
     )
-    assert "; or accept it by --trust decomposed" in line
+    assert "; or accept this source with --trust decomposed" in line
     assert PROMOTE == gate(prometheus, "--model", "unsure", "--trust", "decomposed")
     assert HOLD == gate(prometheus, "--model", "sure", "--min-budget", "75%")
 
@@ -308,13 +312,12 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
     assert "promote" == verdict(probe)[0] == verdict(clients)[0]
     assert "hold" == verdict()[0] == verdict(own)[0] == verdict(failing)[0] == verdict(probe, failing)[0]
     assert f"but {word} ({source})" in verdict()[1]
-    assert f"or accept it by --trust {source}" in verdict()[1]
-    assert "to resolve it, see objective probe, hold: budget left: 2x spent" in verdict(failing)[1]
+    assert f"or accept this source with --trust {source}" in verdict()[1]
+    assert "to fix this, see objective probe, hold: budget left: 2x spent" in verdict(failing)[1]
     # Four probes answered say nothing about one request in five that fails.
     assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])
     assert (
-        "hold: it has counted 4 requests in the last 3 days, and 299 are needed"
-        in verdict(probe, events=4)[1]
+        "hold: only 4 requests were counted in the last 3 days; 299 are needed" in verdict(probe, events=4)[1]
     )
 
 
@@ -439,7 +442,7 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
     page = Firing("critical", "page_fast", group_labels("errors", "m", "1"))
 
     [paged] = judge([gone], lambda *_: 1.0, [page], GateLimits())
-    assert "pages now: page_fast, burning 1000x now" == paged.reason
+    assert "a page fires: page_fast, current burn rate 1000x" == paged.reason
 
 
 def test_a_budget_of_two_minutes_is_called_one() -> None:
@@ -450,8 +453,8 @@ def test_a_budget_of_two_minutes_is_called_one() -> None:
     [short], [whole] = (judge([group], lambda *_: 1.0, (), GateLimits()) for group in (known, young))
 
     assert ("promote", "promote") == (short.verdict, whole.verdict)
-    assert "budget left: 100.0% (recorded for 2m only), burning 0x now" == short.reason
-    assert "budget left: 100.0%, burning 0x now" == whole.reason
+    assert "budget left: 100.0% (only 2m of data), current burn rate 0x" == short.reason
+    assert "budget left: 100.0%, current burn rate 0x" == whole.reason
 
 
 def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:

@@ -162,15 +162,17 @@ def test_all_mistakes_are_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("others", "hiding", "noted"),
     [
-        pytest.param([], None, ["failures may be hidden: Triton counts"], id="nothing is known"),
+        pytest.param([], None, ["failures may be hidden: if the backend"], id="nothing is known"),
         pytest.param([{"name": "p", "target": "99%", "indicator": "probe"}], None, [], id="a probe"),
         pytest.param([CLIENTS], None, [], id="counted by the clients"),
         pytest.param([], frozenset(), [], id="no such model"),
-        pytest.param([], frozenset("ab"), ["failures may be hidden of a, b: Triton"], id="models by name"),
+        pytest.param(
+            [], frozenset("ab"), ["failures may be hidden of a, b: if the backend"], id="models by name"
+        ),
         pytest.param(
             [{"name": "p", "target": "99%", "indicator": "probe", "models": ["a"]}],
             frozenset("ab"),
-            ["failures may be hidden of b: Triton"],
+            ["failures may be hidden of b: if the backend"],
             id="a probe of one of them",
         ),
     ],
@@ -202,8 +204,8 @@ def test_what_several_notes_share_is_printed_once(tmp_path: Path, capsys: pytest
 
     assert 0 == main(["check", str(file)])
     first, *others = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"note: {file}:4: a: failures may be hidden: Triton counts a request")
-    assert "(fix: add an objective that sees such failures" in first
+    assert first.startswith(f"note: {file}:4: a: failures may be hidden: if the backend answers a request")
+    assert "(fix: add an objective that counts such failures" in first
     assert [
         f"note: {file}:{line}: {name}: failures may be hidden (explained above)"
         for line, name in ((9, "b"), (14, "c"))
@@ -229,7 +231,7 @@ def test_rejections_that_no_trace_shows_are_noted() -> None:
     ]
     assert 2 == len(actual)
     for name, problem in zip("qe", actual, strict=True):
-        assert f" {name}: rejections may be hidden of a: Triton counts no request" in problem
+        assert f" {name}: rejections may be hidden of a: Triton does not count requests" in problem
         assert "--otlp-listen" in problem
     assert [] == [
         hidden_failure

@@ -165,8 +165,8 @@ def burning(tiers: tuple[str, ...], now: float = 15.0) -> GroupStatus:
 
 
 WHY = (
-    "within the error of the estimate (+-2 points), so it opens a ticket if it lasts and does not page "
-    "(page_fast); to settle it, on Triton 26.01"
+    "but only within the error of the estimate (+-2 points): it raises a ticket if it lasts, and does not page "
+    "(page_fast); to fix this, on Triton 26.01"
 )
 
 
@@ -183,7 +183,8 @@ def test_status_reports_why_a_group_that_burns_does_not_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("firing", "begin"), [((), "burns budget, "), (("ticket_fast",), "burns budget: ticket_fast, ")]
+    ("firing", "begin"),
+    [((), "the error budget burns, "), (("ticket_fast",), "the error budget burns: ticket_fast, ")],
 )
 def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
     firing: tuple[str, ...], begin: str
@@ -193,7 +194,7 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
     [judgement] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
 
     assert "hold" == judgement.verdict
-    assert judgement.reason.startswith(f"{begin}burning 15x now, {WHY}")
+    assert judgement.reason.startswith(f"{begin}current burn rate 15x, {WHY}")
 
 
 def test_status_reads_which_pages_the_error_holds_back() -> None:

@@ -451,11 +451,15 @@ def test_the_selector_is_one_question_for_exactly_our_series() -> None:
         (("histogram",), []),
         (
             ("slices",),
-            ["estimated (slices), too uncertain for the target: latency m version 1: a minute whose mean is"],
+            [
+                "estimated (slices), too uncertain for the target: latency m version 1: if the mean of a minute"
+            ],
         ),
         (
             ("histogram", "sampled_mean"),
-            ["estimated (sampled_mean), too uncertain for the target: latency m version 1: requests between"],
+            [
+                "estimated (sampled_mean), too uncertain for the target: latency m version 1: all requests between"
+            ],
         ),
     ],
 )
@@ -507,7 +511,7 @@ def test_causes_are_in_words() -> None:
         (
             120.0,
             None,
-            "short history: 1 of 1 groups are recorded for less than their period, at the least 2m: ",
+            "short history: 1 of 1 groups have less data than their period (the shortest: 2m); ",
         ),
         (86400.0 * 30, None, ""),
         (120.0, 3600.0, "short history: 1 of 1 groups"),

@@ -208,7 +208,7 @@ def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture
     words = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--model"]
 
     assert 4 == main([*words, "flaky"])
-    assert "pages now: page_fast" in capsys.readouterr().out
+    assert "a page fires: page_fast" in capsys.readouterr().out
     assert 0 == main([*words, "steady", "--objective", "errors", "--trust", "backend_counters"])
     assert "steady version 1: budget left: 100.0%" in capsys.readouterr().out
     # Its probes work, and there are too few of them to show that no request fails.
@@ -226,7 +226,7 @@ def test_failures_that_a_backend_hides_promote_nothing(
     assert 3 == main([*words, "mute"])
     line = capsys.readouterr().out
     assert "failures may be hidden (backend_counters)" in line
-    assert "see objective probe, rollback: pages now: page_fast" in line
+    assert "see objective probe, rollback: a page fires: page_fast" in line
     # No probe, and no failure: unknown.
     assert 3 == main([*words, "tailed"])
     assert "add an objective that sees such failures: `indicator: probe`" in capsys.readouterr().out

@@ -55,10 +55,10 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
     because of the error of its estimate, and for data that do not reach back a period.
     """
     uncertain = uncertainties(rows, _group_title)
-    lines = [f"{whose}: {meaning}; to resolve it, {settled}" for whose, meaning, settled in uncertain]
+    lines = [f"{whose}: {meaning}; to fix this, {settled}" for whose, meaning, settled in uncertain]
     for reason, (meaning, fix) in WRONG_SETTINGS.items():
         if named := ", ".join(_group_title(row) for row in rows if reason in row.unknown_reasons):
-            lines.append(f"unknown ({reason}): {named}: {meaning}; to resolve it, {fix}")
+            lines.append(f"unknown ({reason}): {named}: {meaning}; to fix this, {fix}")
     lines += [f"{_group_title(row)} burns {why}" for row in rows if (why := no_page_because(row))]
     return lines + list(_short_history_warning(rows))
 
@@ -69,8 +69,9 @@ def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
     short = [row.history_seconds for row in known if row.history_seconds is not None]
     if short:
         yield (
-            f"short history: {len(short)} of {len(known)} groups are recorded for less than their period, at the "
-            f"least {in_words(min(short))}: state, SLI and budget are of that time and at most an hour before"
+            f"short history: {len(short)} of {len(known)} groups have less data than their period (the "
+            f"shortest: {in_words(min(short))}); their state, SLI and budget cover only this time and at "
+            "most one hour before it"
         )
 
 

@@ -42,8 +42,8 @@ def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
     return Worst(
         row.estimate_error,
         left > minimum,
-        f", and {budget_left(left)} if the estimate ({error}) is wrong",
-        f"it may be {budget_left(left)}",
+        f", and {budget_left(left)} at the largest error of the estimate ({error})",
+        f"at the largest error of the estimate, the budget left is {budget_left(left)}",
     )
 
 
@@ -59,8 +59,9 @@ def worst_comparison(
     return Worst(
         error,
         comparison.high + error <= comparison.margin,
-        f", also if the estimates ({either_way(error)}) are wrong",
-        f"the difference may be that much larger, and {points(comparison.margin)} are allowed",
+        f", also at the largest error of the estimates ({either_way(error)})",
+        f"the real difference may be larger by this error, and only {points(comparison.margin)} are allowed "
+        "(--margin)",
     )
 
 
@@ -84,8 +85,8 @@ def no_page_because(row: GroupStatus) -> str:
     error = "" if row.estimate_error is None else f" ({either_way(row.estimate_error)})"
     settled = settled_by(row, next(iter(row.caveats), "decomposed"))
     return (
-        f"within the error of the estimate{error}, so it opens a ticket if it lasts and does not page "
-        f"({', '.join(row.within_error)}); to settle it, {settled}"
+        f"but only within the error of the estimate{error}: it raises a ticket if it lasts, and does not "
+        f"page ({', '.join(row.within_error)}); to fix this, {settled}"
     )
 
 

@@ -42,9 +42,9 @@ def judge_current_state(
     elif canary.unknown_reasons or canary.burn_now is None:
         verdict, reason = "hold", f"unknown: {canary.unknown or 'not evaluated yet'}"
     elif burns(canary.burn_now):
-        verdict, reason = "hold", f"not ready all the time: burning {burn_rate(canary.burn_now)} now"
+        verdict, reason = "hold", f"not ready all the time: current burn rate {burn_rate(canary.burn_now)}"
     else:
-        verdict, reason = "promote", f"ready, burning {burn_rate(canary.burn_now)} now"
+        verdict, reason = "promote", f"ready, current burn rate {burn_rate(canary.burn_now)}"
     return _judged(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
 
 
@@ -101,8 +101,8 @@ def _seen_enough(
     if seen >= needed:
         return judgement
     reason = (
-        f"it has counted {seen:.0f} requests in the last 3 days, and {needed} are needed to be {_SURE:.0%} sure "
-        f"that its target of {row.target:.4%} is met"
+        f"only {seen:.0f} requests were counted in the last 3 days; {needed} are needed to be "
+        f"{_SURE:.0%} sure that the target of {row.target:.4%} is met"
     )
     return replace(judgement, verdict="hold", reason=reason)
 
@@ -125,7 +125,7 @@ def hold_if_unproven(
     for source in doubted:
         doubt = _hidden_failures(row, source, evidence) if source in HIDING else _error(row, source, worst)
         if doubt:
-            reason = f"{judgement.reason}{BUT}{doubt}; or accept it by --trust {source}"
+            reason = f"{judgement.reason}{BUT}{doubt}; or accept this source with --trust {source}"
             return replace(judgement, verdict="hold", reason=reason)
     if worst is None or not worst.error or HIDING.issuperset(doubted):
         return judgement
@@ -150,12 +150,12 @@ def _error(row: GroupStatus, source: str, worst: estimate.Worst | None) -> str:
     if worst.enough:
         return ""
     settled = estimate.settled_by(row, source)
-    return f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to settle it, {settled}"
+    return f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to fix this, {settled}"
 
 
 def _unresolved(source: str, fix: str) -> str:
     caveat = CAVEATS[source]
-    return f"{caveat.word} ({source}): {caveat.meaning}; to resolve it, {fix}"
+    return f"{caveat.word} ({source}): {caveat.meaning}; to fix this, {fix}"
 
 
 def _worst(
@@ -243,17 +243,17 @@ def _verdict(
     unpaged = estimate.no_page_because(row)
     if firing or unpaged:
         tickets = f": {', '.join(alert.tier for alert in firing)}" if firing else ""
-        return "hold", f"burns budget{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
+        return "hold", f"the error budget burns{tickets}{_pace(row)}" + (f", {unpaged}" if unpaged else "")
     if row.budget_left is None:
         return "hold", "no events in the whole period"
     left = f"budget left: {budget_left(row.budget_left)}{_recorded_only(row)}"
     if row.budget_left <= limits.minimum_budget:
-        return "hold", f"{left}, more than {limits.minimum_budget:.1%} is needed"
+        return "hold", f"{left}; more than {limits.minimum_budget:.1%} is required (--min-budget)"
     return "promote", left + (", idle now" if row.state == "idle" else _pace(row))
 
 
 def _recorded_only(row: GroupStatus) -> str:
-    return "" if row.history_seconds is None else f" (recorded for {in_words(row.history_seconds)} only)"
+    return "" if row.history_seconds is None else f" (only {in_words(row.history_seconds)} of data)"
 
 
 def _alerts_about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
@@ -263,21 +263,27 @@ def _alerts_about(row: GroupStatus, firing: Sequence[Firing]) -> list[Firing]:
 def _forced_verdict(row: GroupStatus, firing: Sequence[Firing], pace: str = "") -> tuple[Verdict, str] | None:
     """Return the verdict that no number changes: on a page, even without new data, and in excluded time."""
     if pages := ", ".join(alert.tier for alert in firing if alert.severity == "critical"):
-        return "rollback", f"pages now: {pages}{pace}"
-    return ("hold", f"time does not count now: {row.excluded}") if row.excluded else None
+        return "rollback", f"a page fires: {pages}{pace}"
+    return ("hold", f"an exclusion is active: {row.excluded}") if row.excluded else None
 
 
 def _settings_to_change(row: GroupStatus) -> str:
     """Return what to change where a wrong setting leaves the group without data."""
     wrong = [WRONG_SETTINGS[reason] for reason in row.unknown_reasons if reason in WRONG_SETTINGS]
-    return "".join(f": {meaning}; to resolve it, {fix}" for meaning, fix in wrong)
+    return "".join(f": {meaning}; to fix this, {fix}" for meaning, fix in wrong)
 
 
 def _stale_verdict(age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
     if age is None:
-        return "hold", "age of the data unknown: the exporter exports no series of this model"
+        return "hold", (
+            "the age of the data is unknown: the exporter exports no series of this model; "
+            "check that the exporter is scraped"
+        )
     if age > limits.max_age_seconds:
-        return "hold", f"the data is {age:.0f} s old, at most {limits.max_age_seconds:.0f} s are allowed"
+        return "hold", (
+            f"the data is {age:.0f} s old, and at most {limits.max_age_seconds:.0f} s are allowed "
+            "(--max-age); check that the exporter can read Triton's metrics"
+        )
     return None
 
 
@@ -288,4 +294,4 @@ def _oldest(ages: Sequence[float | None]) -> float | None:
 
 
 def _pace(row: GroupStatus) -> str:
-    return "" if row.burn_now is None else f", burning {burn_rate(row.burn_now)} now"
+    return "" if row.burn_now is None else f", current burn rate {burn_rate(row.burn_now)}"

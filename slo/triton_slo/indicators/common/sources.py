@@ -35,8 +35,8 @@ class Caveat:
 
 
 _EVIDENCE_OF_FAILURES = (
-    "an objective that sees such failures: `indicator: probe` with the exporter's --probe, or "
-    "`errors` with the `source` of a gateway (docs/objectives.md#errors-from-a-gateway)"
+    "an objective that counts such failures: `indicator: probe` with the exporter's --probe, or "
+    "`indicator: errors` with a gateway as `source` (docs/objectives.md#errors-from-a-gateway)"
 )
 _TRACES = (
     "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives the "
@@ -46,32 +46,37 @@ _TRACES = (
 CAVEATS: Mapping[str, Caveat] = {
     SLICES: Caveat(
         "estimated",
-        "a minute whose mean is over the threshold counts as bad as a whole, so a slow tail is missed",
+        "if the mean of a minute is over the threshold, all requests of the minute count as failed, "
+        "otherwise none, so a slow tail is missed",
         f"scrape Triton through the exporter; then {_TRACES}",
     ),
     "sampled_mean": Caveat(
-        "estimated", "requests between two samples count at their mean, so the slow few are missed", _TRACES
+        "estimated",
+        "all requests between two samples count with their mean duration, so a few slow requests are missed",
+        _TRACES,
     ),
     "decomposed": Caveat(
         "estimated",
-        "recovered from sums of several requests, so the share within the threshold may be some percent off: "
-        "triton_model_distribution_error_ratio says how much",
+        "the durations are estimated from sums over several requests, so the share within the threshold "
+        "may be wrong by some percentage points; triton_model_distribution_error_ratio is this error",
         _TRACES,
     ),
     "summary": Caveat(
         "estimated",
-        "read off quantiles, so the share within the threshold may be some percent off",
+        "the share within the threshold is interpolated from quantiles, so it may be wrong by some "
+        "percentage points",
         _TRACES,
     ),
     BACKEND_COUNTERS: Caveat(
         "failures may be hidden",
-        "Triton counts a request that the backend answers with an error, as Python models can, as a success, and "
-        "a response cache answers repetitions of a failed request with success",
+        "if the backend answers a request with an error response (as Python models can), Triton counts "
+        "the request as a success; a response cache answers repetitions of such a request, and they count "
+        "as successes too",
         f"add {_EVIDENCE_OF_FAILURES}",
     ),
     UNTRACED_QUEUE: Caveat(
         "rejections may be hidden",
-        "Triton counts no request that it rejects because the queue is full, and only traces show them",
+        "Triton does not count requests that it rejects because the queue is full; only traces show them",
         "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives "
         f"the --trace-config flags that Triton needs), or add {_EVIDENCE_OF_FAILURES}",
     ),
