@@ -43,8 +43,8 @@ SLOW = {
 }
 """Half of the requests are too slow."""
 BURNS = (
-    "Objective: {target} % over 30d ({promise}). The error budget burns at that rate over the last {long} "
-    "and the last {short}. Nothing of the budget is left. It has been recorded for 10m 0s only."
+    "Objective: {target} % over 30d ({promise}). The burn rate is this high over the last {long} "
+    "and the last {short}. The error budget is spent. The objective has been recorded only for 10m 0s."
 )
 
 

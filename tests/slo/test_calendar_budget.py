@@ -171,7 +171,10 @@ def test_an_alert_states_how_long_the_months_budget_lasts(tool: Path, tmp_path: 
 
     printed = done.stdout + done.stderr
     assert " over the month (" in texts["description"]
-    assert "At this rate the rest of it is gone in 1d 6h 0m 0s. It resets in 2d 0h 0m 0s." in printed
+    assert (
+        "At this burn rate, the error budget left is spent in 1d 6h 0m 0s. The error budget resets in 2d 0h 0m 0s."
+        in printed
+    )
 
 
 @pytest.mark.parametrize(

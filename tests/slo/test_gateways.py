@@ -194,7 +194,7 @@ def test_check_names_what_a_source_lacks(tmp_path: Path, capsys: pytest.CaptureF
         "absent: indicator: Prometheus has no series envoy_cluster_upstream_rq (fix: route each model",
         'unchosen: indicator: Prometheus has no series istio_requests_total with reporter="source" (fix:',
         "nameless: indicator: Prometheus has no label path on nginx_ingress_controller_requests that matches /v2/",
-        "bucketless: indicator: embedder: its histogram has no bucket that ends at the threshold",
+        "bucketless: indicator: embedder: its histogram has no bucket bound at the threshold",
         "bucketless: threshold 300ms is between the default buckets of otel-http-server (fix: use 250ms, 500ms,",
     ):
         assert expected in printed, printed

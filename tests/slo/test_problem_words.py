@@ -107,7 +107,10 @@ def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: obj
         ({"target": "９９%"}, "target: '９９%' is not a share"),
         ({"target": "9_9%"}, "target: '9_9%' is not a share"),
         ({"indicator": {"kind": "latency", "threshold": "9" * 400 + "s"}}, "of more than a hundred years"),
-        ({"indicator": {"kind": "errors", "reasons": []}}, "indicator: reasons counts no failure at all"),
+        (
+            {"indicator": {"kind": "errors", "reasons": []}},
+            "indicator: reasons is empty, so no failure would count",
+        ),
         ({"unknown": {"after": "30d"}}, "unknown.after 30d is as long as the window (30d)"),
     ],
 )

@@ -62,7 +62,7 @@ ERRORS = (
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} that needs a reset, a reboot or a new card. Results computed on it cannot "
         "be trusted.",
-        action="Drain the node, then read the XID in dmesg.",
+        action="Drain the node, then look up the XID in the output of dmesg.",
         cause="XID ",
         cause_from=_which_xids('class="hardware"'),
         silence="gpu_uuid, once the node is drained",
@@ -74,9 +74,10 @@ ERRORS = (
         keep_firing_for="30m",
         summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} reported an error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} that ended an application but left the GPU usable, or one that is not in the "
-        "driver's table. The GPU should be reset soon.",
-        action="Read the XID in dmesg, restart what ran on the GPU, and plan a reset.",
+        "{{ $labels.instance }} that terminated an application but left the GPU usable, or an XID that "
+        "is not in the exporter's table. The GPU should be reset soon.",
+        action="Look up the XID in the output of dmesg, restart the processes that ran on the GPU, and "
+        "plan a reset of the GPU.",
         cause="XID ",
         cause_from=_which_xids('class=~"contained|unknown"'),
         silence="gpu_uuid, until the planned reset",
@@ -89,8 +90,9 @@ ERRORS = (
         keep_firing_for="15m",
         summary="A program on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} caused a driver error",
         description="The driver reported an XID error of GPU {{ $labels.gpu_uuid }} on "
-        "{{ $labels.instance }} of the kind that programs cause (most often a bad memory access). A model "
-        "or its backend has a bug; if only this GPU reports the error again, suspect the GPU.",
+        "{{ $labels.instance }} that is usually caused by a program (most often by an invalid memory "
+        "access). A model or its backend has a bug; if the error recurs only on this GPU, suspect the "
+        "hardware.",
         action="Find the model that failed at that moment in Triton's log.",
         cause="XID ",
         cause_from=_which_xids('class="application"'),
@@ -106,8 +108,8 @@ or
         keep_firing_for="30m",
         summary="Memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lost data",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} had memory errors that its error "
-        "correction could not repair. Weights or results in it may be wrong.",
-        action="Drain the node and reset the GPU before anything is computed on it again.",
+        "correction could not repair. Weights or results in this memory may be wrong.",
+        action="Drain the node and reset the GPU before it is used again.",
         silence="gpu_uuid, once the node is drained",
     ),
     _gpu_alert(
@@ -117,8 +119,8 @@ or
         for_="1m",
         keep_firing_for="30m",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} must be replaced",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} could not replace a bad memory "
-        "row by a spare one. That is NVIDIA's criterion for returning the card.",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} could not remap a faulty "
+        "memory row to a spare row. This is NVIDIA's criterion for returning the card.",
         action="Drain the node and open a case with the vendor.",
         silence="gpu_uuid, once the node is drained",
     ),
@@ -129,9 +131,9 @@ or
         for_="5m",
         keep_firing_for="30m",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} needs a reset",
-        description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was "
-        "replaced, but the replacement only works after a reset of the GPU.",
-        action="Drain the GPU at a quiet time and reset it.",
+        description="A bad memory row of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was remapped, "
+        "but the remapping takes effect only after a reset of the GPU.",
+        action="Drain the GPU in a period of low traffic and reset it.",
         silence="gpu_uuid, until the planned reset",
     ),
     _gpu_alert(
@@ -178,9 +180,9 @@ unless on (instance) ({_GPUS} >= max_over_time({_GPUS}[1d:2m]))""",
         severity="warning",
         for_="5m",
         keep_firing_for="10m",
-        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} is gone",
-        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was there within the last [1d]; "
-        "its source of data answers and does not list it any more, and no other GPU has taken its place. It most "
+        summary="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} has disappeared",
+        description="GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} was present within the last "
+        "[1d]; its data source responds but no longer lists it, and no other GPU has replaced it. It most "
         "likely fell off the bus.",
         action="Look for XID 79 in dmesg; drain the node and reboot it.",
         silence="gpu_uuid, when the card was moved on purpose",
@@ -202,10 +204,10 @@ LOAD = (
         severity="warning",
         for_="10m",
         keep_firing_for="1h",
-        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is too hot and slows itself down",
-        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of heat "
-        "{{ $value | humanizePercentage }} of the time. Its models are slower than they could be.",
-        action="Check fans and air flow of the machine, and the temperature of its neighbours.",
+        summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is throttled because of heat",
+        description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is throttled because of heat "
+        "{{ $value | humanizePercentage }} of the time. Its models run slower.",
+        action="Check the fans and the air flow of the machine, and the temperature of the other GPUs.",
         silence="gpu_uuid",
     ),
     _gpu_alert(
@@ -224,8 +226,8 @@ LOAD = (
         keep_firing_for="15m",
         summary="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} runs at its power limit",
         description="GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} lowers its clocks because of power "
-        "{{ $value | humanizePercentage }} of the time. Under full load that is normal; under light load the "
-        "limit is set too low or the supply is weak.",
+        "{{ $value | humanizePercentage }} of the time. Under full load this is normal; under light "
+        "load, the power limit is too low or the power supply is insufficient.",
         action="Compare the power limit with the card's default.",
         silence="gpu_uuid",
     ),
@@ -243,7 +245,7 @@ LOAD = (
         description="{{ $value | humanizePercentage }} of the memory of GPU {{ $labels.gpu_uuid }} on "
         "{{ $labels.instance }} is in use. Language-model servers reserve nearly all of it on purpose; for "
         "others the next load or a larger batch will fail.",
-        action="See on the GPU dashboard which models hold the memory.",
+        action="Check on the GPU dashboard which models use the memory.",
         silence="gpu_uuid, where memory is reserved on purpose",
     ),
     _gpu_alert(
@@ -268,9 +270,9 @@ and {gpu.MEMORY_FREE} / {_MEMORY_ALL} > 0.01""",
         keep_firing_for="30m",
         summary="The memory of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} will be full within "
         "the hour",
-        description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily "
-        "and reaches the end within the hour. Something leaks, or caches grow without a limit; then "
-        "executions and loads fail for lack of memory.",
+        description="Memory in use on GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }} grows steadily, "
+        "and no memory will be left within an hour. A process leaks memory, or a cache grows without a "
+        "limit. When no memory is left, executions and loads fail.",
         action="See which process grows (nvidia-smi), and restart that model before it fails on its own.",
         silence="gpu_uuid, while models are loaded one after the other",
     ),
@@ -291,10 +293,10 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         labels=("instance",),
         for_="5m",
         keep_firing_for="10m",
-        summary="Requests queue on {{ $labels.instance }} while its GPUs do nothing",
-        description="For [5m] more than $threshold requests have been waiting on {{ $labels.instance }} while no "
-        "GPU of it did any work: the model runs on the CPU, hangs, or its input preparation is the "
-        "bottleneck.",
+        summary="Requests queue on {{ $labels.instance }} while its GPUs are idle",
+        description="For [5m] more than $threshold requests have been waiting on {{ $labels.instance }} "
+        "while all its GPUs were idle: the model runs on the CPU, the model hangs, or its input preparation "
+        "is the bottleneck.",
         action="Check instance_group.kind of the model that queues.",
         silence="instance",
     ),
@@ -312,9 +314,10 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         for_="5m",
         keep_firing_for="5m",
         owner="observability",
-        summary="There is no data about the GPUs of {{ $labels.instance }}",
-        description="No source of GPU data (dcgm-exporter, NVML, Triton) answers the exporter "
-        "{{ $labels.instance }}, although one did within the last [1d]. GPU alerts for it cannot fire.",
+        summary="No GPU data for {{ $labels.instance }}",
+        description="No source of GPU data (dcgm-exporter, NVML, Triton) responds to the exporter of "
+        "{{ $labels.instance }}, although a source responded within the last [1d]. GPU alerts for this "
+        "server cannot fire.",
         action="Check whether dcgm-exporter runs on that node and answers on its port.",
         silence="instance, while dcgm-exporter is updated",
     ),
@@ -326,12 +329,12 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         for_="5m",
         keep_firing_for="5m",
         owner="observability",
-        summary="Data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} are "
+        summary="The data of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is "
         "{{ $value | humanizeDuration }} old",
         description="The source still lists GPU {{ $labels.gpu_uuid }} of {{ $labels.instance }}, but its "
         "readings have been the same for {{ $value | humanizeDuration }}. Triton freezes a GPU's series "
         "after three failed reads, and dcgm-exporter can hang; the GPU itself may hang too.",
-        action="Run nvidia-smi on the node: if it hangs, so does the driver.",
+        action="Run nvidia-smi on the node: if the command hangs, the driver hangs too.",
         silence="gpu_uuid",
     ),
     _gpu_alert(
@@ -344,8 +347,8 @@ and on (instance) count by (instance) (last_over_time({gpu.INFO}[1d])) > 0""",
         owner="observability",
         summary="Triton on {{ $labels.instance }} names the wrong GPU for model {{ $labels.model }}",
         description="The label gpu_uuid on Triton's own series of model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} is wrong ({{ $labels.problem }}). Queries that "
-        "join on it blame the wrong card.",
+        "{{ $labels.version }} on {{ $labels.instance }} is wrong ({{ $labels.problem }}). Queries that join "
+        "on this label return the wrong GPU.",
         action="Use the exporter's mapping of models to GPUs, which does not use that label.",
         silence="instance",
     ),

@@ -28,14 +28,17 @@ _LOAD_STEPS = (
     ("missing_file", "Put the missing file in place or roll the model back, then load it again."),
     (
         "bad_config",
-        "Fix config.pbtxt where Triton's reason points, or roll it back, then load the model again.",
+        "Fix the line of config.pbtxt that Triton's error names, or roll it back; then load the model again.",
     ),
     ("missing_backend", "Install the backend that config.pbtxt names, or correct its name."),
     (
         "python_error",
-        "Read the traceback in Triton's reason; fix model.py or what it imports, or roll back.",
+        "Read the traceback in Triton's error message; fix model.py or its imports, or roll the model back.",
     ),
-    ("dependency_failed", "Fix the step of the ensemble that failed; the ensemble loads with it."),
+    (
+        "dependency_failed",
+        "Fix the step of the ensemble that failed to load; the ensemble loads when all its steps are loaded.",
+    ),
 )
 
 _model_alert = partial(Alert, component="lifecycle")
@@ -54,10 +57,10 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
         description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
-        "last [15m] and could not. A version that was serving before may still serve; a version that never "
-        "loaded does not.",
-        action="Fix what the reason in the exporter's /state or in Triton's log names, or roll the model back; "
-        "then load it again.",
+        "last [15m] and failed. A version that was ready before may still serve requests; a version that "
+        "never loaded does not.",
+        action="Read the reason in the exporter's /state or in Triton's log and fix it, or roll the "
+        "model back; then load the model again.",
         cause_from=_LOAD_REASON,
         steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",
@@ -82,7 +85,8 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         description="Model {{ $labels.model }}{{ with $labels.version }} version {{ . }}{{ end }} should serve on "
         '{{ $labels.instance }} and has not been ready for {{ $value | printf "%.0f" | humanizeDuration }}. '
         "Requests for it fail there.",
-        action="See which state it is in and why: exporter's /state, Triton's repository index.",
+        action="Check the state of the model and its reason, in the exporter's /state or in Triton's "
+        "repository index.",
         cause_from=_LOAD_REASON,
         steps=_LOAD_STEPS,
         silence="instance and model, during planned work on that model",
@@ -104,8 +108,9 @@ unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1"""
         for_="2m",
         keep_firing_for="2m",
         summary="No server serves model {{ $labels.model }}",
-        description="Model {{ $labels.model }} should serve and is ready on no server: it was ready within the "
-        "last [1d], or it has not become ready for ten minutes. Every request for it fails.",
+        description="Model {{ $labels.model }} is expected, but it is not ready on any server: it was "
+        "ready within the last [1d], or it has not become ready for ten minutes. Every request for this "
+        "model fails.",
         action="Roll back the last change to this model, then look for the cause.",
         cause_from=_LOAD_REASON_ANYWHERE,
         steps=_LOAD_STEPS,
@@ -123,11 +128,12 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         labels=("model",),
         for_="5m",
         keep_firing_for="5m",
-        summary="Only {{ $value | humanizePercentage }} of the servers that should serve model "
-        "{{ $labels.model }} do",
+        summary="Model {{ $labels.model }} is ready on only {{ $value | humanizePercentage }} of its servers",
         description="Model {{ $labels.model }} is ready on {{ $value | humanizePercentage }} of the servers on "
-        "which it should serve. The others carry all of its traffic, and the next failure may be one too many.",
-        action="Compare the servers that are not ready with those that are: what was rolled out, and where?",
+        "which it should serve. The servers on which it is ready receive all of its traffic; one more "
+        "failure may overload them.",
+        action="Compare the servers on which the model is ready with the other servers: what was rolled "
+        "out, and where?",
         cause_from=_LOAD_REASON_ANYWHERE,
         steps=_LOAD_STEPS,
         silence="model, during a planned rollout of that model",
@@ -139,12 +145,11 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         labels=("instance", "model", "version"),
         for_="5m",
         keep_firing_for="5m",
-        summary="Triton on {{ $labels.instance }} does not know model {{ $labels.model }}, which should "
-        "serve",
+        summary="Expected model {{ $labels.model }} is missing on {{ $labels.instance }}",
         description="Model {{ $labels.model }} should serve on {{ $labels.instance }}, but Triton does not "
-        "list it, or lists its name alone: its folder or its version is missing, its configuration does "
-        "not parse, its backend is unknown, or a step of the ensemble failed. Triton's health checks stay "
-        "green.",
+        "list it, or lists only its name: the model's folder or version folder is missing, its configuration "
+        "does not parse, its backend is unknown, or a step of the ensemble failed. Triton's health checks "
+        "still succeed.",
         action="Search Triton's log for the model's name and `failed to load` or `Poll failed`.",
         silence="model, until its files are in place",
     ),
@@ -155,11 +160,11 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         labels=("instance", "model", "version"),
         for_="30m",
         keep_firing_for="5m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for "
-        "on {{ $labels.instance }}",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} has been loading for $for on "
+        "{{ $labels.instance }}",
         description="Triton has been loading model {{ $labels.model }} version {{ $labels.version }} "
-        "without a break on {{ $labels.instance }}: a large download, an engine being built, or a load "
-        "that hangs. The whole server reports not ready meanwhile.",
+        "without interruption on {{ $labels.instance }}: a large download, an engine that is being "
+        "built, or a load that hangs. Until the load ends, the whole server reports not ready.",
         action="Check whether the load makes progress: network, disk and GPU of the server.",
         silence="instance and model, while an engine is built",
     ),
@@ -178,8 +183,10 @@ count by (cluster, model) (max by (cluster, job, instance, model) ({state.MODEL_
         summary="Model {{ $labels.model }} version {{ $labels.version }} keeps losing readiness on "
         "{{ $labels.instance }}",
         description="Model {{ $labels.model }} version {{ $labels.version }} changed between ready and not "
-        "ready {{ $value }} times within [30m] on {{ $labels.instance }}. Each gap fails requests.",
-        action="Find what ends it: a stub that dies, somebody who reloads it, a repository that changes.",
+        "ready {{ $value }} times within [30m] on {{ $labels.instance }}. While the model is not ready, "
+        "its requests fail.",
+        action="Find out why the model stops being ready: its Python stub process dies, somebody reloads "
+        "it, or the model repository changes.",
         cause_from=_LOAD_REASON,
         silence="model, while it is being edited under poll mode",
     ),
@@ -195,8 +202,8 @@ unless on (instance, model) max by (instance, model) ({state.MODEL_READY}) == 1"
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} was unloaded on {{ $labels.instance }} while it was in use",
         description="Model {{ $labels.model }} answered requests on {{ $labels.instance }} within the last "
-        "[1h] and was then unloaded; no version of it is ready there. Triton counts an unloaded model as "
-        "healthy, so its readiness check stays green.",
+        "[1h] and was then unloaded; no version of it is ready there. Triton does not count an unloaded "
+        "model as a failure, so the server's readiness check still succeeds.",
         action="Ask who called unload, and load the model again if it is still needed.",
         silence="model, while it is retired",
     ),
@@ -213,8 +220,8 @@ count by (model) (count by (model, instance) ({state.MODEL_READY} == 1))""",
         keep_firing_for="10m",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} serves on only {{ $value }} of "
         "the model's servers",
-        description="The servers of model {{ $labels.model }} have not agreed on its versions for $for: "
-        "only {{ $value }} of them serve version {{ $labels.version }}. A rollout may have stopped half-way, "
+        description="The servers of model {{ $labels.model }} have served different versions of it for "
+        "$for: only {{ $value }} of them serve version {{ $labels.version }}. A rollout may have stopped half-way, "
         "or a reload failed and the old version kept serving.",
         action="Compare the repositories of the servers, and search their logs for `failed to load`.",
         silence="model, during a staged rollout",
@@ -238,9 +245,10 @@ and on (cluster, job) (
         for_="1m",
         keep_firing_for="1m",
         summary="No Triton server is live",
-        description="Not one Triton server answers on its API: the last one went down within the last [1d], or "
-        "none has started within twenty minutes. Every model is down.",
-        action="Undo the last change that reached all servers; then look at one server's previous log.",
+        description="No Triton server responds on its API: the last server went down within the last "
+        "[1d], or no server has started within twenty minutes. No model is served.",
+        action="Roll back the last change that reached all servers; then read the previous log of one "
+        "server.",
         silence="never",
     ),
     _server_alert(
@@ -259,9 +267,9 @@ count by (cluster, job, instance) (
         keep_firing_for="1m",
         summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
-        description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of the models "
-        "that it should serve are ready on no other server. Every request for them fails.",
-        action="Check whether the process runs, and read the end of its previous log.",
+        description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of "
+        "its expected models are not ready on any other server. Every request for these models fails.",
+        action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
     _server_alert(
@@ -275,9 +283,9 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         keep_firing_for="1m",
         summary="Triton behind {{ $labels.instance }} is down",
         description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
-        "answers; it served within the last [1d]. It serves no model: the process is gone, or it is loading "
-        "models after a restart.",
-        action="Check whether the process runs, and read the end of its previous log.",
+        "responds; the server was live within the last [1d]. No model is served: the process has ended, "
+        "or it is loading models after a restart.",
+        action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
     ),
     _server_alert(
@@ -286,11 +294,11 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="20m",
         keep_firing_for="2m",
-        summary="Triton behind {{ $labels.instance }} does not come up",
-        description="The Triton server behind {{ $labels.instance }} has not answered once since the "
-        "exporter first polled it, for longer than start-up should take. By default one model that fails to "
-        "load at start-up ends the whole server, over and over.",
-        action="Read the log of the previous start: the model that failed is named near its end.",
+        summary="Triton behind {{ $labels.instance }} does not start",
+        description="The Triton server behind {{ $labels.instance }} has never responded since the "
+        "exporter first polled it, for longer than start-up should take. By default, one model that fails "
+        "to load at start-up terminates the whole server, at every restart.",
+        action="Read the log of the previous start: near its end, it names the model that failed.",
         silence="instance, while a large model is loaded for the first time",
     ),
     _server_alert(
@@ -302,7 +310,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
-        action="Check in the log whether it was asked to stop; if it hangs in shutdown, end it.",
+        action="Check in the log whether Triton received a stop signal; if the shutdown hangs, kill the "
+        "process.",
         silence="instance, during a planned shutdown",
     ),
     _server_alert(
@@ -316,7 +325,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         ),
         severity="warning",
         keep_firing_for="10m",
-        summary="Triton behind {{ $labels.instance }} keeps going down and coming back",
+        summary="Triton behind {{ $labels.instance }} restarts repeatedly",
         description="The Triton server behind {{ $labels.instance }} changed between live and not live "
         "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
         action="Read the end of the previous log and the exit code: out of memory, a signal, a model that "
@@ -331,8 +340,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         keep_firing_for="5m",
         summary="Triton behind {{ $labels.instance }} is live but not ready",
         description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
-        "With strict readiness, the default, one failed or loading model is enough. A load balancer or "
-        "Kubernetes takes the whole server out, healthy models included.",
+        "With strict readiness, the default, one failed or loading model is enough. Kubernetes or a load balancer "
+        "then removes the whole server from service, including its healthy models.",
         action="Find the model that is not ready, and fix it or unload it.",
         silence="instance, while large models load",
     ),
@@ -342,7 +351,7 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="5m",
         keep_firing_for="5m",
-        summary="Triton behind {{ $labels.instance }} serves, but its metrics cannot be read",
+        summary="Triton behind {{ $labels.instance }} is live, but its metrics cannot be read",
         description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "
         "port does not answer the exporter. Latency, queue and error objectives of this server have no "
         "data.",

@@ -56,7 +56,7 @@ and {_ON} max_over_time({_requests("waiting")}[30m]) > 0""",
         "{{ $value | humanizePercentage }} full and requests wait",
         description="{{ $value | humanizePercentage }} of the KV cache blocks of model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} are in use while requests wait to be "
-        "admitted. Time to first token grows.",
+        "scheduled. The time to first token increases.",
         action="Add replicas, or give the cache more memory (kv_cache_free_gpu_mem_fraction).",
         silence="model, during a load test",
     ),
@@ -68,11 +68,13 @@ and {_ON} {_requests("waiting")} > 0""",
         severity="warning",
         for_="10m",
         keep_firing_for="15m",
-        summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are taken "
+        summary="All {{ $value }} request slots of {{ $labels.model }} on {{ $labels.instance }} are in use "
         "and requests wait",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} runs its maximum of {{ $value }} requests at once while others wait.",
-        action="Look at the KV cache: with room left raise the batch size, without it add replicas.",
+        "{{ $labels.instance }} executes its maximum of {{ $value }} requests at once while other "
+        "requests wait.",
+        action="Check the KV cache: if blocks are free, raise the maximum batch size; otherwise add "
+        "replicas.",
         silence="model, during a load test",
     ),
     _llm_alert(
@@ -84,8 +86,8 @@ and {_ON} {_requests("waiting")} > 0""",
         keep_firing_for="10m",
         summary="{{ $value }} requests to {{ $labels.model }} on {{ $labels.instance }} are paused",
         description="The engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it admitted more "
-        "than the KV cache can hold. Their users see the text stop.",
+        "{{ $labels.instance }} has kept at least {{ $value }} requests paused for [10m]: it scheduled more "
+        "requests than fit into the KV cache. For the users of these requests, the output stops.",
         action="Use the scheduler policy guaranteed_no_evict, or give the KV cache more memory.",
         silence="model, during a load test",
     ),
@@ -98,11 +100,11 @@ and {_ON} {_requests("active")} > 0""",
         severity="critical",
         for_="3m",
         keep_firing_for="2m",
-        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} makes no progress on its requests",
+        summary="The engine of {{ $labels.model }} on {{ $labels.instance }} is stuck",
         description="The TensorRT-LLM engine of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} has active requests and has not made one iteration for [5m]. It hangs: most "
-        "often a GPU error or a lost peer in a multi-GPU engine.",
-        action="Take the server out of service, look for XID errors, then restart it.",
+        "{{ $labels.instance }} has active requests and has not made an iteration for [5m]. The engine "
+        "hangs; the most common causes are a GPU error or, in a multi-GPU engine, a lost peer process.",
+        action="Take the server out of service, search dmesg for XID errors, then restart the server.",
         silence="instance and model",
     ),
 )
@@ -135,7 +137,7 @@ VLLM = (
         "for each token",
         description="The 95th percentile of the time for each output token of model {{ $labels.model }} "
         "version {{ $labels.version }} on {{ $labels.instance }} is {{ $value | humanizeDuration }} (limit "
-        "$threshold): slower than people read.",
+        "$threshold). This is slower than people read.",
         action="Check whether too many requests share the engine, or the GPU is throttled.",
         silence="model, during a load test",
     ),

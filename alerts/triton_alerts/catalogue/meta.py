@@ -23,9 +23,10 @@ EXPORTER = (
         severity="none",
         labels=(),
         summary="Alerting works",
-        description="This alert always fires. It proves that Prometheus, Alertmanager and the receiver work; "
-        "when it stops arriving, one of them does not.",
-        action="Nothing while it fires; when it stops, check Prometheus, then Alertmanager, then the receiver.",
+        description="This alert always fires. While its notifications arrive, Prometheus, Alertmanager "
+        "and the receiver work; when they stop arriving, one of these does not work.",
+        action="While it fires, there is nothing to do. When its notifications stop, check Prometheus, "
+        "then Alertmanager, then the receiver.",
         silence="never",
     ),
     _meta_alert(
@@ -35,9 +36,10 @@ EXPORTER = (
         for_="3m",
         keep_firing_for="1m",
         summary="The exporter {{ $labels.instance }} does not answer Prometheus",
-        description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so nothing is known about "
-        "the Triton server behind it. As a sidecar it runs in the server's pod, so the server may be down too.",
-        action="Ask the Triton server itself whether it is ready; then look at the exporter's pod.",
+        description="Prometheus cannot scrape the exporter {{ $labels.instance }}, so the state of its Triton "
+        "server is unknown. If the exporter runs as a sidecar in the server's pod, the server may be down "
+        "too.",
+        action="Query /v2/health/ready of the Triton server directly; then check the exporter's pod.",
         silence="instance, while the pod is moved on purpose",
     ),
     _meta_alert(
@@ -52,8 +54,8 @@ max by (cluster, job) ({stack.UP}{{job="{EXPORTER_JOB}"}}) == 0""",
         keep_firing_for="1m",
         summary="No exporter answers Prometheus",
         description="Prometheus has no target in job {{ $labels.job }}, or none of them answers: service "
-        "discovery finds none, the scrape configuration was lost, or all of them are down. No Triton server is "
-        "monitored.",
+        "discovery finds no target, the scrape configuration was removed, or all exporters are down. No "
+        "Triton server is monitored.",
         action="Open the targets page of Prometheus and compare its scrape configuration.",
         silence="never",
     ),
@@ -66,10 +68,11 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         severity="warning",
         for_="2m",
         keep_firing_for="2m",
-        summary="The exporter {{ $labels.instance }} serves data that is {{ $value | humanizeDuration }} old",
+        summary="The exporter {{ $labels.instance }} exposes data that is {{ $value | humanizeDuration "
+        "}} old",
         description="The exporter {{ $labels.instance }} answers Prometheus, but it last read the metrics "
         "of a live Triton {{ $value | humanizeDuration }} ago. Its series may be out of date.",
-        action="Read the exporter's log and its count of failed requests by endpoint.",
+        action="Read the exporter's log, and triton_exporter_scrape_failures_total by endpoint.",
         silence="instance",
     ),
     _meta_alert(
@@ -80,9 +83,10 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         for_="10m",
         keep_firing_for="5m",
         summary="The exporter {{ $labels.instance }} cannot read a file that it is configured to read",
-        description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected "
-        "models has a mistake. Failed reloads are not detected, or the last valid list stays in use.",
-        action="Read the exporter's log: it names the file and the mistake.",
+        description="The exporter {{ $labels.instance }} cannot read Triton's log, or its list of expected models "
+        "contains a mistake. In the first case, failed reloads are not detected; in the second case, the "
+        "exporter uses the last valid list.",
+        action="Read the exporter's log; the log names the file and the mistake.",
         silence="instance",
     ),
     _meta_alert(
@@ -100,7 +104,8 @@ and on (instance) {state.SERVER_LIVE} == 1""",
         summary="The exporter {{ $labels.instance }} exposes {{ $value | humanize }} series",
         description="One scrape of {{ $labels.instance }} brings {{ $value | humanize }} series. Triton "
         "keeps the failure counters of every model version it ever loaded, and summaries multiply by five.",
-        action="Drop what is not used with metric_relabel_configs, or restart Triton at a quiet time.",
+        action="Drop unused series with metric_relabel_configs, or restart Triton in a period of low "
+        "traffic.",
         silence="instance",
     ),
 )
@@ -126,9 +131,9 @@ PIPELINE = (
         labels=("instance", "rule_group"),
         for_="15m",
         keep_firing_for="30m",
-        summary="Prometheus {{ $labels.instance }} skips evaluations of {{ $labels.rule_group }}",
-        description="Rule group {{ $labels.rule_group }} takes longer than its interval, so evaluations are "
-        "skipped and alerts come late.",
+        summary="Prometheus {{ $labels.instance }} skips evaluations of rule group {{ $labels.rule_group }}",
+        description="Rule group {{ $labels.rule_group }} takes longer than its interval, so Prometheus skips "
+        "evaluations and alerts fire late.",
         action="Give Prometheus more CPU, or lengthen the group's interval.",
         silence="rule_group",
     ),
@@ -144,8 +149,8 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         keep_firing_for="15m",
         summary="Prometheus {{ $labels.instance }} cannot write to its disk",
         description="Prometheus {{ $labels.instance }} failed to write a block or its log within the last "
-        "[3h]: most often its disk is full. When it stores nothing more, no alert can fire.",
-        action="Free space on its volume or enlarge it; then lower --storage.tsdb.retention.size.",
+        "[3h]: most often its disk is full. When Prometheus cannot store samples, no alert can fire.",
+        action="Free space on its volume, or enlarge the volume; then lower --storage.tsdb.retention.size.",
         silence="instance, while its volume is enlarged",
     ),
     _meta_alert(
@@ -167,8 +172,8 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         for_="5m",
         keep_firing_for="5m",
         summary="Prometheus {{ $labels.instance }} has no Alertmanager to send alerts to",
-        description="Prometheus {{ $labels.instance }} has found no Alertmanager. No alert reaches anybody; only "
-        "the missing watchdog shows it.",
+        description="Prometheus {{ $labels.instance }} has found no Alertmanager. No notification is sent; only "
+        "the absence of the Watchdog alert shows this.",
         action="Check the alerting section of its configuration and its service discovery.",
         silence="never",
     ),
@@ -179,8 +184,8 @@ increase({stack.WAL_WRITES_FAILED}[3h]) > 0""",
         for_="5m",
         keep_firing_for="15m",
         summary="Prometheus {{ $labels.instance }} drops alerts",
-        description="Prometheus {{ $labels.instance }} could not hand {{ $value | humanize }} alerts to any "
-        "Alertmanager within [5m].",
+        description="Prometheus {{ $labels.instance }} could not send {{ $value | humanize }} alerts to "
+        "any Alertmanager within [5m].",
         action="Check whether Alertmanager runs and whether Prometheus can reach it.",
         silence="instance",
     ),
@@ -199,10 +204,10 @@ max by (cluster, instance) (
         for_="5m",
         keep_firing_for="5m",
         summary="Alertmanager {{ $labels.instance }} does not answer Prometheus",
-        description="Alertmanager {{ $labels.instance }} does not answer scrapes of Prometheus, or does not take "
-        "the notifications that Prometheus sends. If it is the only one, no "
-        "alert reaches anybody; only the missing watchdog shows it.",
-        action="Look at its log and its disk; then restart it.",
+        description="Alertmanager {{ $labels.instance }} does not respond to scrapes, or does not accept "
+        "the alerts that Prometheus sends. If it is the only Alertmanager, no notification is sent; only "
+        "the absence of the Watchdog alert shows this.",
+        action="Check the log and the disk of Alertmanager; then restart it.",
         silence="instance, while one of several is restarted",
     ),
     _meta_alert(
@@ -226,11 +231,12 @@ max by (cluster, instance) (
         labels=("job", "integration"),
         for_="5m",
         keep_firing_for="5m",
-        summary="No Alertmanager of {{ $labels.job }} can deliver by {{ $labels.integration }}",
-        description="Notifications by {{ $labels.integration }} fail on every Alertmanager of job "
-        "{{ $labels.job }}. An alert that fires and resolves before delivery works again never reaches "
-        "anybody.",
-        action="Read why in Alertmanager's log, then look at the receiver.",
+        summary="No Alertmanager of job {{ $labels.job }} can send notifications through "
+        "{{ $labels.integration }}",
+        description="Notifications through {{ $labels.integration }} fail on every Alertmanager of job "
+        "{{ $labels.job }}. If an alert fires and resolves before notifications work again, nobody is "
+        "notified of it.",
+        action="Read the reason in Alertmanager's log, then check the receiver.",
         silence="integration",
     ),
 )
@@ -244,8 +250,8 @@ BRIDGE = (
         keep_firing_for="1m",
         summary="The Slack bridge {{ $labels.instance }} is down",
         description="The bridge {{ $labels.instance }} does not answer Prometheus. Pages do not reach Slack; "
-        "Alertmanager keeps retrying what still fires.",
-        action="Restart the bridge, and watch the pager's other path meanwhile.",
+        "Alertmanager retries the notifications of alerts that still fire.",
+        action="Restart the bridge; until it runs, watch the alerts in Alertmanager.",
         silence="instance, while the bridge is updated",
     ),
     _meta_alert(
@@ -255,10 +261,11 @@ BRIDGE = (
         severity="critical",
         for_="1m",
         keep_firing_for="2m",
-        summary="Messages have been waiting for Slack for {{ $value | humanizeDuration }}",
-        description="The bridge {{ $labels.instance }} holds messages that Slack has not accepted for "
-        "{{ $value | humanizeDuration }}. They are safe on disk, but nobody has seen them.",
-        action="Read the bridge's errors by kind; check the token and Slack's status page.",
+        summary="Slack messages have been undelivered for {{ $value | humanizeDuration }}",
+        description="The bridge {{ $labels.instance }} has messages that Slack has not accepted for "
+        "{{ $value | humanizeDuration }}. The messages are stored on disk, but nobody has seen them.",
+        action="Check triton_alert_bridge_send_failures_total by error, the bot token, and Slack's "
+        "status page.",
         cause_from=Lookup(
             f"sum by (error) (increase({bridge.SEND_FAILURES}{{instance=%q}}[10m])) > 0",
             ("instance",),
@@ -273,7 +280,7 @@ BRIDGE = (
         keep_firing_for="5m",
         summary="The Slack bridge {{ $labels.instance }} cannot write to its disk",
         description="The bridge {{ $labels.instance }} refused notifications because it could not store "
-        "them. Alertmanager retries; an alert that ends before is lost.",
+        "them. Alertmanager retries; an alert that resolves before a retry succeeds is lost.",
         action="Free space on the bridge's volume, or fix its permissions.",
         silence="never",
     ),

@@ -115,12 +115,13 @@ and on (instance, model, version) {_per_second(triton.EXEC_COUNT, "5m")} == 0"""
         severity="critical",
         for_="2m",
         keep_firing_for="2m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} executes nothing on "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} makes no progress on "
         "{{ $labels.instance }} while {{ $value }} requests wait",
         description="At least {{ $value }} requests have been waiting for model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} for [5m], and not one batch was executed. Its "
-        "instances hang. Latency graphs show nothing: they only see requests that end.",
-        action="Take the server out of service, keep a stack trace of the hung process, then restart it.",
+        "{{ $labels.version }} on {{ $labels.instance }} for [5m], and no batch was executed. The model's "
+        "instances hang. Latency graphs do not show this, because they contain only completed requests.",
+        action="Take the server out of service, save a stack trace of the hung process, then restart the "
+        "process.",
         silence="instance and model",
     ),
     _traffic_alert(
@@ -147,8 +148,9 @@ unless {_ON} {_QUEUE_GROWTH} <= {_ON} 2 * sqrt(2 * sum {_BY} (increase({triton.R
         summary="{{ $value }} requests wait for model {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }}, and the queue grows",
         description="More requests arrive for model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} than it completes. Waiting time and memory grow until clients give up.",
-        action="Compare the request rate with yesterday's: more demand, or slower execution?",
+        "{{ $labels.instance }} than the model completes. Waiting time and memory use grow until clients "
+        "time out.",
+        action="Compare the request rate with yesterday's: is the demand higher, or is execution slower?",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -168,9 +170,10 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         summary="Requests for model {{ $labels.model }} version {{ $labels.version }} spend "
         "{{ $value | humanizePercentage }} of their time waiting on {{ $labels.instance }}",
         description="{{ $value | humanizePercentage }} of the time of requests for model {{ $labels.model }} "
-        "version {{ $labels.version }} on {{ $labels.instance }} is queueing, not computing: too few "
-        "instances for the load, or a batcher that waits too long for a full batch.",
-        action="Compare the mean batch size with max_batch_size, then add instances or shorten the delay.",
+        "version {{ $labels.version }} on {{ $labels.instance }} is spent in the queue, not in compute: "
+        "there are too few instances for the load, or the batcher waits too long for a full batch.",
+        action="Compare the mean batch size with max_batch_size, then add instances or shorten "
+        "max_queue_delay_microseconds.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -182,11 +185,12 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         keep_firing_for="15m",
         summary="Model {{ $labels.model }} version {{ $labels.version }} rejects {{ printf `%.2f` $value }} "
         "requests/s on {{ $labels.instance }}",
-        description="Requests for model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }}, more than one in a hundred, wait longer than the queue's timeout and are "
-        "rejected with 503. Requests refused because the queue is full are not even counted: the true number is "
-        "higher.",
-        action="Add capacity, or ask the loudest client to send less; then review the queue's limits.",
+        description="More than 1 % of the requests for model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} wait longer than the queue timeout and are rejected "
+        "with 503. Triton does not count requests that it rejects because the queue is full, so the true "
+        "number may be higher.",
+        action="Add capacity, or reduce the request rate of the client that sends most; then review the "
+        "limits of the queue.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -207,9 +211,9 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "
         "{{ $value | humanizePercentage }} full",
         description="The queue of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} holds {{ $value | humanizePercentage }} of its limit. When it is full "
-        "Triton answers 503, and counts that nowhere.",
-        action="Add capacity now; the next burst is refused.",
+        "{{ $labels.instance }} is filled to {{ $value | humanizePercentage }} of its limit. When the "
+        "queue is full, Triton rejects requests with 503 and does not count them.",
+        action="Add capacity now; the next burst of requests would be rejected.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -219,12 +223,12 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         severity="warning",
         for_="2m",
         keep_firing_for="15m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} refuses "
+        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} rejects "
         "about {{ printf `%.2f` $value }} requests/s because its queue is full",
-        description="Traces show that Triton refuses requests for model {{ $labels.model }} version "
+        description="Traces show that Triton rejects requests for model {{ $labels.model }} version "
         "{{ $labels.version }} on {{ $labels.instance }}, about {{ printf `%.2f` $value }} a second, because "
         "the queue is full. No metric of Triton counts them.",
-        action="Add capacity, or ask the loudest client to send less.",
+        action="Add capacity, or reduce the request rate of the client that sends most.",
         silence="model, during a load test",
     ),
     _traffic_alert(
@@ -238,7 +242,8 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
         summary="The instances of {{ $labels.model }} version {{ $labels.version }} on "
         "{{ $labels.instance }} are busy {{ $value | humanizePercentage }} of the time",
         description="The instances of model {{ $labels.model }} version {{ $labels.version }} on "
-        "{{ $labels.instance }} execute {{ $value | humanizePercentage }} of the time. Any more load queues.",
+        "{{ $labels.instance }} are executing {{ $value | humanizePercentage }} of the time. Additional "
+        "requests must wait in the queue.",
         action="Plan more instances or replicas before the next peak.",
         silence="model, during a load test",
     ),
@@ -290,10 +295,10 @@ and on (model) {_SILENT % "23h"} > 0""",
         for_="10m",
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} no longer completes requests",
-        description="Model {{ $labels.model }} completed requests without a pause an hour ago, and at this hour "
-        "yesterday and last week, and completes none now, on any server. Either no requests "
+        description="Model {{ $labels.model }} completed requests continuously one hour ago, and also at "
+        "this time yesterday and last week, but no server completes any now. Either no requests "
         "arrive (because of a gateway, a client or a route), or every request fails before it completes.",
-        action="Send one request by hand: if it works, the trouble is upstream.",
+        action="Send one request by hand: if it succeeds, the fault is upstream of Triton.",
         silence="model, when its clients are moved",
     ),
 )
@@ -308,11 +313,11 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         severity="warning",
         for_="3m",
         keep_firing_for="2m",
-        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} does not "
-        "answer a test request",
-        description="Test inferences that the exporter sends to model {{ $labels.model }} version "
-        "{{ $labels.version }} on {{ $labels.instance }} fail. Whatever its readiness says, clients most "
-        "likely fail too.",
+        summary="Model {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} fails "
+        "its probes",
+        description="The exporter's probes of model {{ $labels.model }} version "
+        "{{ $labels.version }} on {{ $labels.instance }} fail. Even if the model reports ready, requests "
+        "of clients most likely fail too.",
         action="Send the same request by hand and read the answer; then look at the model's log.",
         cause_from=Lookup(
             f"sum by (result) (increase({probe.REQUESTS}{{instance=%q,model=%q,version=%q,"
@@ -335,9 +340,9 @@ unless {_ON} sum {_BY} (rate({probe.REQUESTS}{{result="bad_input"}}[5m])) > 0"""
         summary="Ensemble {{ $labels.model }} on {{ $labels.instance }} fails because of its step "
         "{{ $labels.step }}",
         description="Step {{ $labels.step }} of the ensemble {{ $labels.model }} fails executions on "
-        "{{ $labels.instance }}. The ensemble is only as good as its steps, and its own error count says "
-        "neither which step nor, exactly, how many.",
-        action="Look for errors of the step in Triton's log, not of the ensemble.",
+        "{{ $labels.instance }}. The ensemble's own failure counter does not show which step failed, and "
+        "does not count exactly.",
+        action="Search Triton's log for errors of the step, not of the ensemble.",
         silence="model",
     ),
     _traffic_alert(
@@ -361,8 +366,8 @@ and on (model, version) {_ENOUGH}""",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} is much slower than the version "
         "with the most traffic",
         description="Requests to version {{ $labels.version }} of model {{ $labels.model }} take "
-        "{{ $value | humanize }} us on average, over $threshold times as long as those to the version that serves "
-        "most of the traffic.",
+        "{{ $value | humanize }} µs on average, more than $threshold times as long as requests to the "
+        "version with the most traffic.",
         action="Stop the rollout of this version, then compare queue and compute time of both.",
         silence="model and version, if the difference is intended",
     ),
@@ -386,9 +391,9 @@ and on (model, version) 15m * {_BAD} > 10""",
         summary="Version {{ $labels.version }} of model {{ $labels.model }} fails "
         "{{ $value | humanizePercentage }} of its requests, far more than the version with the most traffic",
         description="{{ $value | humanizePercentage }} of the requests to version {{ $labels.version }} of "
-        "model {{ $labels.model }} fail: more than $threshold above twice the share of the version that "
-        "serves most of the traffic.",
-        action="Stop the rollout of this version and send its traffic back.",
+        "model {{ $labels.model }} fail. This is more than twice the share of the version with the most "
+        "traffic, plus $threshold.",
+        action="Stop the rollout of this version and route its traffic back to the previous version.",
         silence="model and version",
     ),
     _traffic_alert(
@@ -414,10 +419,10 @@ and on (instance) delta({triton.CACHE_EVICTIONS}[15m]) > 100""",
         dashboard=links.SERVER,
         summary="The response cache of {{ $labels.instance }} is full and answers only "
         "{{ $value | humanizePercentage }} of requests",
-        description="The response cache of {{ $labels.instance }} is full, evicts entries all the time "
-        "and answers {{ $value | humanizePercentage }} of requests. Looking things up costs more than it "
-        "saves.",
-        action="Enlarge the cache, or switch it off for models whose inputs hardly repeat.",
+        description="The response cache of {{ $labels.instance }} is full, continuously evicts entries, "
+        "and answers only {{ $value | humanizePercentage }} of requests. The lookups cost more time than "
+        "they save.",
+        action="Enlarge the cache, or disable it for models whose inputs rarely repeat.",
         silence="instance",
     ),
     _traffic_alert(
@@ -447,7 +452,7 @@ and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} =
         dashboard=links.SERVER,
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
         description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "
-        "used up. Triton then copies through ordinary memory, which is slower.",
+        "exhausted. When it is exhausted, Triton copies through pageable memory, which is slower.",
         action="Raise --pinned-memory-pool-byte-size.",
         silence="instance",
     ),

@@ -40,8 +40,7 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
         **own,
         "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_target_sentence(plan)} The error budget burns at that rate over {windows}."
-            f"{_facts(plan, tier, recurs)}"
+            f"{_target_sentence(plan)} The burn rate is this high over {windows}.{_facts(plan, tier, recurs)}"
         ),
         **_cause(plan),
         "action": own.get("action")
@@ -55,19 +54,20 @@ def unknown(plan: Plan) -> dict[str, str]:
     objective, who = plan.objective, _who(plan)
     after = objective.unknown.after
     explained = {
-        "vanished": "Its series have been gone for {after}: the model, its server or the exporter disappeared.",
+        "vanished": "Its series have been absent for {after}: the model, its server or the exporter has "
+        "disappeared.",
         **{reason.name: reason.words for reason in standstills(plan)},
     }
     cases = _by_reason({reason: words.format(after=after) for reason, words in explained.items()})
-    counts = ": it counts as failed" if objective.unknown.policy == "bad" else ""
+    counts = "; it counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own_annotations(plan),
-        "summary": f"{who}: status of the objective {objective.name} is unknown",
-        "description": f"{cases} Unknown does not count as good{counts}. {_target_sentence(plan)}",
+        "summary": f"{who}: objective {objective.name}: status unknown",
+        "description": f"{cases} Unknown time does not count as good{counts}. {_target_sentence(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own_annotations(plan).get("action")
-        or "See whether the model's server and its exporter answer and are "
-        "scraped; then send the model a request.",
+        or "Check that the model's server responds and that Prometheus scrapes its exporter; then send "
+        "the model a request.",
         **_links(plan, names.UNKNOWN_ALERT),
     }
 
@@ -102,9 +102,10 @@ def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
-        f"the {name} error budget is nearly spent and lasts {{{{ $value | humanizeDuration }}}} at its pace",
-        f"At the pace of the last day, and at that of the two days before, the error budget is spent within "
-        f"{ticket.threshold.words}.",
+        f"the {name} error budget is nearly spent: it lasts {{{{ $value | humanizeDuration }}}} at the burn "
+        "rate of the last day",
+        "At the burn rate of the last day, and also at the burn rate of the two days before, the error "
+        f"budget will be spent within {ticket.threshold.words}.",
     )
 
 
@@ -114,8 +115,8 @@ def spent(plan: Plan) -> dict[str, str]:
         plan,
         names.SPENT_ALERT,
         f"the {plan.objective.name} error budget is spent, and no burn alert fired",
-        "The error budget is spent, and no burn alert fired in the last day: the failures were too slow or too few "
-        "for one, or the rules were not evaluated.",
+        "The error budget is spent, and no burn alert fired in the last day: the burn rate was too low or "
+        "the failures were too few for a burn alert, or the rules were not evaluated.",
     )
 
 
@@ -201,9 +202,12 @@ def _time_left(plan: Plan) -> _Fact:
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
     value = f"%[{len(plan.objective.group_by) + 1}]f"
     query = f"clamp_min({names.PERIOD_BUDGET_REMAINING}{{{_group_format(plan)}}}, 0) * {period} / {value}"
-    gone = "{{ if eq .Value 0.0 }} Nothing of the budget is left."
-    soon = "{{ else if lt .Value 60.0 }} At this rate the rest of it is gone within a minute."
-    lasts = "{{ else }} At this rate the rest of it is gone in {{ .Value | humanizeDuration }}.{{ end }}"
+    gone = "{{ if eq .Value 0.0 }} The error budget is spent."
+    soon = "{{ else if lt .Value 60.0 }} At this burn rate, the error budget left is spent within a minute."
+    lasts = (
+        "{{ else }} At this burn rate, the error budget left is spent in "
+        "{{ .Value | humanizeDuration }}.{{ end }}"
+    )
     return _Fact(query, "", gone + soon + lasts)
 
 
@@ -214,8 +218,8 @@ def _recorded_time(plan: Plan) -> _Fact:
         began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
     query = f"time() - ({began}) < {number(round(WHOLE_PERIOD * plan.period_seconds, 3))}"
     words = (
-        " It has been recorded for {{ if lt .Value 60.0 }}less than a minute"
-        "{{ else }}{{ .Value | humanizeDuration }} only{{ end }}."
+        " The objective has been recorded only for {{ if lt .Value 60.0 }}less than a minute"
+        "{{ else }}{{ .Value | humanizeDuration }}{{ end }}."
     )
     return _Fact(f'label_replace({query}, "{names.RUNG}", "new", "", "")', names.RUNG, words)
 
@@ -224,7 +228,7 @@ def _reset(plan: Plan) -> Iterator[_Fact]:
     """The time until a calendar's budget resets, which may come before it is spent."""
     if plan.objective.calendar:
         query = f'label_replace({names.PERIOD_END}{plan.own} - time(), "{names.EDGE}", "end", "", "")'
-        yield _Fact(query, names.EDGE, " It resets in {{ .Value | humanizeDuration }}.")
+        yield _Fact(query, names.EDGE, " The error budget resets in {{ .Value | humanizeDuration }}.")
 
 
 def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
@@ -235,7 +239,10 @@ def _bursts(plan: Plan, tier: Tier) -> Iterator[_Fact]:
         burn = f"{burn} / {names.ERROR_BUDGET_RATIO}{group}"
     else:
         factor *= plan.variants[0].budget
-    words = f" It does not burn that fast over {short}: bursts recur, the latest within {BURST_WINDOW}."
+    words = (
+        f" The burn rate over {short} is below the limit, but bursts of failures recur, the latest "
+        f"within {BURST_WINDOW}."
+    )
     query = f"{burn} <= {number(round(factor, 12))}"
     yield _Fact(f'label_replace({query}, "{names.TIER}", "{tier.name}", "", "")', names.TIER, words)
 

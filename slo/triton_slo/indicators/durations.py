@@ -44,12 +44,13 @@ class TimedIndicator(Indicator):
     """Threshold that is proposed where nothing was measured."""
     cause_split: ClassVar = "latency"
     first_step: ClassVar = (
-        "See whether the time goes into the queue or into computing, and what changed last."
+        "Check whether requests spend their time in the queue or in compute, and what changed last."
     )
     steps_by_cause: ClassVar = {
-        "queue": "Requests wait for their turn: add instances or replicas, or let clients send less at once.",
-        "compute": "Computing takes the time: roll back a version that made it slower. Else, if the GPU is idle, "
-        "raise concurrency or batching; if it is busy, scale out.",
+        "queue": "Requests wait in the queue: add instances or replicas, or reduce the concurrency of "
+        "the clients.",
+        "compute": "Compute time dominates: if a new version is slower, roll it back. Otherwise, if the "
+        "GPU is idle, increase concurrency or batch size; if the GPU is busy, scale out.",
     }
     limit_series: ClassVar = names.THRESHOLD_SECONDS
 

@@ -57,7 +57,8 @@ class Errors(GatewayIndicator):
         "Read the model's errors in Triton's log; if they began with a new version, roll it back."
     )
     steps_by_cause: ClassVar = {
-        "failure:REJECTED": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "failure:REJECTED": "The queue rejects requests: add instances or replicas, or reduce the "
+        "request rate of the clients.",
         "failure:BACKEND": "The model's own code fails: read its errors in Triton's log; if they began with a "
         "new version, roll it back.",
     }
@@ -65,7 +66,7 @@ class Errors(GatewayIndicator):
     @model_validator(mode="after")
     def _some(self) -> Self:
         if not self.reasons:
-            raise ValueError(f"reasons counts no failure at all; write some of {_CHOICES}")
+            raise ValueError(f"reasons is empty, so no failure would count; list some of {_CHOICES}")
         if self.gateway is not None and "reasons" in self.model_fields_set:
             raise ValueError(
                 f"reasons are Triton's, and {self.source} has codes; write for example codes: [5xx, 429]"

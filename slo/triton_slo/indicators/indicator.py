@@ -38,7 +38,7 @@ class Indicator(Value):
     """True if the budget is a length of time."""
     cause_split: ClassVar[str] = ""
     """Kind of the indicator whose recorded cause split explains this one; empty: none does."""
-    first_step: ClassVar[str] = "See which events fail, and what changed last."
+    first_step: ClassVar[str] = "Check which events fail, and what changed last."
     """First step to take when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
     """What to do first by the largest cause, or by what such causes begin with (`compute`); the first that

@@ -33,7 +33,7 @@ class Probe(Indicator):
     burn_alert: ClassVar = "TritonProbeBudgetBurn"
     promised: ClassVar = "of probes answered"
     cause_split: ClassVar = "probe"
-    first_step: ClassVar = "Send the probe's request by hand, and see where it fails."
+    first_step: ClassVar = "Send the probe's request by hand and check where it fails."
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Probes without success over all probes that the model could have answered."""

@@ -35,7 +35,8 @@ class Queue(HistogramOrSlices):
     signal: ClassVar = "queue"
     cause_split: ClassVar = "queue"
     steps_by_cause: ClassVar = {
-        "failure": "The queue turns requests away: add instances or replicas, or let clients send less.",
+        "failure": "The queue rejects requests: add instances or replicas, or reduce the request rate of "
+        "the clients.",
         **HistogramOrSlices.steps_by_cause,
     }
 

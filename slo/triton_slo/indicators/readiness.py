@@ -40,12 +40,12 @@ class Readiness(Indicator):
     counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (
-        "Fix what the reason in the exporter's /state or in Triton's log names, or roll back the model's last "
-        "change."
+        "Read the reason in the exporter's /state or in Triton's log and fix it, or roll back the "
+        "model's last change."
     )
     steps_by_cause: ClassVar = {
-        "state:missing": "Search Triton's log for the model's name and `failed to load` or `Poll failed`, and put "
-        "its files in place."
+        "state:missing": "Search Triton's log for the model's name and `failed to load` or `Poll "
+        "failed`, and restore the model's files."
     }
     caused_by: ClassVar = ""
 

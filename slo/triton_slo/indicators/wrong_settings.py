@@ -9,11 +9,11 @@ from triton_slo.promql import le_matcher
 
 STORE_CLASSIC = (
     "set convert_classic_histograms_to_nhcb: false or always_scrape_classic_histograms: true in the scrape "
-    "job, and let no metric_relabel_configs drop them"
+    "job, and make sure that metric_relabel_configs does not drop these series"
 )
 _MAKE_BUCKET = (
-    "start the exporter with --buckets-from and this objective (or give a gateway such a bucket), "
-    "or move the threshold"
+    "start the exporter with --buckets-from and the folder of this objective (with a gateway as source: "
+    "configure a bucket with this bound), or change the threshold"
 )
 _TRITON_NEEDS = (
     "26.01 (2.65) or later, or 24.11 (2.52) or later for decoupled models, with "
@@ -24,9 +24,9 @@ _VLLM_NEEDS = (
     "disable_log_stats false in model.json"
 )
 WRONG_SETTINGS = {
-    "no_bucket": ("its histogram has no bucket that ends at the threshold", _MAKE_BUCKET),
+    "no_bucket": ("its histogram has no bucket bound at the threshold", _MAKE_BUCKET),
     "no_histogram": (
-        "it has a histogram, and Prometheus does not store its _bucket and _count series",
+        "the exporter exposes its histogram, but Prometheus does not store the _bucket and _count series",
         STORE_CLASSIC,
     ),
     "no_first_response": (

@@ -281,7 +281,7 @@ def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
     return UnknownReason(
         "stuck",
         f"0 * (\n  ({waiting})\n  and {scope.on} ({age})\n  unless {scope.on} ({done})\n) + 1",
-        "Requests have waited for {after} and none was answered: the model seems to be stuck.",
+        "Requests have waited for {after} and no request has completed: the model seems to be stuck.",
         proof="requests wait, none is answered",
         waiting=(triton.PENDING_REQUESTS,),
     )
