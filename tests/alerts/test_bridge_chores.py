@@ -122,7 +122,9 @@ def test_a_page_nobody_takes_is_escalated_once(bridge: Bridge) -> None:
     called = [m for m in bridge.workspace.roots() if "<!subteam^S0ONCALL>" in m.shown]
     assert 1 == len(called)
     assert "archives/C0PAGES" in called[0].shown
-    assert 1 == sum("escalated: nobody acknowledged it for 15m" in m.text for m in bridge.workspace.messages)
+    assert 1 == sum(
+        "escalated: nobody acknowledged the page for 15m" in m.text for m in bridge.workspace.messages
+    )
 
 
 class SlowPrometheus(Prometheus):
@@ -263,7 +265,8 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(bridge: Bridge) -> 
     assert still_open
     assert not bridge.incident().open
     assert (
-        "that Alertmanager no longer lists" in bridge.workspace.thread(bridge.workspace.roots()[0])[-1].shown
+        "because Alertmanager no longer lists them"
+        in bridge.workspace.thread(bridge.workspace.roots()[0])[-1].shown
     )
 
 
@@ -365,7 +368,7 @@ def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
     bridge.audit.escalated(bridge.clock(), bridge.incident(), CHANNEL)
 
     assert line.startswith("Silenced until")
-    assert line.endswith("(The audit trail could not be written.)")
+    assert line.endswith("(The audit log could not be written.)")
     assert bridge.incident().silence is not None
 
 
@@ -390,7 +393,7 @@ def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> 
     assert still_open
     (text,) = opened
     assert text.startswith(
-        "🔴 The watchdog alert no longer arrives: other alerts may not reach Slack either · "
+        "🔴 The Watchdog alert no longer arrives at the bridge: other alerts may not reach Slack either · "
     )
     assert bridge.workspace.roots()[0].text.startswith("🟢 Resolved")
 

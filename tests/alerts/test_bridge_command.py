@@ -76,11 +76,11 @@ def test_the_pictures_of_the_page_exist() -> None:
         (["--dry-run", "--weekly-summary", "the boss"], "--weekly-summary 'the boss': not a channel"),
         (["--dry-run", "--report", "#slo"], "--report: reports are read from Prometheus"),
         (["--dry-run", "--button-user", "@bob"], "--button-user '@bob': not a Slack user's id"),
-        (["--dry-run", "--prometheus", "ftp://prometheus"], "--prometheus ftp://prometheus: not an address"),
-        (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: not an address"),
+        (["--dry-run", "--prometheus", "ftp://prometheus"], "--prometheus ftp://prometheus: not a URL"),
+        (["--dry-run", "--alertmanager", "http://:9093"], "--alertmanager http://:9093: not a URL"),
         (
             ["--dry-run", "--exporter", "http://a:1", "--exporter", "http://a:b"],
-            "--exporter http://a:b: not an addr",
+            "--exporter http://a:b: not a URL",
         ),
         (["--dry-run", "--tls-client-ca", "ca.pem"], "would serve plain HTTP and check no client"),
         (["--dry-run", "--tls-key", "key.pem"], "would serve plain HTTP and check no client"),
@@ -153,7 +153,7 @@ def test_buttons_without_a_bot_token_are_a_mistake(
 def test_an_empty_trail_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Silence could also mean the wrong folder."""
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
-    assert "no button has been pressed yet" in capsys.readouterr().err
+    assert "the audit log is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"no database" * 1000, None])
@@ -279,7 +279,7 @@ def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.Cap
     assert "🔴 This is a test" in shown
     assert "Recovered after 4m" in shown
     assert "sent to" not in shown
-    assert "dry run, nothing was sent: this is for #triton-alerts" in shown
+    assert "dry run, nothing was sent; the channel is #triton-alerts" in shown
 
 
 @pytest.fixture

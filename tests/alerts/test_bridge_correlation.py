@@ -296,20 +296,20 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     shown = message.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
 
     assert [
-        "<!here> 🔴 *Now a page*: broken burns (TritonReadinessBudgetBurn)",
+        "<!here> 🔴 *The incident is now a page*: broken burns (TritonReadinessBudgetBurn)",
         "Same cause: weights.txt is missing",
         "Objective: 99.9 % of the time ready over 30 d: 43m may fail",
         "Budget left: 40 %",
-        "<@U0ANA> had acknowledged the less urgent incident; nobody has acknowledged this one",
+        "<@U0ANA> acknowledged the earlier ticket; nobody has acknowledged this page yet",
     ] == shown.partition("  ")[2].splitlines()
 
 
 @pytest.mark.parametrize(
     ("seen_at", "not_ready", "others", "line"),
     [
-        (301.0, 0, 0, "`broken` serves again. Nothing else is firing."),
-        (301.0, 1, 1, "fires any more. One other incident is open."),
-        (299.0, 0, 2, "fires any more. 2 other incidents are open."),
+        (301.0, 0, 0, "`broken` is ready on all its servers. No other incident is open."),
+        (301.0, 1, 1, " have resolved. One other incident is open."),
+        (299.0, 0, 2, " have resolved. 2 other incidents are open."),
     ],
 )
 def test_a_recovery_states_no_more_than_is_known(

@@ -62,7 +62,7 @@ def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
 
     facts = dict(from_prometheus(prometheus)(incident).facts)
 
-    assert "61.0% (recorded for 2m only)" == facts["Budget left"]
+    assert "61.0% (only 2m of data)" == facts["Budget left"]
 
 
 def test_a_chart_is_a_picture_whatever_the_names() -> None:

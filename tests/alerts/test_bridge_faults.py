@@ -132,7 +132,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
             "kills": simulated.kills,
             "messages": len(simulated.workspace.messages),
             "tickets that became pages": sum(
-                "*Now a page*" in message.text for message in simulated.workspace.messages
+                "*The incident is now a page*" in message.text for message in simulated.workspace.messages
             ),
             "digests": sum("📋" in root.text for root in simulated.workspace.roots()),
             "duplicates": simulated.duplicates(),

@@ -103,7 +103,7 @@ def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
     assert "acknowledged    by @U0ALICE in 3m" in page
     assert [
         "00:37:30  firing (page)",
-        "00:40:30  👀 @U0ALICE acknowledged it",
+        "00:40:30  👀 @U0ALICE acknowledged the incident",
         "00:52:10  🟢 Recovered after",
     ] == [
         re.sub(r": .*| after .*", lambda match: " after" if "after" in match[0] else "", line.strip())
@@ -168,7 +168,7 @@ def test_a_cause_that_the_message_named_is_known_the_morning_after(
     week = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(SATURDAY + HOUR))
 
     assert f"cause           {words}\n" in page
-    named = "cause not known (TritonReadinessBudgetBurn)" if words == "not known" else words
+    named = "unknown cause (TritonReadinessBudgetBurn)" if words == "not known" else words
     assert f"- {named}: 1 incident" in week
 
 
@@ -196,13 +196,13 @@ def test_a_week_is_summed_up_as_markdown(
 
     assert "# Incidents of the week, Mon 2026-11-16 09:00 to Mon 2026-11-23 09:00, UTC\n" in page
     assert "- 3 incidents: 2 pages, 1 ticket; 2 still open\n" in page
-    assert "- 1 of 2 pages outside hours (monday:friday 09:00-17:00 UTC)\n" in page
-    assert "- 1 of 2 pages acknowledged by nobody\n" in page
+    assert "- 1 of 2 pages outside working hours (monday:friday 09:00-17:00 UTC)\n" in page
+    assert "- 1 of 2 pages not acknowledged\n" in page
     assert "- Median time to acknowledge a page: 3m\n" in page
     assert "- broken: 1 incident, 1 page, 15m in total\n" in page
     assert f"- Sat 00:37, acknowledged in 3m: Model broken1 failed to load ({name})\n" in page
     assert "- resnet: 1 of 1 page\n" in page
-    assert "- Not known: no Prometheus was given (--prometheus).\n" in page
+    assert "- Unknown: the bridge was started without --prometheus URL.\n" in page
 
 
 @pytest.mark.real
@@ -444,7 +444,7 @@ def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
     [
         ([], 2, "give --data DIR"),
         (["--data", "/nonexistent"], 2, "is not a folder"),
-        (["show", "abc", "--data", "."], 1, "incident abc: it is not stored"),
+        (["show", "abc", "--data", "."], 1, "incident abc: not found"),
         (["summary", "--data", ".", "--hours", "always"], 2, "are not in the form"),
     ],
 )

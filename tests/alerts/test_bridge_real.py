@@ -176,7 +176,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
     assert 0 == again.end(signal.SIGTERM)
     assert 1 == len(stack.slack.workspace.roots())
-    assert 1 == sum("acknowledged it" in line for line in thread)
+    assert 1 == sum("acknowledged the incident" in line for line in thread)
     audit = (stack.folder / "data" / "audit.jsonl").read_text().splitlines()
     assert ["acknowledge", "silence", "unsilence"] == [json.loads(line)["action"] for line in audit]
     assert TOKEN not in (stack.folder / "bridge.log").read_text()
@@ -338,7 +338,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     eventually(lambda: len(stack.slack.workspace.roots("C0PAGES")) == 2, "the escalation")
     assert "C0TICKETS" == root.channel
     assert "· page ·" in pages[0].shown
-    assert "nobody has acknowledged" in pages[0].shown_over_time[0]
+    assert "*not acknowledged*" in pages[0].shown_over_time[0]
     assert "|the ticket>" in pages[0].shown
     assert [] == [message for message in stack.slack.workspace.messages if message.broadcast]
     assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
@@ -383,7 +383,7 @@ def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path)
     assert [root] == stack.slack.workspace.roots()
     assert ["· ticket ·" in ticket, "· page ·" in page] == [True, True]
     raised = [message.text for message in stack.slack.workspace.messages if message.broadcast]
-    assert ["<!subteam^S0ONCALL> 🔴 *Now a page*" in text for text in raised] == [True]
+    assert ["<!subteam^S0ONCALL> 🔴 *The incident is now a page*" in text for text in raised] == [True]
     assert "Model broken failed to load" in json.loads(page)[0]["text"]["text"]
     assert 1 == sum("Recovered" in line for line in stack.thread(root))
 

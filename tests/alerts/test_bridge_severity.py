@@ -223,4 +223,4 @@ def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -
     bridge.fire("ticket2", ended=("page", "ticket"))
     lines = "\n".join(message.text for message in bridge.workspace.messages if message.thread_ts)
 
-    assert (1, 1) == (lines.count("ended (page): "), lines.count("ended (ticket): "))
+    assert (1, 1) == (lines.count("resolved (page): "), lines.count("resolved (ticket): "))

@@ -286,7 +286,7 @@ def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: R
     lines = [bridge.press("silence", "4h"), bridge.press("silence", "1h")]
     bridge.press("unsilence")
 
-    assert "<@U0ANA> has silenced it already." == lines[1]
+    assert "<@U0ANA> has already silenced this incident." == lines[1]
     assert ["expired"] == alertmanager.silences()
 
 
@@ -337,7 +337,7 @@ def test_a_silence_that_cannot_be_stored_is_taken_back(
     monkeypatch.setattr(StoredValues, "record_press", full)
     line = bridge.press("silence", "resolved")
 
-    assert line.startswith("Not done: the bridge cannot store anything now.")
+    assert line.startswith("Not done: the bridge cannot write to its disk.")
     assert ["expired"] == alertmanager.silences()
 
 
@@ -352,7 +352,7 @@ def test_a_press_is_refused_in_words_while_nothing_can_be_read(
     monkeypatch.setattr(StoredValues, "pressed", full)
     line = bridge.actions.do(ButtonPress("1", "acknowledge", "", "x", "U1"))
 
-    assert line.startswith("Not done: the bridge cannot store anything now.")
+    assert line.startswith("Not done: the bridge cannot write to its disk.")
 
 
 @pytest.mark.real

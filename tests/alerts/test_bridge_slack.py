@@ -320,7 +320,7 @@ def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> No
     sender.store.close()
 
     digests = [m for m in workspace.roots() if "📋" in m.text]
-    assert ["📋 30 incidents: 10 firing, 20 already resolved"] == [m.text for m in digests]
+    assert ["📋 30 incidents: 10 firing, 20 resolved"] == [m.text for m in digests]
     assert 10 == len(workspace.roots()) - len(digests)
     assert digests[0] is workspace.messages[0]
 
@@ -370,7 +370,7 @@ def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
     with pytest.raises(DeliveryError) as refused:
         SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")
 
-    assert "setup: the webhook is not an address" == str(refused.value)
+    assert "setup: the webhook is not a URL" == str(refused.value)
 
 
 def test_a_message_that_slack_posts_late_is_removed(tmp_path: Path) -> None:

@@ -140,8 +140,8 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     assert [] == [number for number in range(STORM) if f"Model g{number} failed" not in named]
     assert MOST_OWN == own
     assert 2 * MOST_OWN == later
-    assert f"📋 {STORM} incidents: {STORM} firing, 0 already resolved" == first
-    assert f"📋 {STORM} incidents: {STORM - MOST_OWN} firing, {MOST_OWN} already resolved" == digest.text
+    assert f"📋 {STORM} incidents: {STORM} firing, 0 resolved" == first
+    assert f"📋 {STORM} incidents: {STORM - MOST_OWN} firing, {MOST_OWN} resolved" == digest.text
 
 
 def test_a_digest_that_cannot_be_composed_holds_up_no_edit(
@@ -190,7 +190,7 @@ def test_an_alert_that_came_and_went_while_only_a_digest_shows_its_incident_is_n
     storm.close()
 
     (root,) = [root for root in storm.workspace.roots() if f"Model {name} failed" in root.text]
-    assert f"*Ended*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
+    assert f"*Resolved*\\nModel visitor failed to load, {slack_hour(came + 60)}" in root.shown
 
 
 def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
     storm.close()
 
     digests = [root.text for root in storm.workspace.roots() if "📋" in root.text]
-    ended = [f"📋 {count} incidents: 0 firing, {count} already resolved" for count in (STORM, len(second))]
+    ended = [f"📋 {count} incidents: 0 firing, {count} resolved" for count in (STORM, len(second))]
     assert ended == digests
 
 

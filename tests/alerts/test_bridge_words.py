@@ -343,7 +343,8 @@ def test_slack_makes_no_mention_or_link_of_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "word"), [("fired", "also firing"), ("resolved", "ended"), ("raised", "*Now ")]
+    ("kind", "word"),
+    [("fired", "also firing"), ("resolved", "resolved"), ("raised", "*The incident is now ")],
 )
 def test_a_reply_names_alert_model_and_summary(kind: EventKind, word: str) -> None:
     """Nobody should have to open the message above to know which alert a line in the thread is about."""
@@ -360,7 +361,7 @@ def test_a_reply_names_alert_model_and_summary(kind: EventKind, word: str) -> No
     [
         ("warning", "fired", "also firing (ticket): "),
         ("critical", "fired", "also firing (page): "),
-        ("critical", "resolved", "ended (page): "),
+        ("critical", "resolved", "resolved (page): "),
         ("info", "fired", "also firing: "),
         ("", "fired", "also firing: "),
     ],
@@ -420,7 +421,7 @@ def test_the_message_answers_the_five_questions() -> None:
         "since <!date",
         "(10m)",
         "page",
-        "nobody has acknowledged",
+        "*not acknowledged*",
         "*Affected*",
         "`ranker` version `3`",
     ]

@@ -221,7 +221,7 @@ def _load_failure() -> Incident:
 def _burn() -> Incident:
     labels = {"alertname": "TritonLatencyBudgetBurn", "model": "ranker", "version": "2"}
     queried = {
-        "with": " At this rate the rest of it is gone in 19h 36m 25s.",
+        "with": " At this burn rate, the error budget left is spent in 19h 36m 25s.",
         "cause": "queue 81%, compute_infer 17%, compute_input 1%",
     }
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
@@ -233,7 +233,7 @@ def _burn() -> Incident:
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30 d"),
         ("Burn rate", "22.4x the allowed rate"),
-        ("Budget left", "61.0%, gone in 19 h 36 min at this rate"),
+        ("Budget left", "61.0%, spent in 19 h 36 min at this burn rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),

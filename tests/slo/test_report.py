@@ -454,7 +454,7 @@ def test_incidents_of_the_period_are_listed(
     assert 0 == main([*words, "--owner", "ads", "--format", "json"])
     only = json.loads(capsys.readouterr().out)
 
-    assert "2 incidents, 2 pages among them." in page
+    assert "2 incidents, of which 2 pages." in page
     assert "The bridge no longer has incidents that ended before 20" in page
     assert "bert" not in page
     (line,) = [line for line in page.splitlines() if "resnet" in line]
@@ -487,7 +487,7 @@ def test_incidents_of_a_bridge_on_another_machine_are_listed(
         assert 2 == main([*words, address])
     store.close()
 
-    assert "2 incidents, 2 pages among them." in remote
+    assert "2 incidents, of which 2 pages." in remote
     without_times = [
         [line for line in text.splitlines() if "made " not in line and "no longer" not in line]
         for text in (local, remote)
@@ -516,7 +516,7 @@ def test_the_bridge_posts_the_report_of_the_month_that_ended(
     numbers = ", ".join(
         f"{results.count(result)} {result}" for result in ("missed", "unknown", "met", "no events")
     )
-    assert f"*In short*\\n• {numbers}" in text
+    assert f"*Summary*\\n• {numbers}" in text
     assert "*Missed*\\n• answers (search): SLI 99.83%, 2 of 8 groups met" in text
     for slo in ("ended", "paused", "short", "guessed", "silent"):
         assert f"• {slo}" in text

@@ -251,7 +251,7 @@ def _budgets(settings: BridgeSettings, at: float) -> list[str]:
         with Prometheus(_of_tenant(settings, settings.prometheus, SUMMARY_SECONDS)) as prometheus:
             return summary.budgets(prometheus, at)
     except PrometheusError as error:
-        return [f"Not known: {error}"]
+        return [f"Unknown: {error}"]
 
 
 def _same(channel: str, _severity: str) -> str:

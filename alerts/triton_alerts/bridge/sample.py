@@ -20,7 +20,7 @@ def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
         annotations={
             "summary": "This is a test: model sample failed to load on triton-0",
             "description": "Nothing is broken. `tritonwatch bridge test` sent this to check that alerts arrive.",
-            "action": "None. A real page names the first thing to do here.",
+            "action": "Nothing to do. A real alert shows its first step here.",
         },
         starts_at=now - 240,
     )
@@ -30,7 +30,7 @@ def sample(now: float) -> tuple[Incident, Incident, tuple[Event, ...]]:
         receiver="test",
         opened_at=now - 240,
         members={"test": member},
-        evidence=Evidence(at=now, reasons={"sample v1": "a real page shows Triton's error message here"}),
+        evidence=Evidence(at=now, reasons={"sample v1": "a real alert shows Triton's error message here"}),
     )
     ended = member.model_copy(update={"ends_at": now})
     resolved = opened.model_copy(update={"members": {"test": ended}, "closed_at": now})

@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where messages come from, where they go, and what they are enriched with."""
     _add_receiving(adder(parser.add_argument_group("receiving from Alertmanager").add_argument))
     add_slack_arguments(parser)
-    _add_pagers(adder(parser.add_argument_group("sending to others than Slack").add_argument))
-    _add_enriching(adder(parser.add_argument_group("enriching messages").add_argument))
+    _add_pagers(adder(parser.add_argument_group("sending to other services").add_argument))
+    _add_enriching(adder(parser.add_argument_group("evidence in messages").add_argument))
 
 
 def bridge_settings(args: argparse.Namespace) -> BridgeSettings:
@@ -46,11 +46,15 @@ def _add_receiving(add: Callable[..., None]) -> None:
     add("--token-file FILE", "file with the bearer token that Alertmanager must send", Path)
     add("--tls-cert FILE", "certificate to serve HTTPS with", Path)
     add("--tls-key FILE", "private key of --tls-cert", Path)
-    add("--tls-client-ca FILE", "accept only client certificates of this CA", Path)
-    add("--data DIR", "folder of the database and the audit log (default: a temporary one)", Path)
+    add("--tls-client-ca FILE", "accept only clients with a certificate that this CA signed", Path)
+    add(
+        "--data DIR",
+        "folder for the database and the audit log (default: a temporary folder, deleted at exit)",
+        Path,
+    )
     add(
         "--heartbeat-timeout DURATION",
-        "page when no watchdog notification arrives for this long (default: 10m)",
+        "send a page if no Watchdog notification has arrived for this long (default: 10m)",
         _seconds,
         default="10m",
     )
@@ -59,20 +63,24 @@ def _add_receiving(add: Callable[..., None]) -> None:
 def _add_pagers(add: Callable[..., None]) -> None:
     add(
         "--pagerduty-key-file FILE",
-        "file with an integration key (Events API v2): each page goes there too",
+        "file with a PagerDuty integration key (Events API v2), to send each page to PagerDuty too",
         Path,
     )
     add(
         "--pagerduty-url URL",
-        f"address of PagerDuty's Events API, such as that of the EU (default: {PAGERDUTY_URL})",
+        f"URL of PagerDuty's Events API, such as the URL for the EU (default: {PAGERDUTY_URL})",
         default=PAGERDUTY_URL,
     )
-    add("--incident-webhook-file FILE", "file with an address that gets each page and ticket as JSON", Path)
-    add("--incident-webhook-token-file FILE", "file with the bearer token for that address", Path)
+    add(
+        "--incident-webhook-file FILE",
+        "file with the URL of a webhook, to send each page and ticket as JSON too",
+        Path,
+    )
+    add("--incident-webhook-token-file FILE", "file with the bearer token for this webhook", Path)
 
 
 def _add_enriching(add: Callable[..., None]) -> None:
-    add("--exporter URL...", "address of an exporter, for the reasons of failures (repeatable)", with_scheme)
+    add("--exporter URL...", "URL of an exporter, to read the reason of a failure (repeatable)", with_scheme)
     add(
         "--prometheus URL",
         "address of Prometheus, for burn rates, error budgets, GPU state and charts "
@@ -82,16 +90,21 @@ def _add_enriching(add: Callable[..., None]) -> None:
     )
     add(
         "--alertmanager URL...",
-        "address of each Alertmanager that sends to this bridge, for silences and firing alerts (repeatable)",
+        "URL of an Alertmanager that sends to this bridge, to create silences and to list firing alerts "
+        "(repeat for each Alertmanager)",
         with_scheme,
     )
     add(
         "--grafana URL",
-        "address of Grafana, put before dashboard links that are only a path",
+        "URL of Grafana, to complete dashboard links that are only a path",
         with_scheme,
         default="",
     )
-    add("--password-file FILE", f"file with the password of user {STACK_USER} on these servers", Path)
+    add(
+        "--password-file FILE",
+        f"file with the password of user {STACK_USER} for the exporter, Prometheus and Alertmanager",
+        Path,
+    )
     add(
         "--header 'NAME: VALUE'...",
         "header to send to Prometheus and Alertmanager, such as a tenant's; 'NAME: @FILE' reads the value from "
@@ -128,7 +141,7 @@ def _add_slack_access(add: Callable[..., None]) -> None:
 def _add_channels_and_escalation(add: Callable[..., None]) -> None:
     add(
         "--channel CHANNEL",
-        "channel, best as its id C... (default: #triton-alerts)",
+        "Slack channel for incidents, preferably its id (C...) (default: #triton-alerts)",
         default="#triton-alerts",
     )
     add(
@@ -137,18 +150,19 @@ def _add_channels_and_escalation(add: Callable[..., None]) -> None:
     )
     add(
         "--escalate-after DURATION",
-        "escalate when nobody has acknowledged for this long (default: 15m; 0: never)",
+        "escalate a page that nobody has acknowledged for this long (default: 15m; 0: never)",
         _seconds,
         default="15m",
     )
     add(
         "--button-user ID...",
-        "Slack user U... who may press buttons (repeatable; default: everybody in the channel)",
+        "id (U...) of a Slack user who may use the buttons (repeatable; default: everybody in the channel)",
     )
-    add("--escalate-to CHANNEL", "channel of escalations (default: the channel of the incident)", default="")
+    add("--escalate-to CHANNEL", "channel for escalations (default: the channel of the incident)", default="")
     add(
         "--mention MENTION",
-        "who is mentioned in an escalation: here, channel, a user U... or a group S... (default: here)",
+        "whom an escalation mentions: here, channel, a user id (U...) or a user group id (S...) "
+        "(default: here)",
         default="here",
     )
 
@@ -156,12 +170,13 @@ def _add_channels_and_escalation(add: Callable[..., None]) -> None:
 def _add_summaries(add: Callable[..., None]) -> None:
     add(
         "--weekly-summary CHANNEL",
-        "channel that gets a summary of each week, when the first of the working days begins (default: none)",
+        "channel for a weekly summary, posted when the first working day of the week begins (default: none)",
         default="",
     )
     add(
         "--report CHANNEL",
-        "channel that gets the report of each month and quarter on the first working day after it (default: none)",
+        "channel for the monthly and quarterly report, posted on the first working day after the period "
+        "(default: none)",
         default="",
     )
     add(

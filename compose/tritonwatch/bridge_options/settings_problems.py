@@ -80,7 +80,7 @@ def of_running(given: BridgeSettings) -> list[Problem]:
     problems += _address_problems("--pagerduty-url", given.pagerduty_url)
     if not given.dry_run and given.data is None:
         problems.append(
-            Problem("--data", "missing: the folder for the database and the audit trail", "--data DIR")
+            Problem("--data", "missing: the folder for the database and the audit log", "--data DIR")
         )
     for option, url in (("--prometheus", given.prometheus), ("--grafana", given.grafana)):
         problems += _address_problems(option, url) if url else []
@@ -105,7 +105,7 @@ def _access_problems(given: BridgeSettings) -> list[Problem]:
 
 def _address_problems(option: str, url: str) -> list[Problem]:
     fix = "http://HOST:PORT or https://HOST"
-    return [] if is_web_address(url) else [Problem(f"{option} {url}", "not an address", fix)]
+    return [] if is_web_address(url) else [Problem(f"{option} {url}", "not a URL", fix)]
 
 
 def _secret_problems(option: str, path: Path) -> list[Problem]:

@@ -68,10 +68,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_rendered("--json", "print the JSON sent to Slack instead of text")
     trail = subcommands.add_parser(
-        "log", help="print the audit log: who acknowledged and silenced which incident"
+        "log", help="print the audit log: who acknowledged or silenced which incident, and escalations"
     )
     add_trail = adder(trail.add_argument)
-    add_trail("--data DIR", "folder of the bridge", Path, required=True)
+    add_trail("--data DIR", "data folder of the bridge (its --data)", Path, required=True)
     add_trail("--json", "print one JSON object per line")
 
 
@@ -106,11 +106,15 @@ def _run(settings: BridgeSettings, address: tuple[str, int], data: Path) -> int:
         with claimed(data):
             return _until_stopped(assemble(settings, address, data, time.time), settings, stop)
     except NewerSchemaError as error:
-        fix = "start the newer tritonwatch, or give --data DIR a new folder: firing alerts are posted again"
+        fix = (
+            "start the newer tritonwatch version, or give a new folder as --data DIR (firing alerts "
+            "are then posted again)"
+        )
         return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except sqlite3.Error as error:
         fix = (
-            "free space, or move bridge.sqlite away: the bridge makes a new one and posts firing alerts again"
+            "free disk space, or move bridge.sqlite away (the bridge then creates a new database and "
+            "posts firing alerts again)"
         )
         return _complain([Problem(f"--data {data}", f"the database cannot be used: {error}", fix)])
     except OSError as error:
@@ -146,15 +150,15 @@ def _report_setup(slack: SlackApi, settings: BridgeSettings) -> None:
 def _unusable(error: OSError, listen: str, data: Path) -> Problem:
     """Return what the bridge cannot use: its folder, or its address."""
     if isinstance(error, BlockingIOError):
-        fix = "stop the other one, or give this one a folder of its own"
+        fix = "stop the other bridge, or give this bridge a separate folder"
         return Problem(
             f"--data {data}", "another bridge uses this folder; two would send every message twice", fix
         )
     if error.filename is not None:
         return Problem(
-            f"--data {data}", f"{error.filename}: {error.strerror}", "a folder that can be written"
+            f"--data {data}", f"{error.filename}: {error.strerror}", "name a folder that can be written"
         )
-    return Problem(f"--listen {listen}", str(error.strerror), "an address of this machine that is free")
+    return Problem(f"--listen {listen}", str(error.strerror), "name a free address and port of this machine")
 
 
 def _test(args: argparse.Namespace) -> int:
@@ -173,12 +177,16 @@ def _test(args: argparse.Namespace) -> int:
         try:
             _try_channel(settings, transport, channel, time.time())
         except DeliveryError as refusal:
-            fix = "check the token, and invite the app" if refusal.kind == "setup" else "try again"
+            fix = (
+                "check the bot token, and invite the app to the channel"
+                if refusal.kind == "setup"
+                else "try again"
+            )
             problems.append(Problem(f"Slack channel {channel}", str(refusal), fix))
             continue
         note = "" if transport.threads else "; a webhook has no edits, threads, charts and buttons"
         print(
-            f"{'dry run, nothing was sent: this is for' if settings.dry_run else 'sent to'} {channel}{note}"
+            f"{'dry run, nothing was sent; the channel is' if settings.dry_run else 'sent to'} {channel}{note}"
         )
     return _complain(problems) if problems else 0
 
@@ -247,7 +255,7 @@ def _log(args: argparse.Namespace) -> int:
             _WRONG_USAGE,
         )
     if not (args.data / AUDIT_FILE).exists():
-        print(f"no button has been pressed yet: {args.data / AUDIT_FILE} does not exist", file=sys.stderr)
+        print(f"the audit log is empty: {args.data / AUDIT_FILE} does not exist yet", file=sys.stderr)
     for entry in Audit(args.data / AUDIT_FILE).read():
         if args.json:
             print(json.dumps(entry, ensure_ascii=False))

@@ -30,18 +30,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID | summary")
     every = subcommands.add_parser("list", help="list incidents (the default)")
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
-    show = subcommands.add_parser(
-        "show", help="show one incident: cause, who acknowledged it, what happened when"
+    show = subcommands.add_parser("show", help="show one incident: cause, acknowledgement, timeline")
+    adder(show.add_argument)(
+        "id", "name of the incident, as in the list and in Slack, or its first characters"
     )
-    adder(show.add_argument)("id", "name of the incident in the list and in Slack, or its first characters")
     _add_shared(show)
-    week = subcommands.add_parser("summary", help="write a summary of a week as Markdown")
+    week = subcommands.add_parser("summary", help="print a summary of a week as Markdown")
     _add_data(week)
     add = adder(week.add_argument)
     add("--until TIME", "end of the week (default: now)", moment)
     add(
         "--hours WHEN",
-        f"working hours, to count pages outside them (default: {hours.WORKING})",
+        f"working hours; pages outside them are counted (default: {hours.WORKING})",
         parsed(hours.parse),
         default=hours.WORKING,
     )
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was asked for: 0 done, 1 not found or not readable."""
     if args.data is None:
-        raise UsageError("give --data DIR: the folder that the bridge was given as --data")
+        raise UsageError("give --data DIR, the same folder as --data of the bridge")
     function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)
     return function(args, recorded_incidents(args.data))
 
@@ -60,7 +60,7 @@ def _add_list(parser: argparse.ArgumentParser, default: str | None, last: str) -
     _add_shared(parser, default=default)
     adder(parser.add_argument)(
         "--last DURATION",
-        "list the incidents of this long, and those that are still open (default: 7d)",
+        "list the incidents of the last DURATION, and all open incidents (default: 7d)",
         parsed(parse_seconds),
         default=last,
     )
@@ -76,7 +76,7 @@ def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
 
 def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
     adder(parser.add_argument, **{"default": argparse.SUPPRESS} | how)(
-        "--data DIR", "folder of the bridge", path
+        "--data DIR", "data folder of the bridge (its --data)", path
     )
 
 
@@ -110,9 +110,9 @@ def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -
     matching = [record for record in recorded if record.incident.name.startswith(args.id)]
     if len(matching) != 1:
         known = (
-            f"{len(matching)} incidents begin with it"
+            f"{len(matching)} incidents begin with this name"
             if matching
-            else "it is not stored; closed ones are kept for 30 days"
+            else "not found; closed incidents are deleted after 30 days"
         )
         raise CommandError(
             f"incident {args.id}: {known}; see tritonwatch incidents --data {args.data} --last 30d"
@@ -132,7 +132,7 @@ def _summarize(args: argparse.Namespace, recorded: list[RecordedIncident]) -> in
             try:
                 budgets = summary.budgets(prometheus, until)
             except PrometheusError as error:  # the rest is worth reading all the same
-                code, budgets = 1, [f"Not known: {error}"]
+                code, budgets = 1, [f"Unknown: {error}"]
     end = datetime.fromtimestamp(until, args.hours.zone)
     print(summary.summarize(recorded, end, args.hours, budgets).markdown(), end="")
     return code

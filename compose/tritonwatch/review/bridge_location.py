@@ -17,9 +17,13 @@ TOKEN_OPTION = "--bridge-token-file"  # noqa: S105 # the name of an option
 
 def add_bridge(add: Callable[..., None]) -> None:
     """Declare the options; `add` is from `adder`."""
-    add(f"{DATA_OPTION} DIR|URL", "folder of the Slack bridge, or its address, for its incidents")
-    add(f"{TOKEN_OPTION} FILE", "file with the bearer token of the bridge at that address", default="")
-    add("--bridge-ca-file FILE", "CA certificates to trust at that address (PEM)", default="")
+    add(f"{DATA_OPTION} DIR|URL", "data folder of the bridge, or its URL, to read its incidents")
+    add(
+        f"{TOKEN_OPTION} FILE",
+        "file with the bearer token for --bridge-data URL (the bridge's --token-file)",
+        default="",
+    )
+    add("--bridge-ca-file FILE", "CA certificates to trust for --bridge-data URL (PEM)", default="")
 
 
 def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
@@ -29,9 +33,7 @@ def bridge_of(args: argparse.Namespace) -> Path | BridgeAddress | None:
     if not is_web_address(args.bridge_data):
         return Path(args.bridge_data)
     if not args.bridge_token_file:
-        raise UsageError(
-            f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bearer token that the bridge was given"
-        )
+        raise UsageError(f"{DATA_OPTION} URL needs {TOKEN_OPTION}: the bridge's own --token-file")
 
     def token() -> str:
         return access.read_secret(args.bridge_token_file, TOKEN_OPTION)

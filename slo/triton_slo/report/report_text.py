@@ -124,14 +124,14 @@ def _group_row(report: PeriodReport, objective: ObjectiveOutcome, group: JudgedG
 def _incidents(report: PeriodReport) -> Section:
     heading = "Incidents"
     if report.incidents is None:
-        return Section(heading, ("Not known: no incidents of a bridge were read (--bridge-data).",))
+        return Section(heading, ("Unknown: no incidents of a bridge were read (--bridge-data).",))
     sentences = []
     start = report.reported.in_zone(report.timezone).start
     if report.incidents_known_from > start:
         known_from = local_text(report.incidents_known_from, report.timezone)
         sentences.append(f"The bridge no longer has incidents that ended before {known_from}.")
     pages = sum(incident.severity == "critical" for incident in report.incidents)
-    sentences.append(f"{count(len(report.incidents), 'incident')}, {count(pages, 'page')} among them.")
+    sentences.append(f"{count(len(report.incidents), 'incident')}, of which {count(pages, 'page')}.")
     columns = ("Incident", "Began", "Lasted", "Severity", "Acknowledged", "Owner", "What was wrong")
     return Section(
         heading,

@@ -54,7 +54,10 @@ class Composer:
         """Return the message to post, and whether a reply is shown in the channel, too."""
         made = _unless_defective(lambda: self._compose(task, now), f"incident {task.first.incident}")
         if made is None:
-            return Message(f"{task.kind}: see Alertmanager; the bridge could not compose this message"), False
+            return Message(
+                f"The bridge could not compose this message ({task.kind}). See the alert in Alertmanager, "
+                "and the error in the bridge's log."
+            ), False
         composed, broadcast = made
         return _fitting(composed, task.first), broadcast
 

@@ -229,7 +229,7 @@ class SlackWebhook(Transport):
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
         except ValueError:  # its words hold the address
-            raise DeliveryError("setup", "the webhook is not an address") from None
+            raise DeliveryError("setup", "the webhook is not a URL") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _error_code(answer.body))
         return Sent(channel, "")

@@ -26,7 +26,7 @@ _WORDS = {
     "unloaded": "unloaded",
     "not_loaded": "unloaded",
     "unavailable": "failed to load",
-    "missing": "went missing",
+    "missing": "is missing from Triton's index",
 }
 """State -> what happened to a version that came into it; `unknown` shows nothing about the model."""
 
@@ -99,7 +99,7 @@ def _change_text(alike: list[ModelChange], since: float) -> str:
     where = f" on {servers} servers" if servers > 1 else ""
     # No hour of the clock: the others in the message are in the reader's zone, which only Slack knows.
     order = "before" if last.at <= since else "after"
-    return f"{name}{where} {in_words(abs(since - last.at))} {order} this began"
+    return f"{name}{where} {in_words(abs(since - last.at))} {order} the first alert"
 
 
 def _failed_reloads(instance: str, reason: str, reloads: Series) -> list[ModelChange]:
@@ -121,5 +121,5 @@ def _of_version(instance: str, version: str, timeline: Timeline, seen: list[floa
             changed.append(ModelChange(at, version, _WORDS[timeline[at]], instance))
     # Gone from the list while the model's other versions are still on it; alone, it may be the exporter.
     if later := [at for at in seen if at > times[-1]]:
-        changed.append(ModelChange(later[0], version, "gone from the list", instance))
+        changed.append(ModelChange(later[0], version, "no longer listed by Triton", instance))
     return changed

@@ -135,14 +135,14 @@ def _gpu_text(uuid: str, card: _Gpu) -> str:
     if card.part:
         name += f" part {card.part}"
     if card.confidence == "guess":
-        name += " (a guess)"
-    return f"{name}: {', '.join(_figures(card)) or 'nothing known'}"
+        name += " (mapping uncertain)"
+    return f"{name}: {', '.join(_figures(card)) or 'no data'}"
 
 
 def _figures(card: _Gpu) -> list[str]:
     figures, known = [], card.values
     if "busy" in known:
-        figures.append(f"{100 * known['busy']:.0f} % busy")
+        figures.append(f"utilization {100 * known['busy']:.0f} %")
     if "used" in known:
         total = f" of {known['total'] / _GIB:.1f}" if "total" in known else ""
         figures.append(f"{known['used'] / _GIB:.1f}{total} GiB used")

@@ -61,7 +61,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
             (
                 BUDGET_LEFT,
                 budget_left(left)
-                + (f", gone in {in_words(gone)} at this rate" if gone else "")
+                + (f", spent in {in_words(gone)} at this burn rate" if gone else "")
                 + _short_history_hint(
                     prometheus, where, matchers_of(member, names.SLO, names.INDICATOR), days
                 ),
@@ -90,7 +90,7 @@ def _short_history_hint(
     reached = [sample.at - sample.value for sample in began]
     if not reached or days is None or reached[0] >= WHOLE_PERIOD * days * DAY:
         return ""
-    return f" (recorded for {in_words(reached[0])} only)"
+    return f" (only {in_words(reached[0])} of data)"
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
@@ -99,5 +99,5 @@ def _promised(indicator: type[Indicator], target: float, days: float, threshold:
     if threshold is not None:
         promised += f" {time_text(threshold)}"
     promised += f" over {days:.3g} d"
-    may_fail = f": {in_words(error_budget(target) * days * DAY)} may fail"
+    may_fail = f": error budget {in_words(error_budget(target) * days * DAY)}"
     return promised + (may_fail if indicator.counts_time else "")

@@ -46,7 +46,7 @@ class Audit:
                 at, "bridge", "escalate", incident.name, f"nobody had acknowledged it; sent to {channel}"
             )
         except OSError as error:
-            log.error("the audit trail cannot be written: escalate %s: %s", incident.name, error)
+            log.error("the audit log cannot be written: escalate %s: %s", incident.name, error)
 
     def unreported(self, at: float, incident: str, member: Member, reason: str) -> None:
         """Note a change of an alert that the thread does not show; one that cannot be noted is only logged."""
@@ -54,7 +54,7 @@ class Audit:
         try:
             self.write(at, "bridge", what, incident, f"{member.name} for {subject(member.labels)}: {reason}")
         except OSError as error:
-            log.error("the audit trail cannot be written: %s %s: %s", what, incident, error)
+            log.error("the audit log cannot be written: %s %s: %s", what, incident, error)
 
     def read(self) -> Iterator[dict[str, object]]:
         """Yield every whole line, oldest first."""

@@ -26,6 +26,11 @@ log = logging.getLogger(__name__)
 HOURS = {"1h": 1, "4h": 4}
 RENEW_SECONDS = float(DAY)
 """A silence "until resolved" lasts a day and is renewed, so that it ends on its own if the bridge is gone."""
+_NOT_ALLOWED = (
+    "Not done: you are not allowed to use this button in this channel (--button-user, --channel). "
+    "The attempt is in the audit log."
+)
+_NOT_STORED = "Not done: incident {} is no longer stored; closed incidents are deleted after 30 days."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,9 @@ class Actions:
         except sqlite3.Error as error:
             self.store.database.report(error)
             self.count(press.action if press.action in self._handlers else "other", "failed")
-            return "Not done: the bridge cannot store anything now. Press again when its disk has space."
+            return (
+                "Not done: the bridge cannot write to its disk. Free disk space, then press the button again."
+            )
 
     def _do(self, press: ButtonPress) -> str:
         now = self.clock()
@@ -108,12 +115,9 @@ class Actions:
         handler = self._handlers.get(press.action)
         incident = self.store.incidents.get(number) if number is not None else None
         if self._is_foreign(press):
-            result = Result(
-                "Not done: you are not allowed to do this here. The attempt is in the audit trail."
-            )
-            outcome = "refused"
+            result, outcome = Result(_NOT_ALLOWED), "refused"
         elif handler is None or incident is None:
-            result, outcome = Result(f"Not done: incident {press.incident} is no longer stored."), "unknown"
+            result, outcome = Result(_NOT_STORED.format(press.incident)), "unknown"
         else:
             try:
                 result, outcome = handler(incident, press, now), "done"
@@ -133,8 +137,8 @@ class Actions:
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
         except OSError as error:  # the action itself was carried out
-            log.error("the audit trail cannot be written: %s %s: %s", press.action, press.incident, error)
-            line += " (The audit trail could not be written.)"
+            log.error("the audit log cannot be written: %s %s: %s", press.action, press.incident, error)
+            line += " (The audit log could not be written.)"
         self.count(press.action if handler is not None else "other", outcome)
         self.wake()
         return line
@@ -157,23 +161,23 @@ class Actions:
 
     def _acknowledge(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.acknowledged is not None:
-            return Result(f"{person(incident.acknowledged.by)} has acknowledged it already.")
+            return Result(f"{person(incident.acknowledged.by)} has already acknowledged this incident.")
         event = Event(at=now, kind="acknowledged", by=press.user)
         return Result("Acknowledged.", event, {"acknowledged": Mark(by=press.user, at=now)})
 
     def _release(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         event = Event(at=now, kind="released", by=press.user)
         changes = {"acknowledged": None, "escalated_at": None, "released_at": now}
-        return Result("Acknowledgement withdrawn: nobody has acknowledged it now.", event, changes)
+        return Result("Acknowledgement removed: the incident is not acknowledged.", event, changes)
 
     def _silence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if not incident.open:
-            return Result("Not done: the incident is resolved, there is nothing to silence.")
+            return Result("Not done: the incident is resolved, so there is nothing to silence.")
         if incident.silence is not None:  # two people saw the same message; undo ends one silence
-            return Result(f"{person(incident.silence.by)} has silenced it already.")
+            return Result(f"{person(incident.silence.by)} has already silenced this incident.")
         until_resolved = press.value == UNTIL_RESOLVED
         if not until_resolved and press.value not in HOURS:
-            return Result("Not done: there is no silence of that length.")
+            return Result("Not done: this length of a silence is not supported.")
         until = now + (RENEW_SECONDS if until_resolved else HOURS[press.value] * 3600)
         matchers = incident.matchers
         alertmanager = self.alertmanagers.of(incident)
@@ -200,7 +204,7 @@ class Actions:
             alertmanager=alertmanager.url,
             parts=tuple(made[1:]),
         )
-        when = "until it is resolved" if until_resolved else f"until {clock(until)}"
+        when = "until resolved" if until_resolved else f"until {clock(until)}"
         what, ids = worded(matchers), ", ".join(silence.ids)
         event = Event(at=now, kind="silenced", by=press.user, words=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
@@ -214,7 +218,7 @@ class Actions:
 
     def _unsilence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.silence is None:
-            return Result("There is no silence to undo.")
+            return Result("Nothing to undo: this incident has no silence.")
         for number in incident.silence.ids:
             self.alertmanagers.at(incident.silence.alertmanager).unsilence(number)
         event = Event(at=now, kind="unsilenced", by=press.user, words="silence ended")

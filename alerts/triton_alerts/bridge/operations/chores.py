@@ -77,10 +77,12 @@ class HeartbeatWatch:
         alert = Member(
             labels={"alertname": "AlertPipelineSilent", SEVERITY: "critical", COMPONENT: "meta"},
             annotations={
-                "summary": "The watchdog alert no longer arrives: other alerts may not reach Slack either",
+                "summary": "The Watchdog alert no longer arrives at the bridge: other alerts may not "
+                "reach Slack either",
                 "description": "Prometheus, Alertmanager or the network between them and the bridge is "
                 "broken. Until it is fixed, a page may not arrive.",
-                "action": "Check that Prometheus and Alertmanager run, and reach each other and the bridge.",
+                "action": "Check that Prometheus and Alertmanager run, that Prometheus can reach "
+                "Alertmanager, and that Alertmanager can reach the bridge.",
             },
             starts_at=start,
             ends_at=end,

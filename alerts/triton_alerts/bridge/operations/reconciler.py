@@ -13,6 +13,7 @@ from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, Si
 from triton_alerts.bridge.incidents.merging import record_severity
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS
+from triton_slo.problem_words import count
 
 COMPARE_SECONDS = 60.0
 MISSING_SECONDS = 180.0
@@ -169,12 +170,12 @@ class Reconciler:
                 self._end_silence(alertmanager, silence)
             self.store.change(number, partial(_set_silence, silence, None, ()))
         elif silence.until <= now:
-            self._silence_over(number, silence, "the silence has ended, and the alert is still firing", now)
+            self._silence_over(number, silence, "the silence has expired, and the alert is still firing", now)
         elif answer is None:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
             self._end_silence(alertmanager, silence)
-            text = "the silence was ended in Alertmanager, or lost there, and no end of the alert is known"
+            text = "the silence no longer exists in Alertmanager, and the alert has not resolved"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
             current = silence
@@ -227,7 +228,7 @@ def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
         members[name] = members[name].model_copy(update={"ends_at": now, "source": "asked"})
     if not gone:
         return before, ()
-    words = f"resolved: {len(gone)} alert{'s' if len(gone) > 1 else ''} that Alertmanager no longer lists"
+    words = f"resolved, because Alertmanager no longer lists them: {count(len(gone), 'alert')}"
     events = [Event(at=now, kind="note", words=words)]
     closed_at = None if any(member.firing for member in members.values()) else now
     if closed_at is not None:

@@ -80,7 +80,7 @@ class Socket:
             line = self.do(press)
         except Exception:
             log.exception("a button could not be carried out")
-            line = "It failed; the bridge's log shows why."
+            line = "Not done: the action failed; the reason is in the bridge's log."
         if line and _is_slack(press.response_url, self.base_url):
             self.respond(press.response_url, line)
 

@@ -39,7 +39,7 @@ def shown(record: RecordedIncident, now: float) -> str:
         "",
         *(_wrapped(f"{name:<{_LABEL}}", value) for name, value in facts(record, now)),
     ]
-    return "\n".join([*lines, "", "What happened (times in UTC)", *_timeline(record)]) + "\n"
+    return "\n".join([*lines, "", "Timeline (UTC)", *_timeline(record)]) + "\n"
 
 
 def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
@@ -52,7 +52,7 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
         in_words((now if incident.open else incident.ended_at) - incident.since),
     )
     if record.paged_at is not None and record.paged_at != incident.opened_at:
-        yield "a page since", utc_text(record.paged_at)
+        yield "page since", utc_text(record.paged_at)
     yield "acknowledged", _who(record)
     yield "cause", clean(causes.largest(incident, incident.lead) or "not known")
     names = dict.fromkeys(member.name for member in incident.members.values())

@@ -56,12 +56,12 @@ def summarize_period(report: PeriodReport) -> Summary:
         begun = max(report.incidents_known_from, report.reported.in_zone(report.timezone).start)
         since = f"since {local_text(begun, report.timezone)}"
         in_short.append(
-            f"{count(len(report.incidents), 'incident')} {since}, {count(pages, 'page')} among them"
+            f"{count(len(report.incidents), 'incident')} {since}, of which {count(pages, 'page')}"
         )
     parts = (
-        Part("In short", tuple(in_short)),
+        Part("Summary", tuple(in_short)),
         Part("Missed", cut([_outcome_line(outcome) for outcome in _with(report, "missed")])),
-        Part("Not known", cut([_outcome_line(outcome) for outcome in _with(report, "unknown")])),
+        Part("Unknown", cut([_outcome_line(outcome) for outcome in _with(report, "unknown")])),
         Part("By owner", cut([_owner_line(owner, of) for owner, of in report.owners.items()])),
     )
     return Summary(report_text.title(report), tuple(part for part in parts if part.lines))

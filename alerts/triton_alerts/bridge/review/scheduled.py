@@ -118,7 +118,7 @@ class ScheduledMessage:
         if missed := [code(self.occasion.command(at)) for at in self._missed(known.until, due)]:
             more = len(missed) - _MOST_NAMED
             named = ", ".join(missed[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
-            notes.append(f"Earlier ones that were not posted: {named}")
+            notes.append(f"Earlier messages that were not posted; to print them, run: {named}")
         return "\n".join(notes)
 
     def _missed(self, until: float, due: float) -> Iterator[float]:

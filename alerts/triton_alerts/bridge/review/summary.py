@@ -28,7 +28,7 @@ from triton_slo.report.markup import escape_markdown
 
 MOST_LINES = 10
 WEEK_SECONDS = 7.0 * DAY
-NO_PROMETHEUS = "Not known: no Prometheus was given (--prometheus)."
+NO_PROMETHEUS = "Unknown: the bridge was started without --prometheus URL."
 _SMALL_SHARE = 0.01
 
 
@@ -75,10 +75,10 @@ def summarize(
     unacknowledged = [page for page in pages if page.acknowledged is None]
     begin, zone = datetime.fromtimestamp(start, end.tzinfo), str(hours.zone)
     parts = [
-        Part("In short", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
+        Part("Summary", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
         Part("By cause", _ranking(week, _cause)),
         Part("By model", _ranking(week, _model)),
-        Part("Pages outside hours", cut([_page_line(page, end) for page in outside])),
+        Part("Pages outside working hours", cut([_page_line(page, end) for page in outside])),
         Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
         Part("Error budgets", cut(budgets)),
     ]
@@ -123,7 +123,7 @@ def budgets(prometheus: Prometheus, end: float) -> list[str]:
         for at in (end, end - WEEK_SECONDS)
     )
     if not now:
-        return ["Not known: Prometheus has no error budgets."]
+        return ["Unknown: Prometheus has no recorded error budgets; are the rules loaded?"]
     most = sorted(now.items(), key=lambda entry: -entry[1])
     lines = [
         f"{_objective_key(dict(labels))}: {_share_text(spent)} spent"
@@ -153,8 +153,8 @@ def _in_short(
         + (f"; {still} still open" if still else "")
     )
     if pages:
-        yield f"{len(outside)} of {count(len(pages), 'page')} outside hours ({hours})"
-        yield f"{len(unacknowledged)} of {count(len(pages), 'page')} acknowledged by nobody"
+        yield f"{len(outside)} of {count(len(pages), 'page')} outside working hours ({hours})"
+        yield f"{len(unacknowledged)} of {count(len(pages), 'page')} not acknowledged"
     taken = [page.seconds_to_acknowledge for page in pages if page.seconds_to_acknowledge is not None]
     if taken:
         yield f"Median time to acknowledge a page: {in_words(median(taken))}"
@@ -182,12 +182,12 @@ def _ranking(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident],
 
 def _cause(record: RecordedIncident) -> str:
     lead = record.incident.lead
-    return causes.largest(record.incident, lead) or f"cause not known ({lead.name})"
+    return causes.largest(record.incident, lead) or f"unknown cause ({lead.name})"
 
 
 def _model(record: RecordedIncident) -> str:
     lead: Member = record.incident.lead
-    return lead.labels.get("model") or "not about one model"
+    return lead.labels.get("model") or "no single model"
 
 
 def _page_line(record: RecordedIncident, end: datetime) -> str:

@@ -18,7 +18,7 @@ from triton_exporter.common.duration import in_words
 
 DOT = {"critical": "🔴", "warning": "🟠", "info": "🔵", "none": "⚪"}
 RESOLVED = "🟢"
-WORD = {"critical": "page", "warning": "ticket", "info": "for information", "none": "watchdog"}
+WORD = {"critical": "page", "warning": "ticket", "info": "information", "none": "watchdog"}
 
 
 def headline(incident: Incident, *, state: bool = True) -> str:
@@ -29,7 +29,7 @@ def headline(incident: Incident, *, state: bool = True) -> str:
         title += f": {reason}"
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
-        title += f" and {others} more"
+        title += f" (and {others} more affected)"
     if not state:
         return title
     if not incident.open:
@@ -53,13 +53,13 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
     tier = f" ({WORD[event.severity]})" if event.severity in ("critical", "warning") else ""
     return {
         "fired": f"also firing{tier}: {names}",
-        "resolved": f"{RESOLVED} ended{tier}: {names}",
-        "passed": f"{RESOLVED} ended{tier}: {names}",
+        "resolved": f"{RESOLVED} resolved{tier}: {names}",
+        "passed": f"{RESOLVED} fired and resolved before it could be posted{tier}: {names}",
         "closed": _closed_line(incident, event, others),
-        "acknowledged": f"👀 {by} acknowledged it",
-        "silenced": f"🔕 {by} silenced it {prose(event.words, 500)}",
+        "acknowledged": f"👀 {by} acknowledged the incident",
+        "silenced": f"🔕 {by} silenced the incident {prose(event.words, 500)}",
         "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
-        "escalated": f"📣 escalated: nobody acknowledged it for {prose(event.words, 80)}",
+        "escalated": f"📣 escalated: nobody acknowledged the page for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
         "raised": _raised_line(incident, event, by, mention),
         "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),
@@ -68,14 +68,16 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
 
 def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
     word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
-    lines = [f"{mention} {DOT.get(event.severity, '')} *Now {word}*: {_alert_names(event)}".strip()]
+    lines = [
+        f"{mention} {DOT.get(event.severity, '')} *The incident is now {word}*: {_alert_names(event)}".strip()
+    ]
     cause = causes.brief(incident, incident.lead)
     if cause and incident.lead.name not in event.alerts:
         lines.append(f"Same cause: {prose(cause, 300)}")
     known = incident.facts
     lines += [f"{name}: {prose(known[name], 300)}" for name in (OBJECTIVE, BUDGET_LEFT) if name in known]
     if by:
-        lines.append(f"{by} had acknowledged the less urgent incident; nobody has acknowledged this one")
+        lines.append(f"{by} acknowledged the earlier ticket; nobody has acknowledged this page yet")
     return "\n".join(lines)
 
 
@@ -84,14 +86,14 @@ def _closed_line(incident: Incident, event: Event, others: int | None) -> str:
     lasted = in_words(incident.ended_at - incident.since)
     thing = thing_of(incident.lead)
     line = f"{RESOLVED} *Recovered* after {lasted}: " + (
-        f"{code(thing, 120)} serves again."
+        f"{code(thing, 120)} is ready on all its servers."
         if _serves_again(incident)
-        else f"no alert about {code(thing, 120)} fires any more."
+        else f"all alerts about {code(thing, 120)} have resolved."
     )
     if others is not None:
         line += f" {others} other incidents are open." if others > 1 else ""
         line += (
-            " One other incident is open." if others == 1 else "" if others else " Nothing else is firing."
+            " One other incident is open." if others == 1 else "" if others else " No other incident is open."
         )
     return line
 

@@ -72,7 +72,7 @@ def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Mess
     channel."""
     title, state = headline(incident), _state_line(incident, now)
     if ticket:
-        state += f" · {link(ticket, 'the ticket')}"
+        state += f" · {link(ticket, 'earlier ticket')}"
     facts = [field(name, value) for name, value in _fact_pairs(incident)]
     blocks: list[Block] = [
         header(title),
@@ -100,7 +100,11 @@ def reply(
     open
     beside this one.
     """
-    lines = [f"_{missed} earlier changes are not listed_"] if missed else []
+    lines = (
+        [f"_{missed} earlier changes are not listed; see tritonwatch incidents show {incident.name}_"]
+        if missed
+        else []
+    )
     lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
     if len(body) <= text.SECTION:
@@ -111,13 +115,15 @@ def reply(
 
 def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *, threads: bool) -> Message:
     """Return one message about many incidents, for when they arrive faster than Slack accepts messages."""
-    head = f"📋 {total} incidents: {firing} firing, {total - firing} already resolved"
-    note = "They arrived faster than Slack accepts messages, or while Slack was unreachable. "
+    head = f"📋 {total} incidents: {firing} firing, {total - firing} resolved"
+    note = (
+        "These incidents were reported faster than Slack accepts messages, or while Slack was unreachable. "
+    )
     note += (
-        "The thread names each of them. The most urgent ones have a message of their own, the next one when one of "
-        "these has ended."
+        "The thread lists every incident. The most urgent incidents have their own message; when one "
+        "of them resolves, the next incident gets its own message."
         if threads
-        else "Each incident that is still firing gets its own message next, most urgent first."
+        else "Next, each incident that is still firing gets its own message, the most urgent first."
     )
     blocks: list[Block] = [
         header(head),
@@ -149,14 +155,14 @@ def escalation(incident: Incident, mention: str, after: float, permalink: str, n
     fires = "firing since" if incident.open else "fired"
     lines = [
         f"{mention} *Nobody has acknowledged" if calls else "*Nobody had acknowledged",
-        f" this for {in_words(after)}*{where}\n",
+        f" this page for {in_words(after)}*{where}\n",
         f"{prose(headline(incident), 500)}\n",
         f"{fires} {slack_time(incident.since)}, incident `{incident.name}`",
     ]
     body = "".join(lines).strip()
     if incident.open and not is_page:
-        state = "as a ticket" if incident.severity == "warning" else WORD[incident.severity]
-        body += f"\nThe page has ended; the incident continues {state}"
+        state = "as a ticket" if incident.severity == "warning" else f"as {WORD[incident.severity]}"
+        body += f"\nThe page has resolved; the incident continues {state}"
     elif incident.acknowledged is not None:
         body += f"\n{next(_acknowledged(incident))}"
     return Message(body, (section(body),))
@@ -181,7 +187,7 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
     if others:
         facts.append(("Also firing", _listed([prose(other, 200) for other in others])))
     if ended := _ended(incident):
-        facts.append(("Ended", _listed(ended)))
+        facts.append(("Resolved", _listed(ended)))
     narrow = ((name, value) for name, value in _shown_facts(incident).items() if name not in WIDE_FACTS)
     facts += [(prose(name, 60), prose(value, 300)) for name, value in narrow]
     if len(facts) > _MOST_FIELDS:
@@ -234,12 +240,11 @@ def _since(incident: Incident, now: float) -> str:
 def _acknowledged(incident: Incident) -> Iterator[str]:
     silence = incident.silence
     if incident.acknowledged is not None:
-        has = "has it" if incident.open else "had it"
-        yield f"{person(incident.acknowledged.by)} {has} since {slack_hour(incident.acknowledged.at)}"
+        yield f"acknowledged by {person(incident.acknowledged.by)} at {slack_hour(incident.acknowledged.at)}"
     elif not incident.open:
-        yield "nobody acknowledged"
+        yield "not acknowledged"
     elif not incident.silenced:
-        yield "*nobody has acknowledged*" + (", escalated" if incident.escalated_at is not None else "")
+        yield "*not acknowledged*" + (", escalated" if incident.escalated_at is not None else "")
     if silence is not None:
         until = "resolved" if silence.until_resolved else slack_time(silence.until)
         covered = sum(map(silence.covers, incident.firing))
@@ -313,7 +318,7 @@ def _buttons(incident: Incident) -> list[Block]:
                 "title": plain_text("Silence these alerts?"),
                 "text": {
                     "type": "plain_text",
-                    "text": plain(worded(incident.matchers), text.CONFIRM),
+                    "text": plain(f"Matchers: {worded(incident.matchers)}", text.CONFIRM),
                 },
                 "confirm": plain_text("Silence"),
                 "deny": plain_text("Cancel"),
@@ -335,7 +340,7 @@ def _footer(incident: Incident) -> str:
     # An incident that ended before its message could be posted names its alerts nowhere else.
     parts = [listed([code(name, 80) for name in names], _ALERTS), f"incident `{incident.name}`"]
     if incident.recurrence:
-        parts.append(f"{_ordinal(incident.recurrence + 1)} time in 24 h")
+        parts.append(f"{_ordinal(incident.recurrence + 1)} incident of this model or server in 24 h")
     if owners := {
         member.labels["owner"] for member in incident.members.values() if member.labels.get("owner")
     }:
