@@ -157,14 +157,14 @@ def _unloaded(servers: IndexServers) -> None:
 
 
 SHAPES = (
-    Shape("it serves", "anchor", lambda _world: None),
+    Shape("the model serves", "anchor", lambda _world: None),
     Shape("the load failed", "failed", _failed),
-    Shape("the load failed, then it was unloaded", "stuck", _failed_then_unloaded),
-    Shape("never asked to load", "idle", _idle, "", False),
-    Shape("never asked to load, but listed by the operator", "wanted", _wanted, ""),
+    Shape("the load failed, then the model was unloaded", "stuck", _failed_then_unloaded),
+    Shape("no load was requested", "idle", _idle, "", False),
+    Shape("no load was requested, but the model is expected", "wanted", _wanted, ""),
     Shape("`config.pbtxt` cannot be parsed", "badconfig", _bad_config, ""),
     Shape("there is no such backend", "nobackend", _no_backend),
-    Shape("a part of the ensemble failed", "ensemble", _ensemble, ""),
+    Shape("a step of the ensemble failed", "ensemble", _ensemble, ""),
     Shape("no version folder", "versionless", _versionless, ""),
     Shape("the same name in two repositories", "twin", _twin, ""),
     Shape("loaded from memory", "frommemory", _from_memory),
