@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     default = os.environ.get(URL_VARIABLE)
     add(
         "--prometheus URL",
-        f"address of Prometheus, with its path if it has one (or the variable {URL_VARIABLE})",
+        f"URL of Prometheus, including its path (or the variable {URL_VARIABLE})",
         required=required and not default,
         default=default,
     )
@@ -71,10 +71,13 @@ def from_arguments(
     token = _secret(args.token_file, "--token-file", environment.get(TOKEN_VARIABLE, ""))
     password = _secret(args.password_file, "--password-file", environment.get(PASSWORD_VARIABLE, ""))
     if token and args.user:
-        raise UsageError("give a bearer token or --user, not both")
+        raise UsageError(
+            "two kinds of credentials are given; use either a bearer token (--token-file or "
+            f"{TOKEN_VARIABLE}) or --user"
+        )
     for name in ("ca_file", "cert_file", "key_file"):
         if (path := getattr(args, name)) and not Path(path).is_file():
-            raise UsageError(f"--{name.replace('_', '-')} {path}: no such file")
+            raise UsageError(f"--{name.replace('_', '-')} {path}: the file does not exist; name a PEM file")
     return Access(
         url=url or checked_url(args.prometheus, "--prometheus"),
         bearer=token,
@@ -132,11 +135,13 @@ def checked_url(text: str, option: str) -> str:
     except ValueError as error:
         raise UsageError(f"{option} {text}: {error}") from error
     if parts.username or parts.password:
-        raise UsageError(f"{option}: no credentials in the address")
+        raise UsageError(
+            f"{option}: the URL contains credentials; use --user with --password-file, or --token-file"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise UsageError(f"{option} {text}: not an address such as http://127.0.0.1:9090")
+        raise UsageError(f"{option} {text}: not a URL; use for example http://127.0.0.1:9090")
     if parts.query or parts.fragment:
-        raise UsageError(f"{option} {text}: give the address without ? and #")
+        raise UsageError(f"{option} {text}: the URL contains ? or #; remove the query and the fragment")
     return text
 
 

@@ -32,7 +32,7 @@ def scale(text: str) -> float:
     """Return a factor above 0 and at most 1, as 0.005 or 1/120."""
     value = _finite_number(text, "a number such as 0.005 or 1/120")
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+        raise argparse.ArgumentTypeError(f"{text} is out of range; it must be above 0 and at most 1")
     return value
 
 
@@ -40,7 +40,7 @@ def whole(text: str) -> int:
     """Return a whole number, not below 0."""
     value = _finite_number(text, "a whole number")
     if value < 0 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 0 or more")
     return int(value)
 
 
@@ -82,7 +82,7 @@ selector = checked(parse_selector)
 def web_address(text: str) -> str:
     """Return an http or https address with a host. Raises ValueError on any other text."""
     if not is_web_address(text):
-        raise ValueError(f"{text!r} is not an address such as http://127.0.0.1:9096/alertmanager")
+        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:9096/alertmanager")
     return text
 
 
@@ -90,7 +90,7 @@ def _runbook(text: str) -> None:
     try:
         web_address(text.format(alert="TritonServerDown"))
     except (LookupError, AttributeError, ValueError):
-        raise ValueError(f"{text!r} is not an address such as https://wiki.example.org/{{alert}}") from None
+        raise ValueError(f"{text!r} is not a URL such as https://wiki.example.org/{{alert}}") from None
 
 
 def add_runbook_url(add: Callable[..., None]) -> None:
@@ -102,18 +102,20 @@ def add_runbook_url(add: Callable[..., None]) -> None:
 
 def add_scrape_interval(add: Callable[..., None]) -> None:
     """Declare the flag that gives the interval at which Prometheus scrapes, in seconds; `add` is from `adder`."""
-    add("--scrape-interval DURATION", "time between two scrapes (default: 15s)", interval, default=15.0)
+    add("--scrape-interval DURATION", "scrape interval of Prometheus (default: 15s)", interval, default=15.0)
 
 
 def add_time_scale(add: Callable[..., None], default: float = 1.0, shown: str = "1") -> None:
     """Declare the flag that shortens the windows of the rules; `add` is from `adder`."""
-    text = f"factor on every window and `for` of the rules, for demos and tests (default: {shown})"
+    text = (
+        f"factor that multiplies every window and `for` of the rules, for demos and tests (default: {shown})"
+    )
     add("--time-scale F", text, scale, default=default)
 
 
 def add_selector(add: Callable[..., None]) -> None:
     """Declare the flag that gives the matchers of Triton's series; `add` is from `adder`."""
-    text = "PromQL matchers to add to every selector, such as 'cluster=\"eu1\"'"
+    text = "PromQL label matchers to add to every selector, such as 'cluster=\"eu1\"'"
     add("--selector MATCHERS", text, selector, default="")
 
 
@@ -134,7 +136,7 @@ def rule_options(args: argparse.Namespace) -> Options:
 def path(text: str) -> Path:
     """Return a path; an empty one, which an unset variable leaves, would be the current folder."""
     if not text:
-        raise argparse.ArgumentTypeError("is empty; is a variable not set?")
+        raise argparse.ArgumentTypeError("the value is empty; is a variable unset?")
     return Path(text)
 
 
@@ -146,11 +148,11 @@ def path_or_none(text: str) -> Path | None:
 def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
     """Raise UsageError unless files can be written to a folder and its parts beside these objectives."""
     if os.path.isfile(out):
-        raise UsageError(f"--out {out} is a file, where a folder is needed; nothing written")
+        raise UsageError(f"--out {out} is a file, not a folder; nothing was written; name a folder")
     written = [folder.resolve() for folder in (out, *(out / part for part in parts))]
     if any(objectives.resolve() in (folder, *folder.parents) for folder in written):
         raise UsageError(
-            f"--out {out} would write among the objectives in {objectives}; choose a folder beside it"
+            f"--out {out} would write into the folder of the objectives, {objectives}; choose another folder"
         )
 
 
@@ -163,7 +165,7 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise UsageError(
-            f"{path}:{line}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
+            f"{path}:{line}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
         ) from error
 
 
@@ -178,7 +180,7 @@ def _yaml_files_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error
     if not files:
-        raise UsageError(f"no *.yaml in the folder {folder}")
+        raise UsageError(f"folder {folder} contains no *.yaml or *.yml file; name another folder")
     return files
 
 
@@ -194,17 +196,15 @@ def objective_texts(folder: Path) -> list[tuple[str, str]]:
 
 def add_alerts(parser: argparse.ArgumentParser) -> None:
     """Declare the flag that names the file of alert settings."""
-    text = (
-        "alerts.yaml: alerts that are disabled or have another threshold, `for` or severity than by default"
-    )
+    text = "alert settings (alerts.yaml): disables alerts, or changes their threshold, `for` or severity"
     adder(parser.add_argument)("--alerts FILE", text, path)
 
 
 def add_links(parser: argparse.ArgumentParser) -> None:
     """Declare the flag that adds links to the dashboards."""
     text = (
-        "link at the top of every dashboard, to logs or traces: an address or a path in Grafana, in which Grafana "
-        "fills its variables, such as ${model} and ${__from}"
+        "link to show at the top of every dashboard, such as to logs or traces: a URL, or a path in "
+        "Grafana; Grafana replaces variables such as ${model} and ${__from} (repeatable)"
     )
     adder(parser.add_argument)("--link TITLE=URL...", text, _parse_link)
 
@@ -234,7 +234,7 @@ def tuned(file: Path | None) -> Tuning:
 def add_objective_filter(parser: argparse.ArgumentParser) -> None:
     """Declare the flag by which a verb shows or judges some objectives only."""
     add = adder(parser.add_argument)
-    add("--objective NAME...", "consider only this objective (repeatable)")
+    add("--objective NAME...", "use only this objective (repeatable)")
 
 
 def add_group_filter(parser: argparse.ArgumentParser, text: str, **how: object) -> None:
@@ -245,7 +245,7 @@ def add_group_filter(parser: argparse.ArgumentParser, text: str, **how: object) 
 
 def add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
     """Declare the flag that gives the time a verb is about, None for now; `add` is from `adder`."""
-    add("--at TIME", f"{use} instead of now: 2026-05-01T09:30Z or Unix seconds", moment)
+    add("--at TIME", f"{use}: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
 
 
 def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]:
@@ -253,7 +253,7 @@ def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]
     known = {"objective": {row.slo for row in rows}, "model": {row.model for row in rows}}
     asked = {"objective": args.objective, "model": [args.model] if args.model else []}
     return [
-        f"no {kind} {name} here{did_you_mean(name, known[kind])}"
+        f"Prometheus has no data of {kind} {name}{did_you_mean(name, known[kind])}"
         for kind, names in asked.items()
         for name in names
         if name not in known[kind]

@@ -17,26 +17,27 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
 
 VERBS: dict[str, str] = {
-    "demo": "run a real Triton on this machine: a model fails, alerts fire, it recovers",
+    "demo": "demo on this machine: a real Triton, a model that fails and recovers, and the alerts about it",
     "exporter": "export metrics of one Triton for Prometheus",
-    "doctor": "recommend settings of a Triton that make it more observable",
+    "doctor": "recommend Triton settings that expose more metrics",
     "init": "propose objectives for the models of a running Triton",
     "convert": "convert SLOs of Sloth or OpenSLO to objectives, or objectives to OpenSLO",
-    "check": "validate objectives and rule files",
+    "check": "validate objectives, alert settings and rule files",
     "generate": "write rules, Alertmanager configuration and dashboards from objectives",
-    "reload": "generate files and load them into a running Prometheus, or keep the old ones",
+    "reload": "generate rules and load them into a running Prometheus and Alertmanager; on any error, "
+    "keep the old files",
     "dashboards": "list, write or push the Grafana dashboards",
     "status": "show the status and the error budget of every objective",
-    "web": "serve web pages about error budgets, what burned them, and their alerts",
+    "web": "serve web pages: status, error budgets, causes of failures, alert conditions, incidents",
     "gate": "decide whether to promote, hold or roll back a release",
-    "backtest": "replay history and list the alerts that would have fired",
-    "correct": "take past time out of the error budgets, and undo it",
-    "replay": "give new objectives the history from before their rules were loaded",
+    "backtest": "replay past data and list the alerts that would have fired",
+    "correct": "remove a past time range from the error budgets, or undo this",
+    "replay": "backfill the history of new objectives from before their rules were loaded",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
-    "mcp": "answer the questions of assistants through the Model Context Protocol",
-    "incidents": "list the incidents of a bridge, show one, or sum up a week",
-    "report": "write which objectives were met in a month or quarter",
-    "completion": "print the completion of a shell: bash or zsh",
+    "mcp": "Model Context Protocol server for AI assistants (read-only)",
+    "incidents": "list the incidents of a bridge, show one incident, or summarize a week",
+    "report": "report which objectives were met or missed in a month or quarter",
+    "completion": "print the shell completion script for bash or zsh",
 }
 """Verb -> what it does. Only verbs that work are listed; each is a module of `tritonwatch.commands`."""
 
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # image has only what `exporter` needs.
     chosen = next((word for word in argv if not word.startswith("-")), "")
     if chosen and chosen not in VERBS:
-        message = f"no command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
+        message = f"unknown command {printable(chosen)}{did_you_mean(chosen, VERBS)}"
         print(f"tritonwatch: {message} (see tritonwatch --help)", file=sys.stderr)
         return 2
     try:

@@ -43,13 +43,15 @@ def add_objectives(add: Callable[..., None], use: str = "", **how: Any) -> None:
 def add_recorded(add: Callable[..., None]) -> None:
     """Declare --objectives for a verb that reads what the rules of objectives record."""
     add_objectives(
-        add, ", to report which of them Prometheus has not loaded as they are now, and how to load them"
+        add,
+        ", to report objectives that Prometheus has not loaded or has loaded with other values, and "
+        "how to load them",
     )
 
 
 def add_replayed(add: Callable[..., None]) -> None:
     """Declare --objectives for a verb that replays objectives."""
-    add_objectives(add, " (default: those that come with tritonwatch)", default=files.objectives())
+    add_objectives(add, " (default: the objectives that tritonwatch ships)", default=files.objectives())
 
 
 def not_loaded(
@@ -72,7 +74,7 @@ def not_loaded(
     edited = _edited(wanted, [row for row in rows if model in (None, row.model)])
     if recorded and not missing and not edited:
         return ""
-    when = "" if at is None else " (nothing was recorded at the time of --at)"
+    when = "" if at is None else " (no record exists at the time of --at)"
     place = f"Prometheus at {args.prometheus}"
     lines = []
     if missing or not recorded:

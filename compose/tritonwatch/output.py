@@ -30,9 +30,9 @@ def fault(path: Path, error: OSError) -> str:
     # The nearest existing parent decides; the text of the error (`File exists`, `Not a directory`) misleads.
     for parent in path.parents:
         if os.path.isfile(parent):
-            return f"cannot write {path}: {parent} is a file, where a folder is needed"
+            return f"cannot write {path}: {parent} is a file, not a folder"
     if os.path.isfile(path) and isinstance(error, FileExistsError):
-        return f"cannot write into {path}: it is a file, where a folder is needed"
+        return f"cannot write into {path}: it is a file, not a folder"
     if isinstance(error, FileNotFoundError):
         return f"cannot write {path}: its folder cannot be created"
     return f"cannot write {path}: {error.strerror}"

@@ -32,10 +32,10 @@ class Parser(argparse.ArgumentParser):
         known = set(self._options())
         for option in options:
             if option.startswith("--") and option not in known:
-                self.error(f"no option {option}{did_you_mean(option, known)}")
+                self.error(f"unknown option {option}{did_you_mean(option, known)}")
             # What follows the letter may be a secret, and argparse would print it with the next word.
             if re.match("-[a-zA-Z]", option) and option[:2] not in known:
-                self.error(f"no option {option[:2]}")
+                self.error(f"unknown option {option[:2]}")
 
     def _options(self) -> Iterable[str]:
         for action in self._actions:

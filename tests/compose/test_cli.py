@@ -26,7 +26,7 @@ def test_an_unknown_flag_is_one_line_that_names_the_help_of_its_verb(
 ) -> None:
     """Wrong usage exits 2 with a line, not with a screen of flags that hides the mistake."""
     assert 2 == main([verb, "--no-such-flag"])
-    assert [f"tritonwatch {verb}: no option --no-such-flag (see tritonwatch {verb} --help)"] == (
+    assert [f"tritonwatch {verb}: unknown option --no-such-flag (see tritonwatch {verb} --help)"] == (
         capsys.readouterr().err.splitlines()
     )
 
@@ -34,9 +34,9 @@ def test_an_unknown_flag_is_one_line_that_names_the_help_of_its_verb(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["statsu"], "no command statsu; did you mean status? (see tritonwatch --help)"),
-        (["status", "--promtheus", "http://x"], "no option --promtheus; did you mean --prometheus?"),
-        (["bridge", "render", "--jsno", "f"], "no option --jsno; did you mean --json?"),
+        (["statsu"], "unknown command statsu; did you mean status? (see tritonwatch --help)"),
+        (["status", "--promtheus", "http://x"], "unknown option --promtheus; did you mean --prometheus?"),
+        (["bridge", "render", "--jsno", "f"], "unknown option --jsno; did you mean --json?"),
         (["status", "--prom", "http://x"], "did you mean --prometheus?"),
         (["generate", "--objectives", "o", "--out", "o", "more"], "unrecognized arguments: more"),
     ],
@@ -55,7 +55,7 @@ def test_a_token_on_the_command_line_is_refused_and_not_repeated(capsys: pytest.
     for words in (["--slack-token", "xoxb-1-secret"], ["--slack-token=xoxb-1-secret"]):
         assert 2 == main(["bridge", *words])
         printed = capsys.readouterr()
-        assert "no option --slack-token; did you mean --slack-token-file" in printed.err
+        assert "unknown option --slack-token; did you mean --slack-token-file" in printed.err
         assert "xoxb" not in printed.out + printed.err
 
 
@@ -108,7 +108,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (b"a: " + b"[" * 5000, ": not YAML: "),
         (b"name: !!bool maybe", "o.yaml:1: 'maybe' looks like a yes or no and cannot be read as one"),
         (b"name: !!timestamp soon", "o.yaml:1: 'soon' looks like a date and cannot be read as one"),
-        (b"name: \xa6", "o.yaml:1: is not UTF-8 text (byte 6); save it as UTF-8"),
+        (b"name: \xa6", "o.yaml:1: not UTF-8 text (byte 6); save the file as UTF-8"),
         (b"{name: a, target: 99%, indicator: errors, exclusions: all}", "exclusions: must be a list"),
         (b"{name: a, target: 99%, indicator: errors, window: fortnight}", "or week, month or quarter"),
         (

@@ -80,7 +80,7 @@ def test_an_empty_folder_of_objectives_is_refused(words: str) -> None:
     code, written = printed(*words.split(), "--objectives", "")
 
     assert 2 == code
-    assert "--objectives: is empty; is a variable not set?" in written
+    assert "--objectives: the value is empty; is a variable unset?" in written
 
 
 def test_whoever_reads_prometheus_can_name_a_tenant() -> None:

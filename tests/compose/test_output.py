@@ -68,7 +68,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) ->
     obstacle = tmp_path / Path(blocked).parts[0]
     obstacle.write_text("a file where a folder must be")
 
-    with pytest.raises(CommandError, match="is a file, where a folder is needed"):
+    with pytest.raises(CommandError, match="is a file, not a folder"):
         write(tmp_path, {"a.yml": "new", f"{blocked}/b.yml": "new"})
 
     assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)
@@ -86,11 +86,11 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "out", "message"),
     [
-        (["generate", "--objectives", str(OBJECTIVES)], "FILE", "FILE is a file, where a folder is needed"),
+        (["generate", "--objectives", str(OBJECTIVES)], "FILE", "FILE is a file, not a folder"),
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "FILE/deep",
-            "FILE is a file, where a folder is needed",
+            "FILE is a file, not a folder",
         ),
         (
             ["generate", "--objectives", str(OBJECTIVES)],
@@ -100,18 +100,18 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         (
             ["generate", "--objectives", str(OBJECTIVES)],
             "",
-            "argument --out: is empty; is a variable not set?",
+            "argument --out: the value is empty; is a variable unset?",
         ),
-        (["dashboards", "write"], "FILE", "FILE: it is a file, where a folder is needed"),
+        (["dashboards", "write"], "FILE", "FILE: it is a file, not a folder"),
         (
             ["convert", "--to", "openslo", str(OBJECTIVES)],
             "FILE/x",
-            "FILE is a file, where a folder is needed",
+            "FILE is a file, not a folder",
         ),
         (
             ["convert", "--to", "openslo", "--force", str(OBJECTIVES)],
             ".",
-            "cannot write .: it is a folder; name a file in it",
+            "cannot write --out .: it is a folder; name a file in this folder",
         ),
     ],
 )
@@ -156,7 +156,7 @@ def test_nothing_is_written_among_the_objectives(
 
     assert 2 == main([*verb.split(), "--objectives", str(folder), "--out", out, *prometheus])
 
-    assert f"--out {out} would write among the objectives in {folder}" in capsys.readouterr().err
+    assert f"--out {out} would write into the folder of the objectives, {folder}" in capsys.readouterr().err
     assert before == _names(tmp_path)
 
 

@@ -164,12 +164,12 @@ def test_usage_errors_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("arguments", "printed"),
     [
         (["push", "--grafana", "grafana:bad"], "--grafana http://grafana:bad: "),
-        (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not an address"),
-        (["push", "--grafana", "http://a:secret@grafana"], "no credentials in the address"),
+        (["push", "--grafana", "ftp://grafana"], "--grafana ftp://grafana: not a URL"),
+        (["push", "--grafana", "http://a:secret@grafana"], "the URL contains credentials"),
         (["list", "--selector", 'cluster="eu1"}'], "is not a list of matchers"),
         (["list", "--selector", "cluster=eu1"], "is not a list of matchers"),
         (["write", "--out", "never", "--namespace", "Bad Name"], "is not a Kubernetes namespace"),
-        (["push", "--folder", " "], "a folder has a title"),
+        (["push", "--folder", " "], "the title is empty"),
     ],
 )
 def test_bad_arguments_are_named_before_anything_happens(

@@ -394,8 +394,8 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     assert 0 == main(words)
     heading = capsys.readouterr().out.split("Policies")[0]
     assert (
-        "There is data of the last 1d of 10d (10%), since 1970-01-10 00:00:00 UTC: what follows is the verdict "
-        "for that time alone, and errors before it are in no budget." in " ".join(heading.split())
+        "Data covers only the last 1d of 10d (10%), since 1970-01-10 00:00:00 UTC: the results below are for "
+        "this time only, and failures before it are not in the budgets." in " ".join(heading.split())
     )
     assert "late: data of the last 6h (2.5%)" in heading
 
@@ -406,8 +406,8 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
 @pytest.mark.parametrize(
     ("words", "code", "printed"),
     [
-        ([], 2, "give either --prometheus or --history"),
-        (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "give either"),
+        ([], 2, "give --prometheus or --history, and not both"),
+        (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "and not both"),
         (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
         (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last must be at least twice --step"),
         (["--history", "/no/such.csv"], 1, "/no/such.csv: No such file or directory"),
@@ -430,7 +430,7 @@ def test_a_history_of_an_unknown_objective_is_refused(
     (tmp_path / "h.csv").write_text(f"{','.join(COLUMNS)}\n60,mine,m,1,0,1\n120,mine,m,1,0,1\n")
 
     assert 1 == main(["backtest", "--history", str(tmp_path / "h.csv")])
-    assert "no objective is called mine" in capsys.readouterr().err
+    assert "the history contains objectives without a file: mine" in capsys.readouterr().err
 
 
 def test_an_archive_is_small(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
     assert 1 == len(place.texts)
     with locked(tmp_path) as trail:
         undo(trail, trail.find(entry.id), SIGNED, place)
-        with pytest.raises(CommandError, match="has an undo already"):
+        with pytest.raises(CommandError, match="is already undone"):
             undo(trail, trail.find(entry.id), SIGNED, place)
     changed = GroupCorrection(LABELS, 1.0, (Tile(later[1], -1, -1),), BUDGET, BUDGET)
     make("exclude", [changed], (SPAN[0], later[1]), SIGNED, tmp_path, place)
@@ -261,7 +261,7 @@ APPLY = ["correct", "apply", "--prometheus", "http://127.0.0.1:9", "--reason", "
     ("words", "message"),
     [
         (["--from", "2026-05-01T10:00Z", "--to", "2026-05-01T09:00Z"], "is not after --from"),
-        (["--from", "1000", "--to", "2000", "--reason", " "], "--reason: give a line"),
+        (["--from", "1000", "--to", "2000", "--reason", " "], "--reason: give one line"),
         (["--from", "1000", "--to", "2000", "--blocks", "nowhere"], "no such folder"),
         (["--from", "1000", "--to", "7000000000"], "is in the future"),
         pytest.param(

@@ -84,7 +84,7 @@ def test_an_existing_file_is_never_overwritten(
     path.write_text("mine")
 
     assert 1 == init(server, "--out", path)
-    assert "exists already and is not overwritten" in capsys.readouterr().err
+    assert "already exists and is not overwritten" in capsys.readouterr().err
     assert ["mine"] == [path.read_text() for path in tmp_path.iterdir()]
 
 

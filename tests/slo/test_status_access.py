@@ -258,13 +258,13 @@ def test_the_environment_holds_secrets_too() -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        (["--prometheus", "ftp://prometheus"], "not an address such as http://127.0.0.1:9090"),
-        (["--prometheus", "http://me:pw@host"], "no credentials in the address"),
+        (["--prometheus", "ftp://prometheus"], "not a URL; use for example http://127.0.0.1:9090"),
+        (["--prometheus", "http://me:pw@host"], "the URL contains credentials"),
         (["--prometheus", "http://host:99999"], "Port out of range"),
-        (["--prometheus", "http://host/?a=b"], "without ? and #"),
+        (["--prometheus", "http://host/?a=b"], "the URL contains ? or #"),
         (["--prometheus", "http://host", "--header", "nonsense"], "write 'NAME: VALUE'"),
         (["--prometheus", "http://host", "--header", "A: @/no/such"], "/no/such: No such file"),
-        (["--prometheus", "http://host", "--ca-file", "/no/such"], "/no/such: no such file"),
+        (["--prometheus", "http://host", "--ca-file", "/no/such"], "/no/such: the file does not exist"),
         (["--prometheus", "http://host", "--token-file", "/dev/null"], "the file is empty"),
     ],
 )

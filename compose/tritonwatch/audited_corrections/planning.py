@@ -23,7 +23,7 @@ from tritonwatch.audited_corrections.writers import Writer
 from tritonwatch.command_error import CommandError, UsageError
 
 NO_HISTORY = "there is no history to add: nothing was written"
-NO_EVENTS = "there were no events in that time: no budget changes, nothing was written"
+NO_EVENTS = "there were no events in this time range, so no error budget changes, nothing was written"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def signature(reason: str, author: str) -> tuple[str, str]:
     """Return reason and author without the blanks around them. Raises UsageError where one is blank."""
     for option, text in (("reason", reason), ("author", author)):
         if not text.strip() or len(text) > 500 or not text.strip().isprintable():
-            raise UsageError(f"--{option}: give a line of 1 to 500 characters")
+            raise UsageError(f"--{option}: give one line of 1 to 500 characters")
     return reason.strip(), author.strip()
 
 
@@ -50,10 +50,16 @@ def make(
 def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> Entry:
     """Write the opposite of a correction. Raises CommandError."""
     if entry.kind == "undo":
-        raise CommandError(f"{entry.id} is an undo; make the correction again instead")
-    if trail.state(entry) in ("undone", "undo incomplete"):
-        hint = "" if trail.state(entry) == "undone" else f"; finish it: tritonwatch correct resume {entry.id}"
-        raise CommandError(f"{entry.id} has an undo already{hint}")
+        raise CommandError(
+            f"{entry.id} is itself an undo and cannot be undone; apply the correction again instead"
+        )
+    state = trail.state(entry)
+    if state == "undone":
+        raise CommandError(f"{entry.id} is already undone")
+    if state == "undo incomplete":
+        raise CommandError(
+            f"the undo of {entry.id} is incomplete; finish it: tritonwatch correct resume {entry.id}"
+        )
     if not trail.is_done(entry):
         # The opposite of what was never written whole would change the budget.
         resume(trail, entry, into)

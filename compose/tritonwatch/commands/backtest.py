@@ -44,8 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
     add_replayed(add)
-    add("--history FILE", "replay a file (CSV, or written by --save) instead of the history in Prometheus")
-    add("--save FILE", "save the history to a file (.csv, or a compact .npz)")
+    add(
+        "--history FILE",
+        "replay this file (CSV, or a file written by --save) instead of data from Prometheus",
+    )
+    add("--save FILE", "save the replayed data to this file (.csv, or the more compact .npz)")
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
     add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
@@ -53,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--incidents FILE", "known incidents (CSV) to score the alerts against")
     add(
         "--policy",
-        "alert rules to compare (repeatable; default: all)",
+        "rules to replay and compare (repeatable; default: all)",
         action="append",
         choices=tuple(POLICIES),
         default=[],
@@ -85,7 +88,7 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
     """Return the alerts that would have fired, and warnings about the history."""
     if not (args.prometheus or args.history) or (args.history and access.is_given(args)):
-        raise UsageError("give either --prometheus or --history")
+        raise UsageError("give --prometheus or --history, and not both")
     if args.last < 2 * args.step:
         raise UsageError("--last must be at least twice --step")
     loaded = load(args.objectives)
@@ -122,7 +125,7 @@ def _mistakes(args: argparse.Namespace, objectives: Sequence[Objective]) -> list
         for objective in objectives
         for problem in lint(objective, lambda field: str(args.objectives), around)
     )
-    return [f"tritonwatch check refuses it: {problem}" for problem in problems]
+    return [f"tritonwatch check rejects this objective: {problem}" for problem in problems]
 
 
 def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
@@ -165,14 +168,14 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
         warnings = _remarks(prometheus)
     if start > asked:
         warnings.append(
-            f"--last {duration_text(args.last)}: Prometheus has no record of these objectives before "
-            f"{utc_text(start)}, so the last {in_words(end - start)} are replayed"
+            f"--last {duration_text(args.last)}: Prometheus has no data of these objectives before "
+            f"{utc_text(start)}, so only the last {in_words(end - start)} are replayed"
         )
     recorded = {slo for slo, _, _ in history.keys}
     if silent := [objective.name for objective in objectives if objective.name not in recorded]:
         # Counters grow between two samples: in steps that are shorter they show nothing at all.
-        fix = "does its model exist? and let --step span at least two scrapes"
-        warnings.append(f"no events of {', '.join(silent)}, so not replayed (fix: {fix})")
+        fix = "check that the model exists, and use a --step of at least two scrape intervals"
+        warnings.append(f"not replayed, because there are no events: {', '.join(silent)} (fix: {fix})")
     return history, warnings
 
 
@@ -190,7 +193,10 @@ def _excluded_spans(args: argparse.Namespace, objective: Objective, history: His
         try:
             return excluded_spans(objective.exclusions, start, end)
         except LookupError as error:
-            raise CommandError(f"{objective.name}: {error.args[0]}; replay it with --prometheus") from error
+            raise CommandError(
+                f"{objective.name}: {error.args[0]}; replay this objective with --prometheus instead of "
+                "--history"
+            ) from error
     with access.connect(args) as prometheus:
         return excluded_spans(objective.exclusions, start, end, prometheus)
 
@@ -204,5 +210,8 @@ def _save(history: History, path: str | None) -> None:
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
     recorded = sorted({slo for slo, _, _ in history.keys})
     if unknown := [name for name in recorded if name not in objectives]:
-        raise CommandError(f"no objective is called {', '.join(unknown)}; name their folder by --objectives")
+        raise CommandError(
+            f"the history contains objectives without a file: {', '.join(unknown)}; give the folder of their "
+            "files as --objectives DIR"
+        )
     return recorded

@@ -42,7 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("files FILE", "objectives file, alerts.yaml or rule file, or a folder of them", path, nargs="+")
     add_scrape_interval(add)
-    add("--retention DURATION", "retention of Prometheus, such as 15d", seconds)
+    add(
+        "--retention DURATION",
+        "retention time of Prometheus, such as 15d; reports objectives that need more",
+        seconds,
+    )
     add("--json", "write JSON instead of text")
     access.add_arguments(parser, required=False)
 
@@ -168,7 +172,7 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
     for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN):
         stored = " or ".join(f"count({name})" for name in (signal.metric.bucket, signal.metric))
         if prometheus.instant(f"count({llm.VLLM_GENERATION_TOKENS}) unless ({stored})"):
-            reason = f"vLLM has other series here, but Prometheus does not store its {signal.metric}"
+            reason = f"Prometheus stores other series of vLLM, but not {signal.metric}"
             yield Problem(signal.alert, reason, STORE_CLASSIC)
 
 
@@ -179,7 +183,7 @@ def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Prob
             Plan(objective, Options()).scope(chosen(objective))
         ):
             if not prometheus.instant(query):
-                reason = f"{objective.name}: indicator: Prometheus has no {what}"
+                reason = f"{objective.name}: indicator: Prometheus does not have {what}"
                 yield Problem(reading.place(objective.name, "indicator"), reason, fix)
                 break
 
@@ -209,7 +213,7 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
             yield Problem(
                 reading.place(objective.name, "indicator"),
                 reason,
-                "check again when there were some, for the error",
+                "run this check again after some traffic, to see the error of the estimate",
             )
         for whose, meaning, settled in uncertainties(blurred, lambda row: group_name(row.group)):
             place = reading.place(objective.name, "indicator")

@@ -20,7 +20,7 @@ _COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the argument."""
-    parser.description = "Print what makes a shell complete verbs, options and file names."
+    parser.description = "Print the shell completion script for commands, options and file names."
     adder(parser.add_argument)("shell", "the shell", choices=("bash", "zsh"))
 
 

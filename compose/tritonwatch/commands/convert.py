@@ -35,12 +35,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_way("--from", "format of the files", dest="source", choices=("sloth", "openslo"))
     add_way("--to", "format to convert objectives to", choices=("openslo",))
     add("--out FILE", "file to write (default: standard output)", path)
-    add("--force", "replace --out if it exists")
-    add("--strict", "write nothing unless everything can be expressed")
-    add("--json", "write a report as JSON instead of text; without --out the result is in it")
+    add("--force", "overwrite --out if it exists")
+    add("--strict", "write nothing if something cannot be converted")
+    add(
+        "--json",
+        "write the report as JSON instead of text; without --out, the JSON also contains the "
+        "converted objectives",
+    )
     add(
         "--window DURATION",
-        "period of SLOs whose file gives none, as in Sloth (default: 30d)",
+        "period of SLOs whose file does not contain a period, as with Sloth (default: 30d)",
         _window_text,
         default="30d",
     )
@@ -58,9 +62,11 @@ def _window_text(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Convert: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
     if args.out is not None and args.out.is_dir():
-        raise CommandError(f"cannot write {args.out}: it is a folder; name a file in it")
+        raise CommandError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
     if args.out is not None and args.out.exists() and not args.force:
-        raise CommandError(f"{args.out} exists already; choose another --out, or --force to replace it")
+        raise CommandError(
+            f"--out {args.out} already exists; choose another file, or overwrite it with --force"
+        )
     texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
@@ -68,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
     if ledger.mistakes:
         raise CommandError(f"{count(len(ledger.mistakes), 'mistake')}, nothing written")
     if not text:
-        raise CommandError("nothing could be converted, nothing written")
+        raise CommandError("the files contain nothing that can be converted; nothing was written")
     if args.strict and ledger.losses:
         raise CommandError(
-            f"{count(len(set(ledger.losses)), 'thing')} cannot be expressed, nothing written (--strict)",
+            f"{count(len(set(ledger.losses)), 'field')} cannot be converted; nothing was written because of "
+            "--strict",
             code=INCOMPLETE,
         )
     if args.out is None:
@@ -83,7 +90,8 @@ def run(args: argparse.Namespace) -> int:
             raise CommandError(output.fault(args.out, error)) from error
     if ledger.losses:
         raise CommandError(
-            f"converted, but {count(len(set(ledger.losses)), 'thing')} could not be expressed; see above",
+            f"converted, but {count(len(set(ledger.losses)), 'field')} could not be converted; see the "
+            "messages above",
             code=INCOMPLETE,
         )
     return 0

@@ -41,26 +41,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="subcommand", metavar="plan | apply | list | undo NAME | resume NAME", required=True
     )
     plan = subcommands.add_parser(
-        "plan", help="show the budgets before and after a correction; writes nothing"
+        "plan", help="show the error budgets before and after a correction; writes nothing"
     )
     _add_corrected_time(plan)
     apply = subcommands.add_parser(
-        "apply", help="show the budgets before and after, and write the correction"
+        "apply", help="show the error budgets before and after a correction, and write the correction"
     )
     _add_corrected_time(apply)
     add_written(apply)
-    listed = subcommands.add_parser(
-        "list", help="list the corrections of a trail and what has become of them"
-    )
+    listed = subcommands.add_parser("list", help="list the corrections in an audit trail, with their state")
     _add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
-    undo = subcommands.add_parser("undo", help="undo a correction, or the history that replay has added")
-    resume = subcommands.add_parser(
-        "resume", help="write the rest of a correction or undo that was interrupted"
+    undo = subcommands.add_parser(
+        "undo", help="undo a correction, or a history that `tritonwatch replay` has added"
     )
+    resume = subcommands.add_parser("resume", help="complete a correction or an undo that was interrupted")
     for verb in (undo, resume):
-        adder(verb.add_argument)("id", "name of the correction in the list, or its first characters")
+        adder(verb.add_argument)(
+            "id", "name of the correction, as in `correct list`, or its first characters"
+        )
         _add_trail(verb)
         add_place(verb, required=False)
         access.add_login(verb, "access to the address of --import")
@@ -84,16 +84,16 @@ def _add_trail(parser: argparse.ArgumentParser) -> None:
 def _add_signature(parser: argparse.ArgumentParser) -> None:
     """Declare who corrects, and why."""
     add = adder(parser.add_argument)
-    add("--reason TEXT", "why, for the audit trail", required=True)
-    add("--author NAME", "who, for the audit trail", required=True)
+    add("--reason TEXT", "reason for the change, for the audit trail", required=True)
+    add("--author NAME", "name of the person who makes the change, for the audit trail", required=True)
 
 
 def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Declare where samples are written."""
     add = adder(parser.add_mutually_exclusive_group(required=required).add_argument)
     blocks = path if required else path_or_none
-    add("--blocks DIR", "write blocks into this folder: the data directory of Prometheus", blocks)
-    add("--import URL", "import into this VictoriaMetrics", dest="import_url")
+    add("--blocks DIR", "write TSDB blocks into this folder, the data directory of Prometheus", blocks)
+    add("--import URL", "import the samples into VictoriaMetrics at this URL", dest="import_url")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,14 +112,14 @@ def _add_corrected_time(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--from TIME",
-        "start of the time that does not count: 2026-05-01T09:30Z",
+        "start of the time range to remove from the error budgets: 2026-05-01T09:30Z",
         moment,
         dest="start",
         required=True,
     )
-    add("--to TIME", "its end", moment, dest="end", required=True)
-    add_group_filter(parser, "only the groups of this model", default="")
-    add("--version VERSION", "only the groups of this version", default="")
+    add("--to TIME", "end of this time range: 2026-05-01T10:15Z", moment, dest="end", required=True)
+    add_group_filter(parser, "correct only the groups of this model", default="")
+    add("--version VERSION", "correct only the groups of this version", default="")
     add("--json", "write JSON instead of a table")
     add_time_scale(adder(parser.add_argument_group(AS_GENERATED).add_argument))
     access.add_arguments(parser)
@@ -163,7 +163,7 @@ def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool
         print(json.dumps({"from": span[0], "to": span[1], "groups": rows}, indent=2))
         return
     if not corrections:
-        print("there were no events in that time: no budget changes")
+        print("there were no events in this time range, so no error budget changes")
         return
     title = f"Budgets before and after, of {utc_text(span[0])} to {utc_text(span[1])}"
     Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table(corrections, title))
@@ -178,7 +178,7 @@ def _list_corrections(args: argparse.Namespace) -> int:
         samples = None if loaded is None else loaded.get(entry.id, 0)
         print(_as_json(trail, entry, samples) if args.json else _entry_line(trail, entry, samples))
     if not trail.entries:
-        print(f"no correction in {args.trail}", file=sys.stderr)
+        print(f"--trail {args.trail} contains no correction", file=sys.stderr)
     return 0
 
 

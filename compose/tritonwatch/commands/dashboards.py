@@ -35,15 +35,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "action",
-        "list them, write them to --out, or push them to --grafana",
+        "list the dashboards, write them to --out, or push them to --grafana",
         choices=("list", "write", "push"),
     )
     add_selector(add)
-    add("--per-model", "also make a dashboard for each model found in --prometheus")
-    add_objectives(add, ", whose thresholds the dashboards of --per-model show")
+    add("--per-model", "also generate one dashboard for each model that --prometheus has")
+    add_objectives(add, "; the dashboards of --per-model show their thresholds")
     add_alerts(parser)
     add_links(parser)
-    add("--folder FOLDER", f"title of the Grafana folder (default for a new one: {FOLDER_TITLE})", _title)
+    add("--folder FOLDER", f"title of the Grafana folder (default for a new folder: {FOLDER_TITLE})", _title)
     add = adder(parser.add_argument_group("write").add_argument)
     add("--out DIR", "folder to write to", Path)
     add(
@@ -62,14 +62,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"file with a service account token (or the variable {TOKEN_VARIABLE})",
         Path,
     )
-    add("--dry-run", "show what would change; exit 1 if anything would")
-    add("--prune", "delete dashboards of models that --prometheus no longer knows")
+    add("--dry-run", "show what would change, and change nothing; exit with 1 if anything would change")
+    add("--prune", "delete the dashboards of models that --prometheus no longer has")
     access.add_arguments(parser, required=False)
 
 
 def _title(text: str) -> str:
     if not text.strip():
-        raise argparse.ArgumentTypeError("a folder has a title")
+        raise argparse.ArgumentTypeError("the title is empty; give a title")
     return text
 
 
@@ -103,7 +103,7 @@ def _chosen_dashboards(args: argparse.Namespace) -> list[Dashboard]:
 def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
     """Return what Prometheus knows of each model now."""
     if not args.prometheus:
-        raise UsageError("--per-model needs --prometheus, which knows the models")
+        raise UsageError("--per-model needs --prometheus URL, to list the models")
     with access.connect(args) as prometheus:
         samples = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
         # A model that never loaded has no configuration, and is the most interesting one.
@@ -124,7 +124,8 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         backends[name] = backends.get(name) or backend
     if not versions:
         raise CommandError(
-            f"{args.prometheus} knows no model ({models.INFO} and {state.MODEL_READY} have no series)"
+            f"{args.prometheus} has no model: {models.INFO} and {state.MODEL_READY} have no series; does it "
+            "scrape the exporter?"
         )
     return [
         per_model.ModelFacts(
@@ -197,7 +198,8 @@ def _planned(grafana: Grafana, uid: str, model: dict[str, object]) -> list[str]:
         return ["new"]
     if stored.provisioned:
         raise GrafanaError(
-            f"{uid} is provisioned from a file there: change that file, or remove it and push again"
+            f"dashboard {uid} is provisioned from a file in this Grafana: change that file, or remove the "
+            "file and push again"
         )
     moved = [f"folder: {stored.folder_uid} -> {FOLDER_UID}"] if stored.folder_uid != FOLDER_UID else []
     return moved + changes(model, stored.model)
@@ -222,7 +224,7 @@ def _token(path: Path | None) -> str:
     if not token or any(ord(character) < 33 or ord(character) > 126 for character in token):
         given = f"--grafana-token-file {path} is not one" if path else "there is none"
         raise UsageError(
-            f"push needs a service account token of Grafana, and {given}: give --grafana-token-file FILE, "
-            f"or the variable {TOKEN_VARIABLE}"
+            f"no usable Grafana service account token: {given}; give --grafana-token-file FILE, or set "
+            f"the variable {TOKEN_VARIABLE}"
         )
     return token

@@ -17,7 +17,7 @@ EXAMPLE = "tritonwatch demo --once --port-base 21000"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    add("--once", "stop after the last step; exit code 0 if every step happened")
+    add("--once", "stop after the last step; exit code 0 if every step succeeded")
     add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
     add("--port-base PORT", "first of 9 consecutive ports (default: 19400)", _port, default=19400)
     add_time_scale(add, 1 / 60, "1/60, so an hour becomes a minute")
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make --dir {directory}: {error.strerror}") from error
+        raise UsageError(f"cannot create --dir {directory}: {error.strerror}; name another folder") from error
     settings = DemoSettings(directory.resolve(), args.port_base, args.time_scale, args.once)
     # A pipe has no width: the table should not be squeezed into 80 columns there.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
@@ -47,5 +47,5 @@ def run(args: argparse.Namespace) -> int:
 def _port(text: str) -> int:
     port = int(text)
     if not 1024 <= port <= 65535 - 9:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1024 and {65535 - 9}")
+        raise argparse.ArgumentTypeError(f"port {text} is not between 1024 and {65535 - 9}")
     return port

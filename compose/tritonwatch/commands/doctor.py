@@ -1,4 +1,4 @@
-"""`tritonwatch doctor`: recommend settings of a Triton that make it more observable."""
+"""`tritonwatch doctor`: recommend Triton settings that expose more metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     declare_some(parser, DOCTOR_OPTIONS)
     add(
         "--watch DURATION",
-        "time to observe the traffic (default: 2s)",
+        "length of the observation of Triton's traffic (default: 2s)",
         parsed(duration_between(0, 60)),
         default=2.0,
     )
@@ -41,7 +41,10 @@ def run(args: argparse.Namespace) -> int:
     findings = examine(facts)
     if facts.is_other_server:
         (finding,) = findings
-        print(f"tritonwatch doctor: this is not a Triton: {finding.seen}; {finding.do}", file=sys.stderr)
+        print(
+            f"tritonwatch doctor: the server at {facts.url} is not a Triton: {finding.seen}; {finding.do}",
+            file=sys.stderr,
+        )
     if args.json:
         print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     elif not facts.is_other_server:

@@ -39,12 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"Decide whether to promote, hold or roll back a release. Exit code {EXIT['promote']}: promote, "
         f"{EXIT['hold']}: hold, {EXIT['rollback']}: roll back, {EXIT['cannot tell']}: cannot tell, 2: wrong usage. "
-        "Unknown or old data never promotes."
+        "The verdict is never promote if data is unknown or old."
     )
-    add_group_filter(parser, "consider only this model (needed with --canary)")
-    add("--version V", "consider only this version")
+    add_group_filter(parser, "use only this model (required with --canary)")
+    add("--version V", "use only this version")
     objective_files.add_recorded(add)
-    add("--max-age DURATION", "hold when the data is older (default: 5m)", seconds, default=300.0)
+    add("--max-age DURATION", "hold if the data is older than this (default: 5m)", seconds, default=300.0)
     add(
         "--min-budget PERCENT",
         "hold if the error budget left is at or below this share (default: 0%%)",
@@ -53,19 +53,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--trust SOURCE...",
-        "promote on this source although it estimates or misses events, see docs/slo-live.md (repeatable): "
-        + ", ".join(CAVEATS),
+        "allow promotion although this source of the numbers estimates or misses events, see "
+        "docs/slo-live.md (repeatable): " + ", ".join(CAVEATS),
         choices=sorted(CAVEATS),
     )
     add("--json", "write JSON instead of text")
     add_at(add)
-    add = adder(parser.add_argument_group("comparing two versions over the same time").add_argument)
+    add = adder(parser.add_argument_group("comparison of two versions over the same time").add_argument)
     add("--canary V", "the new version")
-    add("--baseline V", "the version it is compared with")
-    add("--window 1h", "time to compare (default: 1h)", seconds, default=3600.0)
+    add("--baseline V", "the version that --canary is compared with")
+    add("--window 1h", "length of the compared time (default: 1h)", seconds, default=3600.0)
     add("--confidence 95%", "confidence of the comparison (default: 95%%)", _parse_ratio, default=0.95)
     add("--margin 0.1%", "allowed increase of the error ratio (default: the error budget)", _parse_ratio)
-    add("--min-events N", "fewest events that each version needs (default: 50)", float, default=50)
+    add("--min-events N", "hold if a version has fewer events than this (default: 50)", float, default=50)
     access.add_arguments(parser)
 
 
@@ -103,7 +103,10 @@ def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], li
     if not_loaded:
         messages.append(not_loaded)
     elif not judgements:
-        messages.append("no recorded objective matches --objective, --model and --version; not promoted")
+        messages.append(
+            "verdict hold: no recorded objective matches --objective, --model and --version; "
+            "run tritonwatch status to list them"
+        )
     outcome: Outcome = gate.worst(judgements)
     if not_loaded and outcome != "rollback":
         outcome = "cannot tell"
@@ -124,11 +127,11 @@ def _question(args: argparse.Namespace) -> ReleaseQuestion:
 
 def _mistake(args: argparse.Namespace) -> str:
     if (args.canary is None) != (args.baseline is None):
-        return "--canary and --baseline belong together"
+        return "--canary and --baseline must be given together"
     if args.canary is not None and args.model is None:
         return "--canary needs --model"
     if args.canary is not None and args.canary == args.baseline:
-        return "--canary and --baseline are the same version"
+        return "--canary and --baseline name the same version; name two versions"
     if not 0.5 < args.confidence < 1:
         return "--confidence must be between 50% and 100%"
     return ""
@@ -140,8 +143,8 @@ def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterat
     for option in ("version", "canary", "baseline"):
         asked = getattr(args, option)
         if asked is not None and versions and asked not in versions:
-            known = f"model {args.model} has" if args.model else "there are"
-            yield f"--{option} {asked}: no objective has data of this version; {known} {', '.join(versions)}"
+            known = ", ".join(versions)
+            yield f"--{option} {asked}: no objective has data of this version; versions with data: {known}"
 
 
 def _verdict_json(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:

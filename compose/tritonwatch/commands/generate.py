@@ -48,12 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add_arguments(parser)
     access.add_arguments(parser, required=False)
-    add("--only", "write only this part, directly into --out", choices=PARTS)
-    add("--check", "write nothing; exit 1 if generated files differ")
+    add("--only", "write only this kind of file, directly into --out", choices=PARTS)
+    add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
     add(
         "--format",
-        "form of the rules: files for Prometheus, resources for prometheus-operator, files for vmalert, or values "
-        "for the Helm chart, with the objectives (default: prometheus)",
+        "format of the rules: files for Prometheus or vmalert, resources for prometheus-operator, or a "
+        "values file for the Helm chart that also contains the objectives (default: prometheus)",
         choices=("prometheus", "operator", "vmalert", "helm"),
         default="prometheus",
     )
@@ -68,32 +68,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", "folder to write <part>/<file> to", path, required=True)
     add(
         "--target EXPORTER=TRITON...",
-        "write targets/triton.yml for file_sd_configs of Prometheus: scrape the exporter at HOST:PORT and name the "
-        "address of its Triton as the instance, such as exporter:9401=http://triton:8000 (repeatable)",
+        "add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address "
+        "of its Triton as the label `instance`, such as exporter:9401=http://triton:8000 (repeatable)",
         parsed(_exporter_and_triton),
     )
     add_rule_options(add)
     _add_receivers(add)
     add_runbook_url(add)
-    add("--dashboard-url URL", "address of Grafana, for links in alerts", checked(_dashboard), default="")
+    add("--dashboard-url URL", "URL of Grafana, for links in alerts", checked(_dashboard), default="")
 
 
 def _add_receivers(add: Callable[..., None]) -> None:
     """Declare where Alertmanager sends notifications, and when; `add` is from `adder`."""
     add(
         "--webhook-url URL",
-        f"address of the bridge, to which Alertmanager sends its notifications (default: {_DEFAULTS.webhook_url})",
+        f"URL of the bridge's webhook, to which Alertmanager sends (default: {_DEFAULTS.webhook_url})",
         parsed(web_address),
         default=_DEFAULTS.webhook_url,
     )
     add(
         "--webhook-token-file FILE",
-        "file with the bearer token of that webhook, as a path on the machine of Alertmanager",
+        "file with the bearer token for --webhook-url; the path is on the machine of Alertmanager",
         default="",
     )
     add(
         "--fallback URL",
-        "receiver of alerts about the delivery to Slack itself, such as pagerduty:///FILE (see --page-to)",
+        "second receiver, for alerts about the bridge and Alertmanager, such as pagerduty:///FILE",
         checked(integration),
         default="",
     )
@@ -109,7 +109,7 @@ def _add_receivers(add: Callable[..., None]) -> None:
     )
     add(
         "--watchdog-url URL",
-        "receiver of the watchdog's notifications: a dead man's switch outside this stack",
+        "webhook that receives the Watchdog alert: a dead man's switch outside this stack",
         checked(web_address),
         default="",
     )

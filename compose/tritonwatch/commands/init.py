@@ -41,7 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     declare_some(parser, TRITON_OPTIONS)
     add(
         "--out FILE",
-        "file to write, - for standard output (default: objectives.yaml); an existing file is not overwritten",
+        "file to write, or - for standard output (default: objectives.yaml); an existing file is never "
+        "overwritten",
         default="objectives.yaml",
     )
     access.add_arguments(parser, required=False)
@@ -50,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
     settings = chosen_some(args, TRITON_OPTIONS)
-    exists = CommandError(f"{args.out} exists already and is not overwritten; choose another --out")
+    exists = CommandError(f"--out {args.out} already exists and is not overwritten; choose another file")
     if args.out != "-" and Path(args.out).exists():
         raise exists
     text = _proposal(replace(settings, timeout_seconds=args.timeout), args)
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise exists from None
     except OSError as error:
         raise CommandError(output.fault(Path(args.out), error)) from error
-    print(f"wrote {args.out}; read it, then: tritonwatch check {args.out}")
+    print(f"wrote {args.out}; review the file, then run: tritonwatch check {args.out}")
     return 0
 
 
@@ -71,7 +72,7 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
     snapshot, configs = _poll(settings)
     if not snapshot.index:
         raise CommandError(
-            f"{settings.triton_url} lists no models, so there is nothing to propose objectives for"
+            f"Triton at {settings.triton_url} lists no models; load a model, then run init again"
         )
     measured = _measured(settings)
     origin = measured.origin
@@ -132,12 +133,16 @@ def _measured(settings: Settings) -> _Measured:
     try:
         answer = client.get("")
     except FetchError as error:
-        return _Measured(notes=(f"Triton's metrics at {url} could not be read: {error}",))
+        return _Measured(
+            notes=(f"cannot read Triton's metrics at {url}: {error}; give their address as --triton-metrics",)
+        )
     finally:
         client.close()
     body = parse(answer.body)
     if str(triton.REQUEST_SUCCESS) not in body.families:
-        return _Measured(notes=(f"no metrics of Triton at {url}; does its address end in /metrics?",))
+        return _Measured(
+            notes=(f"{url} does not return Triton's metrics; check that --triton-metrics ends in /metrics",)
+        )
     counts = _sum_by_model(body, triton.REQUEST_SUCCESS)
     return _Measured(
         _means(counts, _sum_by_model(body, triton.REQUEST_DURATION_US)),

@@ -25,12 +25,12 @@ EXAMPLE = "tritonwatch mcp --prometheus http://127.0.0.1:9090 --bridge-data /var
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Answer the questions of an assistant through the Model Context Protocol, on standard input and output. "
-        "The assistant starts this command itself (docs/assistants.md). It only reads."
+        "Serve the Model Context Protocol to an AI assistant, on standard input and output. The "
+        "assistant starts this command itself (docs/assistants.md). The command only reads."
     )
     add = adder(parser.add_argument)
     objective_files.add_objectives(add, ", to compare with what Prometheus records, and to replay")
-    add("--bridge-data DIR", "folder of a bridge, for its incidents", path)
+    add("--bridge-data DIR", "data folder of a bridge, to read its incidents", path)
     add_scrape_interval(add)
     access.add_arguments(parser)
 
@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-Names = Annotated[list[str] | None, Field(description="only these; all where it is left out")]
-Name = Annotated[str | None, Field(description="only this one; all where it is left out")]
+Names = Annotated[list[str] | None, Field(description="only these names (default: all)")]
+Name = Annotated[str | None, Field(description="only this name (default: all)")]
 Moment = Annotated[str | None, Field(description="time instead of now: 2026-05-01T09:30Z or Unix seconds")]
 Length = Annotated[str, Field(description="a duration such as 12h or 7d")]
 
@@ -65,7 +65,7 @@ def _gate(
     version: Name = None,
     objective: Names = None,
     canary: Annotated[str | None, Field(description="new version, compared with `baseline`")] = None,
-    baseline: Annotated[str | None, Field(description="version it is compared with")] = None,
+    baseline: Annotated[str | None, Field(description="version that `canary` is compared with")] = None,
     window: Annotated[str | None, Field(description="time to compare, such as 1h (default)")] = None,
     at: Moment = None,
 ) -> dict[str, Any]:
@@ -124,7 +124,7 @@ TOOLS = (
     AssistantTool(
         "backtest",
         "Which pages and tickets the alert rules would have raised over a past time, beside those of Sloth "
-        "and Pyrra. Reads raw samples: ask for days, not months.",
+        "and Pyrra. Reads raw samples: query days, not months.",
         backtest,
         _backtest,
         {**_RECORDED, "scrape-interval": "scrape_interval"},
@@ -133,7 +133,7 @@ TOOLS = (
     ),
     AssistantTool(
         "incidents",
-        "Incidents that the alert bridge recorded: what was wrong, since when, who has it, timeline.",
+        "Incidents that the bridge recorded: title, start time, who acknowledged it, timeline.",
         incidents,
         _incidents,
         {"data": "bridge_data"},

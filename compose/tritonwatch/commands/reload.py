@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     access.add_arguments(parser)
     add(
         "--alertmanager URL",
-        "address of an Alertmanager to reload too; it is reached with the same credentials",
+        "URL of an Alertmanager to reload too, with the same credentials as --prometheus",
         default="",
     )
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     files = generate.by_path(generate.generated(args, "prometheus"))
     judges = check(files)
     for name in CHECKERS:
-        print(f"{name}: {'accepts the new files' if name in judges else 'not installed, check skipped'}")
+        print(f"{name}: {'the new files are valid' if name in judges else 'not installed, check skipped'}")
     put(args.out, files, prometheus, alertmanager)
     servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")

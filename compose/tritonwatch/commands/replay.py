@@ -24,9 +24,13 @@ EXAMPLE = "tritonwatch replay plan --prometheus http://127.0.0.1:9090 --objectiv
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands of the verb and their arguments."""
     subcommands = parser.add_subparsers(dest="subcommand", metavar="plan | apply", required=True)
-    plan = subcommands.add_parser("plan", help="show the budgets before and after; writes nothing")
+    plan = subcommands.add_parser(
+        "plan", help="show the error budgets before and after the backfill; writes nothing"
+    )
     _add_shared(plan)
-    apply = subcommands.add_parser("apply", help="show the budgets before and after, and write the history")
+    apply = subcommands.add_parser(
+        "apply", help="show the error budgets before and after the backfill, and write the history"
+    )
     _add_shared(apply)
     add_written(apply)
 

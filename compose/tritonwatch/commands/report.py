@@ -33,15 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--period PERIOD", f"month or quarter: {FORMS} (default: last-month)", default="last-month")
     add(
         "--timezone ZONE",
-        "time zone of the period; calendar objectives use their own (default: UTC)",
+        "time zone of the period; objectives with a calendar window use their own time zone (default: UTC)",
         parsed(lambda zone: str(time_zone(zone))),
         default="UTC",
     )
-    add("--owner NAME...", "only the objectives and incidents of this owner (repeatable)")
+    add("--owner NAME...", "report only the objectives and incidents of this owner (repeatable)")
     add("--format", "markdown, html or json (default: markdown)", choices=FORMATS, default=FORMATS[0])
-    add("--out FILE", "file to write instead of standard output; an existing one is replaced", path)
+    add("--out FILE", "file to write instead of standard output; an existing file is overwritten", path)
     add_bridge(add)
-    add("--trail DIR", "audit trail of corrections, for their reasons and authors", path)
+    add("--trail DIR", "folder of the audit trail, to show the reasons and authors of corrections", path)
     objective_files.add_objectives(add, ", to list in the report even if nothing was recorded for them")
     access.add_arguments(parser)
 

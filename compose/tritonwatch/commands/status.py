@@ -68,14 +68,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_at(add_when)
     add_when(
         "--watch DURATION",
-        "interval at which to repeat until Ctrl-C (default: 10s); with --json, one line each time",
+        "refresh until Ctrl-C, at this interval (default: 10s); with --json, print one line per refresh",
         parsed(duration_between(_LEAST_SECONDS, 3600)),
         nargs="?",
         const=10.0,
     )
     add(
         "--fail-on STATE",
-        "exit with 1 if any row is exhausted, unknown or burning (above 1x now) (repeatable)",
+        "exit with 1 if a row is in this state: exhausted, unknown, or burning (burn rate above 1x now) "
+        "(repeatable)",
         choices=tuple(_IN_STATE),
         action="append",
         default=[],
@@ -124,7 +125,9 @@ def _chosen_rows(
         if (not args.objective or row.slo in args.objective) and args.model in (None, row.model)
     ]
     if required and not chosen:
-        reason = misspelt(args, rows) or ["no objective matches --objective and --model"]
+        reason = misspelt(args, rows) or [
+            "no objective matches --objective and --model; run without them to list all"
+        ]
         raise CommandError("; ".join(reason))
     return chosen
 

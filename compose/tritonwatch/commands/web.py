@@ -56,17 +56,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=("127.0.0.1", 9097),
     )
     add("--web-config FILE", "TLS and basic authentication: a web config file of exporter-toolkit", path)
-    add_objectives(add, ", to show the conditions of their alerts and which of their rules are not loaded")
+    add_objectives(
+        add, ", to show their alert conditions and to report objectives whose rules are not loaded"
+    )
     add_bridge(add)
-    add("--trail DIR", "audit trail of tritonwatch correct, to show corrections", path)
+    add("--trail DIR", "folder of the audit trail of `tritonwatch correct`, to show corrections", path)
     add(
         "--corrections-token-file FILE",
-        "file with a token of at least 16 characters, with which forms write corrections; needs --trail, "
-        "and --blocks or --import",
+        "file with a token of at least 16 characters; users who enter the token can write corrections; "
+        "needs --trail, and --blocks or --import",
         path_or_none,
     )
     add_place(parser, required=False)
-    add = adder(parser.add_argument_group("addresses for links, as a browser reaches them").add_argument)
+    add = adder(parser.add_argument_group("URLs for links, as seen from a browser").add_argument)
     address = checked(web_address)
     add("--grafana URL", "address of Grafana", address, default="")
     add("--alertmanager URL", "address of Alertmanager", address, default="")
@@ -74,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_runbook_url(add)
     add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))
     group = parser.add_argument_group(
-        "a Triton, for the findings of `tritonwatch doctor` on the pages of its models"
+        "a Triton server, to show the findings of `tritonwatch doctor` on the pages of its models"
     )
     declare_some(group, DOCTOR_OPTIONS)
     access.add_arguments(parser)
@@ -122,7 +124,9 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
     given = [name for name in DOCTOR_OPTIONS if getattr(args, name)]
     if not args.triton:
         if given:
-            raise UsageError(f"--{given[0].replace('_', '-')} needs --triton URL: the Triton to examine")
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} needs --triton URL, the Triton server to examine"
+            )
         return None
     settings = chosen_some(args, DOCTOR_OPTIONS)
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
@@ -133,7 +137,7 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
     if args.corrections_token_file is None:
         if place:
             raise UsageError(
-                "--blocks and --import need --corrections-token-file: pages only read without it"
+                "--blocks and --import need --corrections-token-file: without a token the pages are read-only"
             )
         return None if args.trail is None else CorrectionSource(args.trail)
     if args.trail is None or not place:
@@ -142,7 +146,10 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
     def token() -> str:
         secret = access.read_secret(str(args.corrections_token_file), "--corrections-token-file")
         if len(secret) < _SHORTEST_TOKEN:
-            raise UsageError(f"--corrections-token-file: write at least {_SHORTEST_TOKEN} characters into it")
+            raise UsageError(
+                f"--corrections-token-file: the token is too short; write at least {_SHORTEST_TOKEN} "
+                "characters into the file"
+            )
         return secret
 
     token()  # a mistake is reported now
@@ -160,4 +167,6 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise CommandError(
+            f"cannot listen on --listen {host}:{port}: {error.strerror}; choose another address"
+        ) from error

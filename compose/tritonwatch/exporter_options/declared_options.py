@@ -55,35 +55,35 @@ class ExporterOptions(BaseModel):
     triton_ca_file: File = None
     """CA certificates (PEM) for Triton instead of the system's (default: $TRITON_CA_FILE)"""
     triton_cert_file: File = None
-    """client certificate (PEM), where Triton's proxy asks for one (default: $TRITON_CERT_FILE)"""
+    """client certificate (PEM), if Triton or its proxy requires one (default: $TRITON_CERT_FILE)"""
     triton_key_file: File = None
     """private key of the client certificate (default: $TRITON_KEY_FILE, or in the certificate file)"""
     triton_log: File = None
-    """Triton's log, a file or a pipe: some load failures are reported nowhere else"""
+    """Triton's log (a file or a pipe), for load failures that Triton reports only in its log"""
     listen: Address = (_DEFAULTS.listen_host, _DEFAULTS.listen_port)
     """address to serve /metrics on (default: {default})"""
     web_config: File = None
     """TLS and basic authentication of the exporter: a web config file of exporter-toolkit"""
     expect: Annotated[tuple[str, ...], each(expectation), Form("MODEL[:VERSION]", repeated=True)] = ()
-    """a model that should be served: an alert fires when it is missing (repeatable)"""
+    """model that should be served; an alert fires while this model is missing (repeatable)"""
     expect_file: File = None
     """file of models that should be served, one per line; read again when it changes"""
     sampling_interval: Annotated[float | None, single(duration_between(0.05, 3600)), Form("DURATION")] = None
     """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
     sampling_budget: Percent = _DEFAULTS.sampling_budget
-    """share of one core for sampling, the work of the exporter and of Triton together (default: {default})"""
+    """CPU limit of sampling Triton's metrics: share of a core, Triton's own part included (default: {default})"""
     state_interval: Duration = _DEFAULTS.state_interval_seconds
-    """interval between two polls of Triton's API; longer where the API is slow (default: {default})"""
+    """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     timeout: Duration = _DEFAULTS.timeout_seconds
-    """timeout of a request to Triton (default: {default})"""
+    """timeout of a request to Triton, and of one poll of Triton's API (default: {default})"""
     gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = _DEFAULTS.gpu
     """source of GPU metrics (default: {default}, the best one available)"""
     dcgm_url: Url = ""
     """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""
     gpu_devices: Annotated[tuple[str, ...], BeforeValidator(words), Form("GPU-UUID[/INSTANCE],...")] = ()
-    """GPUs of Triton, in the order of its CUDA devices (default: inferred)"""
+    """UUIDs of the GPUs that Triton uses, in the order of Triton's CUDA device numbers (default: inferred)"""
     gpu_models: Annotated[tuple[str, ...], BeforeValidator(words), Form("PATTERN,...")] = ()
-    """models that certainly use the GPUs of their instance_group, such as 'embed*'"""
+    """models that are known to use the GPUs of their instance_group, such as 'embed*'"""
     probe: Patterns = ()
     """send small inference requests to these models, such as '*' (repeatable)"""
     probe_exclude: Patterns = ()
@@ -93,7 +93,7 @@ class ExporterOptions(BaseModel):
     probe_timeout: Duration = _DEFAULTS.probe.timeout_seconds
     """timeout of a probe (default: {default})"""
     probe_payloads: Folder = None
-    """folder of requests to send instead of zeros: <model>.json, a KServe v2 inference request"""
+    """folder of probe requests: <model>.json, a KServe v2 inference request (default: inputs of zeros)"""
     probe_grpc: Annotated[str, single(grpc), Form("HOST:PORT")] = ""
     """Triton's gRPC address, to probe decoupled models; grpcs://HOST:PORT for TLS"""
     buckets: Annotated[
@@ -105,15 +105,15 @@ class ExporterOptions(BaseModel):
     buckets_from: Folder = None
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
     state_file: File = None
-    """file that stores the histograms across restarts of the exporter (default: none, they start at zero)"""
+    """file that keeps the histograms across restarts (default: none, histograms restart at zero)"""
     otlp_listen: Annotated[tuple[str, int] | None, single(host_and_port), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False
-    """allow --otlp-listen on an address that other machines reach; they can send forged traces"""
+    """allow --otlp-listen on an address that other machines can reach; any of them can then send forged traces"""
     trace_file: File = None
-    """the trace-file of Triton's trace mode `triton`"""
+    """trace file that Triton writes in trace mode `triton`"""
     govern_traces: Annotated[float | None, single(per_second), Form("PER_SECOND")] = None
-    """let the exporter set Triton's trace rates to trace about this many requests a second, such as 20"""
+    """set Triton's trace rates at run time, so that about this many requests per second are traced, such as 20"""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

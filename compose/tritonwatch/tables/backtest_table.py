@@ -45,8 +45,9 @@ def _coverage(report: Report) -> Iterator[str]:
 
     if first > report.start + slack:
         yield (
-            f"There is {covered(first)} of {in_words(whole)} ({share(first)}), since {utc_text(first)}: "
-            "what follows is the verdict for that time alone, and errors before it are in no budget."
+            f"Data covers only the last {in_words(report.end - first)} of {in_words(whole)} "
+            f"({share(first)}), since {utc_text(first)}: the results below are for this time only, and "
+            "failures before it are not in the budgets."
         )
     for slo, since in report.data_from.items():
         if since > first + slack:
