@@ -17,12 +17,11 @@ from support.files import write
 from support.tools import amtools
 from triton_alerts.alert import Alert
 from triton_alerts.alertmanager import configuration as alertmanager
-from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import INHIBITIONS
 from triton_alerts.alertmanager.receivers import integration
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
-from triton_slo import names
+from triton_slo import names, readable_yaml
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.indicators import BURN_ALERTS
@@ -358,7 +357,7 @@ def test_ticket_hours_that_alertmanager_refuses_are_refused(text: str, reason: s
 
 def test_no_secret_is_written_into_the_configuration() -> None:
     """Secrets are named by file."""
-    text = document.render(alertmanager.config(FULL))
+    text = readable_yaml.render(alertmanager.config(FULL))
 
     assert "credentials_file: /run/secrets/bridge-token" in text
     assert "auth_password_file: /run/secrets/m" in text

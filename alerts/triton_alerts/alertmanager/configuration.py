@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from triton_alerts.alertmanager import document
 from triton_alerts.alertmanager.inhibition import in_force
 from triton_alerts.alertmanager.receivers import receiver, ticket_hours, webhook
 from triton_alerts.rules import alert_promql
+from triton_slo import readable_yaml
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.burn.causes import WORDS
@@ -57,7 +57,7 @@ _TEMPLATE_TEXT = """\
 def artifacts(options: Options) -> tuple[Artifact, ...]:
     """Return the configuration, and the templates it loads from beside it."""
     return (
-        Artifact("alertmanager", FILE, document.render(config(options))),
+        Artifact("alertmanager", FILE, readable_yaml.render(config(options))),
         Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
     )
 

@@ -14,6 +14,7 @@ import yaml
 
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
 from triton_exporter.common.options import adder, host_and_port, with_scheme
+from triton_slo import readable_yaml
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Artifact, Format, Options
 from triton_slo.lint import Surroundings, findings
@@ -165,7 +166,6 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
     import triton_alerts.generate
     import triton_dashboards.generate
     import triton_slo.generate
-    from triton_alerts.alertmanager import document
 
     texts = objective_texts(args.objectives)
     check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
@@ -186,7 +186,7 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         *triton_slo.generate.artifacts(reading.objectives, options),
         *triton_alerts.generate.artifacts(reading.objectives, options),
         *triton_dashboards.generate.artifacts(reading.objectives, options),
-        *([Artifact("targets", "triton.yml", document.render(targets))] if targets else []),
+        *([Artifact("targets", "triton.yml", readable_yaml.render(targets))] if targets else []),
     )
 
 

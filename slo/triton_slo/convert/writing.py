@@ -8,20 +8,7 @@ from typing import Any
 import yaml
 
 from triton_slo.objective.model import Objective
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    # YAML folds these line ends; only between double quotes are they escaped.
-    style = '"' if any(mark in text for mark in "\x85\u2028\u2029\ufeff") else style
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
+from triton_slo.readable_yaml import ReadableDumper
 
 
 def write(objectives: Iterable[Objective]) -> str:
@@ -34,7 +21,7 @@ def dump(*documents: object) -> str:
     return str(
         yaml.dump_all(
             documents,
-            Dumper=_Dumper,
+            Dumper=ReadableDumper,
             sort_keys=False,
             allow_unicode=True,
             width=100,
