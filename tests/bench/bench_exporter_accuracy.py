@@ -156,7 +156,11 @@ class Observers:
             name: Distributions(
                 Buckets(thresholds=thresholds),
                 self.boxes.get(name),
-                {name.removesuffix("_10"), "sampled_mean"},
+                [
+                    source
+                    for source in state.DISTRIBUTION_SOURCES
+                    if source in (name.removesuffix("_10"), "sampled_mean")
+                ],
             )
             for name in SOURCES
         }

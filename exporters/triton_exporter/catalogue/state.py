@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from triton_exporter.catalogue.metric import Metric
 
 _MODEL = ("model", "version")
@@ -51,7 +53,8 @@ DOWN_REASONS = (
 )
 """Closed set of values of the label `reason` of failed requests to Triton."""
 
-DISTRIBUTION_SOURCES = ("histogram", "trace", "summary", "decomposed", "sampled_mean")
+DistributionSource = Literal["histogram", "trace", "summary", "decomposed", "sampled_mean"]
+DISTRIBUTION_SOURCES: tuple[DistributionSource, ...] = get_args(DistributionSource)
 """Closed set of values of the label `source`, best first."""
 
 QUANTILES = (0.5, 0.95, 0.99)

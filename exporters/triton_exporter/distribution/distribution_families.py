@@ -58,7 +58,7 @@ class DistributionFamilies:
 
     def __init__(self, thresholds: Mapping[Signal, tuple[float, ...]]) -> None:
         self._thresholds = thresholds
-        self._noted: list[tuple[ModelVersion, Signal, str, float]] | None = None
+        self._noted: list[tuple[ModelVersion, Signal, state.DistributionSource, float]] | None = None
         self._families: tuple[Family, ...] = ()
 
     def histograms(self, models: Models, now: float) -> Iterable[Family]:

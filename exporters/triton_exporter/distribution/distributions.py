@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from triton_exporter.catalogue import Metric, own, triton
-from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES
+from triton_exporter.catalogue.state import DISTRIBUTION_SOURCES, DistributionSource
 from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal
 from triton_exporter.distribution.distribution_families import METRICS, DistributionFamilies, ObservedModel
 from triton_exporter.distribution.guarantee import Guarantee
@@ -68,7 +68,7 @@ class Distributions:
         self,
         buckets: Buckets | None = None,
         mailbox: Mailbox | None = None,
-        sources: Collection[str] = DISTRIBUTION_SOURCES,
+        sources: Collection[DistributionSource] = DISTRIBUTION_SOURCES,
         estimator: Estimator | None = None,
     ) -> None:
         self._buckets = buckets or Buckets()
@@ -237,7 +237,7 @@ class Distributions:
                 recorded.carry_over(interval.requests, interval.seconds)
                 return
             curve = self._summaries[signal].curve(version)
-        source = "summary" if curve else "histogram" if shape else "sampled_mean"
+        source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
         recorded.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _drop_gone(self, now: float) -> None:

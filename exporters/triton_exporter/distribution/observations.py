@@ -10,6 +10,7 @@ from itertools import chain
 from operator import add
 from typing import TYPE_CHECKING
 
+from triton_exporter.catalogue.state import DistributionSource
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
@@ -67,7 +68,7 @@ class Observations:
     lose: Callable[[str, int], None]
     closed: float
     pool: QuantilePool
-    source: str = "sampled_mean"
+    source: DistributionSource = "sampled_mean"
     discarded: float = 0.0
     traced_at: float = float("-inf")
     believes_traces: bool = True
@@ -258,7 +259,9 @@ class Observations:
                 quantiles.doubt(interval.end, requests)
             quantiles.add_alike(interval.end, requests, seconds / requests)
 
-    def _enter(self, source: str, end: float, requests: float, seconds: float, shape: Shape) -> None:
+    def _enter(
+        self, source: DistributionSource, end: float, requests: float, seconds: float, shape: Shape
+    ) -> None:
         self.source = source
         quantiles = self._quantiles()
         if quantiles is not None:

@@ -13,6 +13,8 @@ from itertools import accumulate, pairwise
 from operator import mul, sub
 from typing import NamedTuple, Protocol
 
+from triton_exporter.catalogue.state import DistributionSource
+
 RECENT_SECONDS = 120.0
 """`Recent` has the gain of the last one to two times this long."""
 
@@ -142,7 +144,7 @@ class Interval(NamedTuple):
     lasted: float = 1.0
     waited: float = 0.0
     worked: float = 0.0
-    source: str = "sampled_mean"
+    source: DistributionSource = "sampled_mean"
     shape: Shape | None = None
 
 
