@@ -77,7 +77,7 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
         assert promised in exporter.get("/state").text
         assert 400 == requests.get(f"{triton.http_url}/v2/health/ready", timeout=5).status_code
 
-        shell(_commands("7. Put everything back").text)
+        shell(_commands("7. Clean up").text)
 
         assert 200 == requests.get(f"{triton.http_url}/v2/health/ready", timeout=5).status_code
         assert ["adder"] == sorted(path.name for path in models.iterdir())

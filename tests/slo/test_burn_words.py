@@ -200,7 +200,7 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
 
     during, between = described(tmp_path, "errors", series, at=("62m", "68m"))
 
-    bursts = "It does not burn that fast over 5m: bursts recur, the latest within 10m."
+    bursts = "The burn rate over 5m is below the limit, but bursts of failures recur, the latest within 10m."
     assert (False, True) == (bursts in during, bursts in between)
 
 

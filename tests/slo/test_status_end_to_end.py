@@ -213,7 +213,7 @@ def test_the_gate_sees_what_pages(prometheus: str, capsys: pytest.CaptureFixture
     assert "steady version 1: budget left: 100.0%" in capsys.readouterr().out
     # Its probes work, and there are too few of them to show that no request fails.
     assert 3 == main([*words, "steady", "--objective", "errors"])
-    assert re.search(r"see objective probe, hold: it has counted \d+ requests", capsys.readouterr().out)
+    assert re.search(r"see objective probe, hold: only \d+ requests were counted", capsys.readouterr().out)
 
 
 @pytest.mark.real
@@ -229,7 +229,7 @@ def test_failures_that_a_backend_hides_promote_nothing(
     assert "see objective probe, rollback: a page fires: page_fast" in line
     # No probe, and no failure: unknown.
     assert 3 == main([*words, "tailed"])
-    assert "add an objective that sees such failures: `indicator: probe`" in capsys.readouterr().out
+    assert "add an objective that counts such failures: `indicator: probe`" in capsys.readouterr().out
     assert 0 == main(["status", "--prometheus", prometheus, "--objective", "errors", "--model", "mute"])
     assert "ok (failures may be hidden)" in capsys.readouterr().out
 

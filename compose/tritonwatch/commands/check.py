@@ -183,7 +183,7 @@ def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Prob
             Plan(objective, Options()).scope(chosen(objective))
         ):
             if not prometheus.instant(query):
-                reason = f"{objective.name}: indicator: Prometheus does not have {what}"
+                reason = f"{objective.name}: indicator: Prometheus has no {what}"
                 yield Problem(reading.place(objective.name, "indicator"), reason, fix)
                 break
 
