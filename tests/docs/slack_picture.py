@@ -210,10 +210,8 @@ def _load_failure() -> Incident:
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
     )
-    changes = "version 2 unloaded 2 min before this began"
-    gpus = (
-        "H200 GPU-5a1e3f2c: 0 % busy, 12.4 of 139.8 GiB used, 38 °C, not throttled, no XID in the last hour"
-    )
+    changes = "version 2 unloaded 2 min before the first alert"
+    gpus = "H200 GPU-5a1e3f2c: utilization 0 %, 12.4 of 139.8 GiB used, 38 °C, not throttled, no XID"
     facts = ((LAST_CHANGE, changes), (GPU, gpus))
     return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts))
 
@@ -227,7 +225,7 @@ def _burn() -> Incident:
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
     member = _member("latency", "22.4", NOW - 90, queried, labels | more)
     gpus = (
-        "H200 GPU-5a1e3f2c: 97 % busy, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
+        "H200 GPU-5a1e3f2c: utilization 97 %, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
         "no XID in the last hour"
     )
     facts = (
@@ -236,7 +234,7 @@ def _burn() -> Incident:
         ("Budget left", "61.0%, spent in 19 h 36 min at this burn rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
-        (LAST_CHANGE, "version 2 loaded 1 h 58 min before this began"),
+        (LAST_CHANGE, "version 2 loaded 1 h 58 min before the first alert"),
         (GPU, gpus),
     )
     evidence = Evidence(at=NOW, facts=facts, first_step=Latency.step_for("queue"))

@@ -16,7 +16,7 @@ from triton_slo.indicators import Readiness
 from triton_slo.names import COMPONENT, SEVERITIES, SLO
 
 OBJECTIVE, BURN_RATE, BUDGET_LEFT = "Objective", "Burn rate", "Budget left"
-SPLIT, SERVERS, LAST_CHANGE, GPU = "Where it goes", "Servers", "Last change", "GPU"
+SPLIT, SERVERS, LAST_CHANGE, GPU = "Causes", "Servers", "Last change", "GPU"
 FACTS = (OBJECTIVE, BURN_RATE, BUDGET_LEFT, SPLIT, SERVERS, LAST_CHANGE, GPU)
 """Names of all facts that the sources of evidence give; docs/on-call.md explains each."""
 WIDE_FACTS = (LAST_CHANGE, GPU)
