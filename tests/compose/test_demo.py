@@ -50,6 +50,14 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
     raise AssertionError(f"{text!r} was never printed; the output was:\n{''.join(lines)}")
 
 
+def _read_rest(process: subprocess.Popen[str]) -> str:
+    """Return what follows the last line that was read, and end; `communicate` would lose what is buffered."""
+    assert process.stdout is not None
+    rest = process.stdout.read()
+    process.wait(timeout=60)
+    return rest
+
+
 @pytest.mark.timeout(420)
 def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     """`demo --once` ends with 0 after every step, and leaves no process and only its folder."""
@@ -58,8 +66,7 @@ def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     demo = _start(folder, "--once", base=base)
     output = _read_until(demo, "TritonQueueBudgetBurn")
     page = requests.get(f"http://127.0.0.1:{base + 8}/?q=saturated+queue", timeout=10).text
-    rest, _ = demo.communicate(timeout=400)
-    output += rest
+    output += _read_rest(demo)
 
     assert 0 == demo.returncode, output
     assert re.search("web page +http://127", output), output
@@ -98,7 +105,7 @@ def test_a_dead_triton_is_named(tmp_path: Path) -> None:
     )
 
     server.kill()
-    output, _ = demo.communicate(timeout=60)
+    output = _read_rest(demo)
 
     assert 1 == demo.returncode
     assert "Triton ended with signal 9 (SIGKILL)" in output
@@ -117,7 +124,7 @@ def test_a_dead_part_is_named(tmp_path: Path) -> None:
         if "--storage.tsdb.path" in command and str(folder) in command:
             process.kill()
 
-    output, _ = demo.communicate(timeout=60)
+    output = _read_rest(demo)
 
     assert 1 == demo.returncode
     assert "Prometheus ended with signal 9 (SIGKILL)" in output
@@ -132,7 +139,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", base + 4))
         taken.listen()
         demo = _start(tmp_path / "demo", base=base)
-        output, _ = demo.communicate(timeout=60)
+        output = _read_rest(demo)
 
     assert 1 == demo.returncode
     assert f"port {base + 4} (for Prometheus) is in use; choose other ports with --port-base N" in output
@@ -143,7 +150,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     """The demo never writes among somebody's files."""
     (tmp_path / "thesis.txt").write_text("mine")
     demo = _start(tmp_path)
-    output, _ = demo.communicate(timeout=60)
+    output = _read_rest(demo)
 
     assert 2 == demo.returncode
     assert "is not an empty folder" in output

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from tritonwatch.demo.notices import Notice
+from tritonwatch.demo.notices import Notice, new_messages, read_messages
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
 from tritonwatch.demo.view import DemoView, ModelRow
 
@@ -82,3 +83,17 @@ def test_a_resolve_before_the_repair_does_not_count() -> None:
     progress.update(_observation(notices=RESOLVED), 1)
 
     assert AFTER_REPAIR[1].name in progress.missing
+
+
+def test_each_message_between_two_reads_is_new(tmp_path: Path) -> None:
+    """Two messages of one second are both shown, and one that was read half written is shown again."""
+    log = tmp_path / "bridge.log"
+    seen: list[list[str]] = []
+    before: list[str] = []
+    for text in ("", "receiving\n\nfirst", "receiving\n\nfirst, whole\n\nsecond\n\nthird\n"):
+        log.write_text(text)
+        messages = read_messages(log)
+        seen.append(new_messages(messages, before))
+        before = messages
+
+    assert [[], ["receiving", "first"], ["first, whole", "second", "third"]] == seen

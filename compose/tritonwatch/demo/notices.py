@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import list_incidents
@@ -34,8 +35,13 @@ def _notices(incident: Incident) -> Iterator[Notice]:
             yield Notice(status, member.labels["alertname"], member.labels.get("model", ""), reason)
 
 
-def last_message(log: Path) -> str:
-    """Return the newest message as the bridge printed it: from the last empty line on."""
-    if not log.exists():
-        return ""
-    return log.read_text(errors="replace").rstrip().rpartition("\n\n")[2]
+def read_messages(log: Path) -> list[str]:
+    """Return the messages as the bridge printed them, oldest first; an empty line stands between two."""
+    text = log.read_text(errors="replace").rstrip() if log.exists() else ""
+    return text.split("\n\n") if text else []
+
+
+def new_messages(messages: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Return the messages that an earlier read did not return, or returned half written."""
+    earlier = chain(before, repeat(None))
+    return [message for message, old in zip(messages, earlier, strict=False) if message != old]
