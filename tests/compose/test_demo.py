@@ -53,7 +53,8 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
 def _read_rest(process: subprocess.Popen[str]) -> str:
     """Return what follows the last line that was read, and end; `communicate` would lose what is buffered."""
     assert process.stdout is not None
-    rest = process.stdout.read()
+    with process.stdout as stream:
+        rest = stream.read()
     process.wait(timeout=60)
     return rest
 
