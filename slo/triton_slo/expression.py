@@ -106,7 +106,7 @@ def _matched(selector: VectorSelector, label: str) -> str:
 
 
 def mismatches(text: str) -> list[tuple[str, str]]:
-    """Labels of both sides of operations between aggregations by different labels, without on or ignoring."""
+    """Return both sides' labels of operations between aggregations by different labels, without on or ignoring."""
     return list(_mismatches(promql_parser.parse(text)))
 
 

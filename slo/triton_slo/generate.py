@@ -16,7 +16,7 @@ CAUSES = "slo-causes"
 
 
 def artifacts(objectives: Sequence[Objective], options: Options) -> tuple[Artifact, ...]:
-    """One rule file and one file of proofs for each objective, and one of causes for all.
+    """Return one rule file and one file of proofs for each objective, and one of causes for all.
 
     Raises LookupError if an alert came without a proof that it fires and one that it stays quiet.
     """

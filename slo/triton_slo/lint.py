@@ -76,7 +76,7 @@ def notes(objective: Objective, place: Callable[[str], str], now: float | None =
 
 
 def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
-    """Notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
+    """Yield notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
     for objective in reading.objectives:
         for _, what, fix in islice(
             objective.indicator.needs(Plan(objective, Options()).scope(chosen(objective))), 1
@@ -87,7 +87,7 @@ def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
 
 
 def hidden_failures(reading: ParsedObjectives, around: Surroundings) -> Iterator[Problem]:
-    """Notes on objectives of models whose failures nothing else here would see."""
+    """Yield notes on objectives of models whose failures nothing else here would see."""
     seeing = [objective for objective in reading.objectives if SEES_FAILURES & _possible_sources(objective)]
     for objective in reading.objectives:
         for source in sorted(HIDING & _possible_sources(objective)):

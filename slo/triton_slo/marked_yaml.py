@@ -61,7 +61,7 @@ def line_of(node: yaml.Node, steps: Sequence[Any]) -> int:
 
 
 def duplicate_keys(file: str, node: yaml.Node) -> Iterator[Problem]:
-    """Keys that YAML would let win over earlier ones in silence."""
+    """Yield problems for keys that YAML would let win over earlier ones in silence."""
     pending, seen_nodes = [node], set()
     while pending:
         current = pending.pop()

@@ -17,7 +17,7 @@ _FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "
 
 
 def reason(detail: Mapping[str, Any]) -> str:
-    """One finding of pydantic's `errors()` as a person would put it."""
+    """Return one finding of pydantic's `errors()` as a person would put it."""
     explain = _REASONS.get(detail["type"])
     if explain is not None:
         return explain(detail.get("input"), detail.get("ctx", {}))

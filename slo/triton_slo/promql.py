@@ -36,7 +36,7 @@ _META = re.compile(r"([\\.+*?()|\[\]{}^$])")
 
 
 def regex_of(names: Iterable[str]) -> str:
-    """Regular expression (RE2) that matches exactly these names."""
+    """Return a regular expression (RE2) that matches exactly these names."""
     return "|".join(_META.sub(r"\\\1", name) for name in names)
 
 
@@ -59,15 +59,15 @@ class Matchers:
         return Matchers((*self.parts, *(part for part in parts if part)))
 
     def choosing(self, label: str, choice: Choice) -> Matchers:
-        """Only series whose label is chosen."""
+        """Return matchers of only the series whose label is chosen."""
         return self.also(*_matcher(label, choice, ("=", "=~")))
 
     def outside(self, label: str, choice: Choice) -> Matchers:
-        """Only series whose label is not chosen."""
+        """Return matchers of only the series whose label is not chosen."""
         return self.also(*_matcher(label, choice, ("!=", "!~")))
 
     def within(self, labels: Iterable[str]) -> Matchers:
-        """Only the matchers of these labels, in the same order."""
+        """Return only the matchers of these labels, in the same order."""
         return self._where(set(labels).__contains__)
 
     def without(self, labels: Iterable[str]) -> Matchers:
@@ -86,7 +86,7 @@ class Matchers:
         return tuple((match[1], match[2], match[3]) for match in matches if match is not None)
 
     def equal(self, label: str, value: str) -> Matchers:
-        """Only series that have this value."""
+        """Return matchers of only the series that have this value."""
         return self.also(f"{label}={quote(value)}")
 
 
@@ -120,18 +120,18 @@ def parse_selector(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def le_matcher(seconds: float) -> str:
-    """Matcher of a bucket's upper edge; Prometheus 3 writes whole numbers as `1.0`, others as `1`."""
+    """Return the matcher of a bucket's upper edge; Prometheus 3 writes whole numbers as `1.0`, others as `1`."""
     text = number(seconds)
     return f'le=~"{text}(\\\\.0)?"' if "." not in text else f'le="{text}"'
 
 
 def by(labels: Iterable[str]) -> str:
-    """`by (model, version)`."""
+    """Return the clause `by (model, version)`."""
     return f"by ({', '.join(labels)})"
 
 
 def on(labels: Iterable[str]) -> str:
-    """`on (model, version)`."""
+    """Return the clause `on (model, version)`."""
     return f"on ({', '.join(labels)})"
 
 

@@ -71,5 +71,5 @@ class AlertThreshold:
         return parse_seconds(valid_duration(value))
 
     def tuned(self, setting: Setting) -> AlertThreshold:
-        """This threshold with the value of a setting, if it has one."""
+        """Return this threshold with the value of a setting, if it has one."""
         return self if setting.threshold is None else replace(self, value=setting.threshold)

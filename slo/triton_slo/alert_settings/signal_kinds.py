@@ -35,7 +35,7 @@ class Signal:
         return self.threshold.value if self.enabled else None
 
     def tuned(self, tuning: Tuning, model: str = "") -> Self:
-        """The signal as it is in force for one model; without a name, for most of them, and with the exceptions."""
+        """Return the signal in force for one model; without a name, for most of them, and with the exceptions."""
         *parts, _ = tuning.parts(self.alert)
         setting = tuning.of_model(self.alert, model)
         exceptions = () if model else tuple(self._exception(exception) for exception in parts)

@@ -71,7 +71,7 @@ class Tuning:
     alerts: Mapping[str, AlertSetting] = field(default_factory=dict, hash=False)
 
     def parts(self, alert: str) -> Iterator[TunedPart]:
-        """Disjoint parts of an alert that are all models together, the general one last."""
+        """Yield disjoint parts of an alert that are all models together, the general one last."""
         general = self.alerts.get(alert, _NOTHING)
         earlier: tuple[Choice, ...] = ()
         for override in general.overrides:

@@ -69,7 +69,7 @@ def fetch(
     *,
     recorded: bool = True,
 ) -> History:
-    """Events of every group of these objectives, and the errors that were stated of estimated shares, by step.
+    """Return the events of every group of these objectives and the stated errors of estimated shares, by step.
 
     `recorded` allows reading what the rules of the objectives recorded: not for an objective that measures
     something else than its namesake in Prometheus. Raises PrometheusError and HistoryError.
@@ -93,7 +93,7 @@ def fetch(
 def _event_sources(
     prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool
 ) -> list[Events]:
-    """Recorded events where steps are theirs and they reach back far enough, because they are much cheaper."""
+    """Return recorded events, which are much cheaper, where steps are theirs and they reach back far enough."""
     events = _recorded_events(plan)
     if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
         own = group_matchers(plan, chosen(plan.objective))

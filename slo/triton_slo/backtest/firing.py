@@ -11,7 +11,7 @@ from triton_slo.backtest.history import Flags, History, Matrix
 
 
 def after_pending(true: Flags, seconds: float, step: float) -> Flags:
-    """True where it has been true for so long (Prometheus' `for`)."""
+    """Return for each step whether it has been true for so long (Prometheus' `for`)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not true.any():
         return true
@@ -20,7 +20,7 @@ def after_pending(true: Flags, seconds: float, step: float) -> Flags:
 
 
 def with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
-    """True until so long after it was last true (Prometheus' keep_firing_for)."""
+    """Return for each step whether it was true at most so long ago (Prometheus' keep_firing_for)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not firing.any():
         return firing
@@ -29,14 +29,14 @@ def with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
 
 
 def running(values: Matrix | Flags) -> Matrix:
-    """Sums from the start, with a column of zeros before; unknown adds nothing."""
+    """Return sums from the start, with a column of zeros before; unknown adds nothing."""
     sums = np.zeros((values.shape[0], values.shape[1] + 1))
     np.cumsum(np.nan_to_num(values) if values.dtype != np.bool_ else values, axis=1, out=sums[:, 1:])
     return sums
 
 
 def last(sums: Matrix, steps: int) -> Matrix:
-    """Sums over the last so many steps, fewer where the history begins."""
+    """Return sums over the last so many steps, fewer where the history begins."""
     window = sums[:, 1:].copy()
     if steps < window.shape[1]:
         window[:, steps:] -= sums[:, 1:-steps]
@@ -55,7 +55,7 @@ def falls(values: Matrix) -> Flags:
 
 
 def runs_of_true(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
-    """Row, first moment, end (None: not yet) and first column of each run of true."""
+    """Yield row, first moment, end (None: not yet) and first column of each run of true."""
     for row in np.flatnonzero(firing.any(axis=1)):
         edges = np.diff(firing[row].astype(np.int8), prepend=0, append=0)
         starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

@@ -92,7 +92,7 @@ SLOTH = Policy(
 
 
 def pyrra(target: float, period_seconds: float = 28 * DAY) -> Policy:
-    """Pyrra's four alerts and the one on absent data; windows are fractions of the period, in whole minutes.
+    """Return Pyrra's four alerts and the one on absent data; windows are fractions of the period, in whole minutes.
 
     https://github.com/pyrra-dev/pyrra/blob/main/slo/rules.go (Windows)
     """

@@ -108,7 +108,7 @@ def budgets(
 
 
 def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Episode]:
-    """Alerts on absent(): one for each objective, about no model, when all its series are gone."""
+    """Yield alerts on absent(): one for each objective, about no model, when all its series are gone."""
     for alert in (alert for alert in policy.alerts if alert.condition == _ALL_MISSING):
         for slo in sorted({key[0] for key in history.keys}):
             rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
@@ -169,7 +169,7 @@ class _Chunk:
         return with_keep_firing(pending, alert.keep_firing, self._step)
 
     def budget_left(self, column: int, basis: Basis) -> Matrix:
-        """Budgets left at one step, over the time that has passed by then (or what the history has of it)."""
+        """Return budgets left at one step, over the time passed by then (or what the history has of it)."""
         first = max(0, column + 1 - self._steps(basis.passed_seconds))
         spent = _error_ratio(*(sums[:, column + 1] - sums[:, first] for sums in (self._bad, self._total)))
         left: Matrix = 1 - spent / self._budget[:, 0] * basis.share
@@ -241,7 +241,7 @@ class _Chunk:
                 return compare(bad * like_total, limit * like_bad * total) & some & (like_bad > _NOTHING)
 
     def _sums(self, window: BurnWindow) -> tuple[Matrix, Matrix]:
-        """Failed and all events of the last window, at each step."""
+        """Return failed and all events of the last window, at each step."""
         steps = self._steps(window.seconds)
         return last(self._bad, steps), last(self._total, steps)
 
@@ -250,5 +250,5 @@ class _Chunk:
 
 
 def _error_ratio(bad: Matrix, total: Matrix) -> Matrix:
-    """NaN where there were no events."""
+    """Return the ratio of failed to all events; NaN where there were no events."""
     return np.divide(bad, total, out=np.full(bad.shape, np.nan), where=total > _NOTHING)

@@ -11,12 +11,12 @@ from triton_slo.backtest.policy import Policy, UnknownSteps
 
 
 def excluded(history: History, policy: Policy) -> Flags:
-    """Steps that reach into an excluded span."""
+    """Return the steps that reach into an excluded span."""
     return _steps_inside(history, policy, 0)
 
 
 def quiet(history: History, policy: Policy) -> Flags:
-    """Steps at whose end nothing fires: windows still reach into an excluded span."""
+    """Return the steps at whose end nothing fires: windows still reach into an excluded span."""
     return _steps_inside(history, policy, max(0.0, policy.lag - history.step))
 
 

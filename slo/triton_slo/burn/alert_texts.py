@@ -25,7 +25,7 @@ def escape_template(text: str) -> str:
 
 
 def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
-    """Annotations of a burn alert; its value is the burn rate over the long window.
+    """Return the annotations of a burn alert; its value is the burn rate over the long window.
 
     `recurs`: bursts may hold the alert while the short window shows no burn. Prometheus parses and runs each
     annotation of each firing alert in every evaluation: so they are few, and two of them ask one query each.
@@ -50,7 +50,7 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
 
 
 def unknown(plan: Plan) -> dict[str, str]:
-    """Annotations of the alert on unknown data, by its reason."""
+    """Return the annotations of the alert on unknown data, by its reason."""
     objective, who = plan.objective, _who(plan)
     after = objective.unknown.after
     explained = {
@@ -73,7 +73,7 @@ def unknown(plan: Plan) -> dict[str, str]:
 
 
 def unmeasured(plan: Plan) -> dict[str, str]:
-    """Annotations of the ticket about a setting that leaves an objective without data, by the reason."""
+    """Return annotations of the ticket about a setting that leaves an objective without data, by the reason."""
     words = {
         setting.name: f"{setting.words[0].upper()}{setting.words[1:]}." for setting in plan.wrong_settings
     }
@@ -96,7 +96,7 @@ def _by_reason(texts: Mapping[str, str]) -> str:
 
 
 def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
-    """Annotations of the ticket about a nearly spent budget; its value is the seconds that the rest lasts."""
+    """Return annotations of the ticket about a nearly spent budget; its value is the seconds the rest lasts."""
     assert ticket.threshold is not None
     name = plan.objective.name
     return _about_budget(
@@ -110,7 +110,7 @@ def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
 
 
 def spent(plan: Plan) -> dict[str, str]:
-    """Annotations of the ticket about a spent budget."""
+    """Return the annotations of the ticket about a spent budget."""
     return _about_budget(
         plan,
         names.SPENT_ALERT,
@@ -146,7 +146,7 @@ def _who(plan: Plan) -> str:
 
 
 def _target_sentence(plan: Plan) -> str:
-    """The target of this group: where an override is in force, the recorded target and threshold."""
+    """Return words for this group's target: where an override is in force, the recorded target and threshold."""
     objective = plan.objective
     share = f"{number(round(objective.target * 100, 10))} %"
     text = escape_template(objective.description.strip().rstrip(".")) or objective.name
@@ -196,7 +196,7 @@ class _Fact:
 
 
 def _time_left(plan: Plan) -> _Fact:
-    """The time until the budget is spent: `remaining * period / burn`."""
+    """Return the fact about the time until the budget is spent: `remaining * period / burn`."""
     period = number(plan.period_seconds)
     if plan.objective.calendar:
         period = f"scalar({names.PERIOD_DAYS}{plan.own} * {DAY})"
@@ -212,7 +212,7 @@ def _time_left(plan: Plan) -> _Fact:
 
 
 def _recorded_time(plan: Plan) -> _Fact:
-    """The recorded time where it is less than the period: windows and budget contain little more."""
+    """Return the recorded time where it is less than the period: windows and budget contain little more."""
     began = f"{names.SLI_EVENTS_SINCE}{{{_group_format(plan)}}}"
     if plan.objective.calendar:
         began = f"{began} > scalar({names.PERIOD_START}{plan.own})"
@@ -225,7 +225,7 @@ def _recorded_time(plan: Plan) -> _Fact:
 
 
 def _reset(plan: Plan) -> Iterator[_Fact]:
-    """The time until a calendar's budget resets, which may come before it is spent."""
+    """Yield the time until a calendar's budget resets, which may come before it is spent."""
     if plan.objective.calendar:
         query = f'label_replace({names.PERIOD_END}{plan.own} - time(), "{names.EDGE}", "end", "", "")'
         yield _Fact(query, names.EDGE, " The error budget resets in {{ .Value | humanizeDuration }}.")
@@ -269,8 +269,7 @@ def _caveats(plan: Plan) -> Iterator[_Fact]:
 
 
 def _cause(plan: Plan) -> dict[str, str]:
-    """The annotation with the causes of time or failures, largest share first; none where they are not
-    split."""
+    """Return the annotation with the causes, largest share first; none where time or failures are not split."""
     split = plan.objective.indicator.cause_split
     if not split or plan.objective.group_by != names.GROUPING:
         return {}

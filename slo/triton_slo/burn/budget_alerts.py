@@ -43,7 +43,7 @@ def _left(plan: Plan, before: str = "", models: Matchers = _ALL) -> str:
 
 
 def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
-    """Seconds that the rest of the budget lasts at the pace of the last day."""
+    """Return PromQL for the seconds that the rest of the budget lasts at the pace of the last day."""
     assert ticket.threshold is not None
     now, yesterday, earlier = _left(plan, models=ticket.models), _left(plan, _DAY), _left(plan, _BEFORE)
     day, before = plan.clock.real(_DAY), plan.clock.real(_BEFORE)
@@ -64,7 +64,7 @@ def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
 
 
 def _spent(plan: Plan, ticket: Tunable) -> str:
-    """The rest of a budget that was spent in the last day, in which no burn alert of the group fired."""
+    """Return PromQL for the rest of a budget spent in the last day, in which no burn alert of the group fired."""
     fired = plan.own.equal("alertname", plan.objective.burn_alert).equal("alertstate", "firing")
     lines = [
         f"{_left(plan, models=ticket.models)} < 0",

@@ -144,7 +144,7 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
 def _alert_labels(
     plan: Plan, severity: str, extra: Mapping[str, str], of_tier: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Labels beside those of the expression, which has the objective's: Prometheus runs each as a template."""
+    """Return labels beside the expression's, which has the objective's: Prometheus runs each as a template."""
     objective = plan.objective
     owner = {names.OWNER: alert_texts.escape_template(objective.owner)} if objective.owner else {}
     return {
@@ -174,7 +174,7 @@ def objective_alert(
     annotations: dict[str, str],
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> Rule:
-    """One alert of the objective that has no tiers."""
+    """Return one alert of the objective that has no tiers."""
     clock = plan.clock
     return Rule(
         alert=alert.name,

@@ -44,7 +44,7 @@ def causes_listed(text: str) -> tuple[str, ...]:
 
 
 def cause_rules(objectives: Sequence[Objective], options: Options) -> Iterator[Rule]:
-    """Shares over the last hour; of failures, those that some objective counts."""
+    """Yield rules for shares over the last hour; of failures, those that some objective counts."""
     matchers, fixed = parse_selector(options.selector)
     window = Clock(options.time_scale, options.scrape_interval_seconds).text(_WINDOW)
     for kind, indicator in KINDS.items():

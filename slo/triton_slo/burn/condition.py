@@ -51,8 +51,8 @@ CALM_BURN = 2.0
 """An incident can have ended only when the last minutes burn at most half of the tier's factor (or twice too
 fast, whichever is more: a ticket for slow burning must not depend on single failures)."""
 DROP = 0.25
-"""An incident can have ended only when the error ratio of the last minutes is at most this share of the short
-window's."""
+"""An incident can have ended only when the error ratio of the last minutes is at most this share of
+the short window's."""
 EXPECTED_FAILURES = 6
 """An incident can have ended only when the last minutes would have had this many failures if it had continued:
 P(X <= 1 | Poisson 6) is 1.7 %."""
@@ -76,7 +76,7 @@ def burns(rate: float | None) -> bool:
 
 
 def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
-    """Burning over the long and over the short window of a tier."""
+    """Return the conditions of burning over the long and over the short window of a tier."""
     long, short = (
         Compare(Burn(_condition_window(plan, window)), ">", plan.factor(tier))
         for window in (tier.long, tier.short)
@@ -85,7 +85,7 @@ def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
 
 
 def burn_condition(plan: Plan, tier: Tier) -> Condition:
-    """The condition of one tier of an objective."""
+    """Return the condition of one tier of an objective."""
     long = _condition_window(plan, tier.long)
     # Only where one event is one event do minimum failures and statistical tests mean anything.
     counted = plan.objective.indicator.counted
@@ -109,7 +109,7 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
 
 
 def _burning_now(plan: Plan, tier: Tier) -> Condition:
-    """The budget burns in the short window and the incident has not ended, or bursts recur."""
+    """Return the condition that the short window burns and the incident has not ended, or that bursts recur."""
     recovered, (_, burning_now) = _recovered(plan, tier), burning_over(plan, tier)
     if late_guard(tier):
         # The short window is long enough to bridge bursts. For days after an incident the long window contains a
@@ -129,8 +129,10 @@ def _burning_now(plan: Plan, tier: Tier) -> Condition:
 
 
 def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
-    """Enough failures in the whole period to be sure that its budget is spent; empty where seconds are
-    events."""
+    """Return conditions for enough failures in the whole period to be sure that its budget is spent.
+
+    There are none where seconds are events.
+    """
     nominal, period = plan.objective.window.nominal, plan.period
     return plan.objective.indicator.counted(
         *_enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
@@ -175,8 +177,7 @@ def _recovered(plan: Plan, tier: Tier) -> Named:
 
 
 def late_guard(tier: Tier) -> str:
-    """The second window that can show a recovery; empty for tiers with a short window of at most that
-    length."""
+    """Return the second window that can show a recovery; empty for tiers whose short window is at most as long."""
     return LATE_GUARD if parse_seconds(tier.short) > parse_seconds(LATE_GUARD) else ""
 
 

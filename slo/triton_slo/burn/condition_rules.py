@@ -42,7 +42,7 @@ from triton_slo.rules.rulefile import Rule
 
 
 def burn_tiers(plan: Plan) -> tuple[Tier, ...]:
-    """The tiers that have an alert, most urgent first: those that some group's error ratio can reach."""
+    """Return the tiers that have an alert, most urgent first: those that some group's error ratio can reach."""
     alerting, tightest = plan.objective.alerting, min(variant.budget for variant in plan.variants)
     return (
         tuple(tier for tier in alerting.tiers if plan.reachable(tier, tightest)) if alerting.enabled else ()
@@ -58,12 +58,12 @@ def condition_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def alert_expression(plan: Plan, tier: Tier) -> str:
-    """The condition of a tier's alert; its value is the burn rate over the long window."""
+    """Return the condition of a tier's alert; its value is the burn rate over the long window."""
     return condition_expression(plan, tier, burn_condition(plan, tier))
 
 
 def condition_expression(plan: Plan, tier: Tier, condition: Condition) -> str:
-    """PromQL of a condition that is part of a tier's."""
+    """Return PromQL of a condition that is part of a tier's."""
     return _Expression(plan, tier).of(condition)
 
 
@@ -73,7 +73,7 @@ class _Expression:
     tier: Tier
 
     def of(self, condition: Condition) -> str:
-        """PromQL of a condition, one operand a line; a sample exists for each group where it is true."""
+        """Return PromQL of a condition, one operand a line; a sample exists for each group where it is true."""
         match condition:
             case All(parts):
                 return self._joined("and", *parts)
@@ -139,7 +139,7 @@ class _Expression:
         return f"sum without ({names.EVENT}) ({recorded}) * {number(window.seconds)}"
 
     def _stated_error(self, window: BurnWindow) -> str:
-        """The variants' models do not overlap, so that each group is in one of the operands."""
+        """Return PromQL of the stated error: variants' models do not overlap, so each group is in one operand."""
         measures = map(self.plan.measure, self.plan.variants)
         stated = [
             measure.stated_error(duration_text(window.seconds))

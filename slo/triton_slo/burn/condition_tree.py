@@ -147,7 +147,7 @@ Condition = Compare | All | Either | Unless | Recent | Recurs | Retired | Redund
 
 
 def named_parts(condition: Condition) -> tuple[Named, ...]:
-    """All named parts, each after the parts it is made of, and each once."""
+    """Return all named parts, each after the parts it is made of, and each once."""
     parts: dict[str, Named] = {}
     _collect(condition, parts)
     return tuple(parts.values())

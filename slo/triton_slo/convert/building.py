@@ -21,7 +21,7 @@ _SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", 
 
 
 def slug(text: str) -> str:
-    """Small letters, digits and dashes."""
+    """Return the text in small letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MOST_NAME].rstrip("-")
 
 
@@ -42,7 +42,7 @@ def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
 
 
 def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str, str], str]:
-    """Labels for alerts, and the owner if a label names one; those that the rules set get another name."""
+    """Return labels for alerts, and the owner if a label names one; those that the rules set get another name."""
     labels: dict[str, str] = {}
     owner = ""
     for key, entry in entries.items():
@@ -61,7 +61,7 @@ def alert_labels(ledger: Ledger, entries: Mapping[str, Entry]) -> tuple[dict[str
 
 
 def alert_annotations(ledger: Ledger, entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Annotations for alerts; those that ours have already get another name."""
+    """Return annotations for alerts; those that ours have already get another name."""
     texts: dict[str, str] = {}
     for key, entry in entries.items():
         value = _label_text(ledger, entry)
@@ -110,7 +110,7 @@ def objective(
 
 
 def grouping(ledger: Ledger, entry: Entry, labels: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Labels to group by: those that the query's results have."""
+    """Return the labels to group by: those that the query's results have."""
     if labels is None:
         ledger.lost(
             entry,

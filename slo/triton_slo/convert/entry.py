@@ -71,7 +71,7 @@ class Entry:
         return self._children
 
     def mapping(self, key: str) -> dict[str, Entry]:
-        """All fields of a mapping in a field; none where it is absent or empty. Raises EntryError."""
+        """Return all fields of a mapping in a field; none where it is absent or empty. Raises EntryError."""
         member = self.get(key)
         return {} if member is None else member.fields()
 
@@ -106,7 +106,7 @@ class Entry:
         return value
 
     def flag(self) -> bool:
-        """True or false. Raises EntryError on anything else."""
+        """Return true or false. Raises EntryError on anything else."""
         text = self.text()
         if text.lower() not in _FLAGS:
             raise EntryError(self, f"this should be true or false, and is {text[:80]!r}")
@@ -149,7 +149,7 @@ Pairs = dict[str, tuple[int, yaml.Node]]
 
 
 def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
-    """Keys with line and value, merges (`<<: *base`) resolved; merges of merges are worked out once."""
+    """Return keys with line and value, merges (`<<: *base`) resolved; merges of merges are worked out once."""
     if id(node) in done:
         return done[id(node)]
     own: Pairs = {}

@@ -22,7 +22,7 @@ _SHARE = 12
 
 
 def alerting(spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
-    """Fields `alerting` and `unknown` of an objective; empty where the SLO names no policy."""
+    """Return the fields `alerting` and `unknown` of an objective; empty where the SLO names no policy."""
     listed = spec.get("alertPolicies")
     if listed is None or not listed.items():
         ledger.noted(spec, "no alertPolicies: the four tiers of the SRE Workbook alert")

@@ -83,7 +83,7 @@ def documents(objective: Objective) -> Iterator[Document]:
 def recognised(
     documents_in: Sequence[Entry], ledger: Ledger
 ) -> tuple[tuple[Objective, ...], Sequence[Entry]]:
-    """Objectives whose documents are all here as they were written, and the documents that are left."""
+    """Return objectives whose documents are all here as they were written, and the documents that are left."""
     annotated = [(document, text) for document in documents_in if (text := _annotation(document)) is not None]
     if not annotated:
         return (), documents_in
@@ -200,7 +200,7 @@ def _time_window(objective: Objective) -> Document:
 
 
 def _ratio_metric(plan: Plan, variant: Variant) -> Document:
-    """Rates of bad and of all events: numbers that go up and down, so `counter` is false."""
+    """Return rates of bad and of all events: numbers that go up and down, so `counter` is false."""
     if (query := plan.objective.indicator.ratio_query(RANGE)) is not None:
         mean = f"avg {by(plan.objective.group_by)} (\n{query}\n)"
         return {"counter": False, "rawType": "failure", "raw": _metric(mean)}
@@ -243,7 +243,7 @@ def _alert_condition(tier: Tier, objective: Objective) -> Document:
 
 
 def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
-    """Field, why it cannot be expressed, and what is done instead."""
+    """Yield each field, why it cannot be expressed, and what is done instead."""
     plan = Plan(objective, Options())
     measure = plan.measure(plan.variants[0])
     if objective.group_by:

@@ -133,7 +133,7 @@ def _from_ratio(
 
 
 def _event_rate(entry: Entry, counts: bool, ledger: Ledger) -> str:
-    """Events per second, or the mean of a gauge, over the window."""
+    """Return events per second, or the mean of a gauge, over the window."""
     text = entry.text()
     counted = queries.windowed(text)
     if counted is not None:

@@ -54,11 +54,11 @@ class Library:
         return self._documents.get(key)
 
     def used(self) -> list[Entry]:
-        """Documents that somebody referred to."""
+        """Return the documents that somebody referred to."""
         return [entry for key, entry in self._documents.items() if key in self._used]
 
     def unused(self) -> list[Entry]:
-        """Documents other than SLOs that nobody referred to."""
+        """Return the documents other than SLOs that nobody referred to."""
         return [entry for key, entry in self._documents.items() if key[0] != "SLO" and key not in self._used]
 
 

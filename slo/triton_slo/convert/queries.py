@@ -51,7 +51,7 @@ def windowed(query: str) -> str | None:
 
 
 def parsed(query: str) -> object:
-    """Syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
+    """Return the syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
     if len(query) > _MOST_CHARACTERS:
         raise QueryError(f"longer than {_MOST_CHARACTERS} characters")
     try:
@@ -61,7 +61,7 @@ def parsed(query: str) -> object:
 
 
 def rated(query: str) -> tuple[str, bool]:
-    """Events per second of a query for a counter without a range; False where it had to be a subquery.
+    """Return events per second of a query for a counter without a range; False where it had to be a subquery.
 
     A sum of counters becomes a sum of rates: the rate of a sum would take one process's restart for a reset.
     """
@@ -104,7 +104,7 @@ def _quoted_selector(node: VectorSelector) -> str:
 
 
 def averaged(query: str) -> str:
-    """Mean over the window of what a query without a range shows, evaluated every minute."""
+    """Return the mean over the window of what a query without a range shows, evaluated every minute."""
     node = parsed(query)
     if isinstance(node, VectorSelector) and _simple(node):
         return f"avg_over_time({_quoted_selector(node)}[{WINDOW}])"
@@ -112,7 +112,7 @@ def averaged(query: str) -> str:
 
 
 def group_labels(*queries: str) -> tuple[str, ...] | None:
-    """Labels that the results of all queries have; None where that is not known before they run."""
+    """Return the labels that the results of all queries have; None where that is not known before they run."""
     try:
         label_sets = [labels(node) for node in map(parsed, queries) if not is_number(node)]
     except RecursionError:

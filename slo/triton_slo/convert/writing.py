@@ -17,7 +17,7 @@ def write(objectives: Iterable[Objective]) -> str:
 
 
 def dump(*documents: object) -> str:
-    """YAML documents."""
+    """Return the documents as YAML."""
     return str(
         yaml.dump_all(
             documents,
@@ -50,7 +50,7 @@ def plain(objective: Objective) -> dict[str, Any]:
 
 
 def _percent(ratio: float) -> str | float:
-    """`99.9%` where that reads back as the same number."""
+    """Return the ratio as `99.9%` where that reads back as the same number, else as a number."""
     text = (
         f"{round(ratio * 100, 10):g}"
         if round(ratio * 100, 4) == ratio * 100

@@ -54,7 +54,7 @@ class Custom(Indicator):
                 yield key, query
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Good or failed events over all events, or a ratio in which every second weighs the same."""
+        """Measure good or failed events over all events, or a ratio in which every second weighs the same."""
 
         def summed(query: str, window: str) -> str:
             return f"sum {scope.by} (\n{scope.restricted(query.strip().replace(WINDOW, window))}\n)"
@@ -78,7 +78,7 @@ class Custom(Indicator):
         return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, source),))
 
     def counted(self, *parts: T) -> tuple[T, ...]:
-        """A ratio has no events: every second weighs the same."""
+        """Return the parts, but none for a ratio: it has no events, every second weighs the same."""
         return parts if self.error_ratio is None else ()
 
     def budget_until(self, now: T, period_end: T) -> T:

@@ -69,7 +69,7 @@ class TimedIndicator(Indicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """A request that waits for ever is in no histogram."""
+        """Yield the reason for stuck requests: one that waits for ever is in no histogram."""
         yield stuck(scope, after_seconds)
 
 
@@ -83,11 +83,11 @@ class HistogramOrSlices(TimedIndicator):
     """Name that the exporter gives the distribution."""
 
     def also_failed(self, scope: Scope, window: str, every: str) -> tuple[str, ...]:
-        """Failed events that are in no histogram; `every` exists for every group with traffic."""
+        """Return failed events that are in no histogram; `every` exists for every group with traffic."""
         return ()
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Requests over the threshold, and those that `also_failed`."""
+        """Measure requests over the threshold, and those that `also_failed`."""
         assert threshold is not None
         in_histogram = scope.present(self.histogram.bucket, le_matcher(threshold))
         in_slices = scope.present(triton.REQUEST_SUCCESS)
@@ -128,7 +128,7 @@ class HistogramOrSlices(TimedIndicator):
         )
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Buckets of the exporter's histogram."""
+        """Return PromQL for the buckets of the exporter's histogram, and the unit of `le` in seconds."""
         return (
             ("", 1.0) if self.source == "slices" else (by_bucket(scope).present(self.histogram.bucket), 1.0)
         )
@@ -148,7 +148,7 @@ class HistogramOrSlices(TimedIndicator):
         return events
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
-        """Thresholds between the exporter's default buckets."""
+        """Yield notes on thresholds between the exporter's default buckets."""
         for threshold in thresholds:
             if threshold not in DEFAULT_BOUNDS:
                 yield (
@@ -162,7 +162,7 @@ class HistogramOrSlices(TimedIndicator):
         return 1.0 if self.source == "slices" else ratio
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """A histogram, or the means of slices: any failure makes a mean three times the threshold."""
+        """Return a histogram, or the means of slices: any failure makes a mean three times the threshold."""
         assert threshold is not None
         if self.source != "slices":
             return series.histogram(self.histogram, repr(float(threshold)))

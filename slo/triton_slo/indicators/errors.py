@@ -74,7 +74,7 @@ class Errors(GatewayIndicator):
         return self
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Failures of the chosen reasons over successes and those failures.
+        """Measure failures of the chosen reasons over successes and those failures.
 
         A server before 24.07 has no label `reason`: its failures count, whatever they were.
         """
@@ -105,7 +105,7 @@ class Errors(GatewayIndicator):
         )
 
     def _measure_at_gateway(self, scope: Scope) -> Measure:
-        """Answers with a status that counts over all that the client waited for."""
+        """Measure answers with a status that counts over all that the client waited for."""
         requests = self.at_gateway(scope).answered
         every = requests.gateway.counted
 
@@ -122,7 +122,7 @@ class Errors(GatewayIndicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """A model that completes no request has no failures: report it as stuck. A gateway counts its timeouts."""
+        """Yield the reason for a stuck model: it completes no request, so none fails. A gateway counts timeouts."""
         if self.gateway is None:
             yield stuck(scope, after_seconds)
 
@@ -145,7 +145,7 @@ class Errors(GatewayIndicator):
                 )
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """Successes and failures."""
+        """Return series of successes and failures."""
         if self.gateway is not None:
             requests, every = self.at_gateway(Scope(Matchers(), self.grouping, "")), self.gateway.counted
             failing = next(code for code in self.codes if any(self.gateway.statuses((code,))))
@@ -168,7 +168,7 @@ def hiding_models() -> Mapping[str, str]:
 
 
 def _groups_by_backend(scope: Scope, operator: str) -> str:
-    """Groups of models whose backend is known to report failures (`and`), or of the others (`unless`).
+    """Return groups of models whose backend is known to report failures (`and`), or of the others (`unless`).
 
     By model alone: an ensemble's traffic is counted under version 1, whatever its version is. A response cache
     stores failed responses, too, and answers with them as successes (measured on 2.51).

@@ -35,7 +35,7 @@ class FirstResponse(TimedIndicator):
         return triton.FIRST_RESPONSE_MS, round(threshold * 1000, 6)
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Requests over the threshold."""
+        """Measure requests over the threshold."""
         assert threshold is not None
         histogram, edge = self.edge(threshold)
         presence = scope.present(histogram.bucket, le_matcher(edge))
@@ -48,12 +48,12 @@ class FirstResponse(TimedIndicator):
         return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Buckets of Triton's or of vLLM's histogram."""
+        """Return PromQL for the buckets of Triton's or of vLLM's histogram, and the unit of `le` in seconds."""
         histogram, second = self.edge(1.0)
         return by_bucket(scope).present(histogram.bucket), 1 / second
 
     def _not_exported(self, histogram: Metric, scope: Scope) -> UnknownReason:
-        """Models without the histogram: those of vLLM; of Triton's, those that stream, or all if none has it.
+        """Return the reason for models without the histogram: vLLM's, Triton's that stream, or all if none has it.
 
         Triton before 26.01 exports it of decoupled models only, and of others the latency is the same.
         """
@@ -69,7 +69,7 @@ class FirstResponse(TimedIndicator):
         return UnknownReason("no_first_response", expr, *WRONG_SETTINGS["no_first_response"])
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
-        """Thresholds between Triton's default buckets."""
+        """Yield notes on thresholds between Triton's default buckets."""
         for threshold in thresholds:
             if self.engine == "triton" and threshold * 1000 not in TRITON_BOUNDS_MS:
                 bounds = ", ".join(map(str, TRITON_BOUNDS_MS))
@@ -78,7 +78,7 @@ class FirstResponse(TimedIndicator):
                 yield "indicator.threshold", reason, fix
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """A histogram."""
+        """Return the series of a histogram."""
         assert threshold is not None
         histogram, edge = self.edge(threshold)
         return series.histogram(histogram, number(edge))

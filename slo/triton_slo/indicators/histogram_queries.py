@@ -74,7 +74,7 @@ def estimate_error(signal: str, histogram: Metric, threshold: float, scope: Scop
 
 
 def share_of_time(metric: Metric, selector: Matchers, window: str) -> str:
-    """Share of the requests' time; a batch counts its time once for each request, so it is capped at 1."""
+    """Return the share of the requests' time; a batch counts its time for each request, so it is capped at 1."""
     part, whole = (
         f"sum {by(names.GROUPING)} (rate({m}{selector}[{window}]))"
         for m in (metric, triton.REQUEST_DURATION_US)

@@ -21,9 +21,8 @@ _OVERLAPS = "gpu_throttled"
 class Indicator(Value):
     """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
 
-    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have an
-    answer
-    that fits most kinds.
+    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have
+    an answer that fits most kinds.
 
     Long because whatever depends on the kind is a method: no module outside this folder asks for the kind.
     """
@@ -41,8 +40,8 @@ class Indicator(Value):
     first_step: ClassVar[str] = "Check which events fail, and what changed last."
     """First step to take when no cause is known."""
     steps_by_cause: ClassVar[Mapping[str, str]] = {}
-    """What to do first by the largest cause, or by what such causes begin with (`compute`); the first that
-    fits."""
+    """What to do first by the largest cause, or by what such causes begin with (`compute`); the first
+    that fits."""
     default_target: ClassVar[str] = "99.9%"
     """Target that is proposed where nobody has asked for another."""
     limit_series: ClassVar[str] = names.ERROR_BUDGET_RATIO
@@ -94,7 +93,7 @@ class Indicator(Value):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """Reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
+        """Yield reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
         return iter(())
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
@@ -109,17 +108,15 @@ class Indicator(Value):
         return ""
 
     def alive(self, scope: Scope) -> str:
-        """Return PromQL with a result while a group without series is idle; empty where such a group
-        vanished."""
+        """Return PromQL with a result while a group without series is idle; empty where such a group vanished."""
         return ""
 
     def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
-        """Yield what must exist, in order: a query with a result where it does, its name, what makes it
-        appear."""
+        """Yield what must exist, in order: a query with a result where it does, its name, what makes it appear."""
         return iter(())
 
     def unknown_pace(self) -> float:
-        """Events per second that unknown time counts for where a group's own pace is not known.
+        """Return the events per second that unknown time counts for where a group's own pace is not known.
 
         Raises ValueError where unknown time cannot count as failed.
         """
@@ -129,12 +126,14 @@ class Indicator(Value):
         )
 
     def counted(self, *parts: T) -> tuple[T, ...]:
-        """Parts of a condition that need independent events; none where each second is an event."""
+        """Return the parts of a condition that need independent events; none where each second is an event."""
         return parts
 
     def budget_until(self, now: T, period_end: T) -> T:
-        """Until when the number of a calendar period's events is known: `now`, or its end if seconds are
-        events."""
+        """Return until when the number of a calendar period's events is known.
+
+        That is `now`, or the period's end if seconds are events.
+        """
         return now
 
     @classmethod
@@ -149,7 +148,7 @@ class Indicator(Value):
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
-        """The cause split: pairs of a cause (empty where the series have the label) and PromQL of its share.
+        """Yield the cause split: pairs of a cause (empty where the series have the label) and PromQL of its share.
 
         `used` are the objectives' indicators of this kind.
         """

@@ -34,7 +34,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
     signal: ClassVar = "request"
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Requests over the threshold, of those that succeeded."""
+        """Measure requests over the threshold, of those that succeeded."""
         if self.gateway is None:
             return super().measure(threshold, scope)
         assert threshold is not None
@@ -60,7 +60,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
             yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
-        """Buckets of the source: the exporter or a gateway."""
+        """Return PromQL for the buckets of the exporter or a gateway, and the unit of `le` in seconds."""
         if self.gateway is None:
             return super().buckets(scope)
         requests = self.at_gateway(by_bucket(scope)).succeeded
@@ -72,7 +72,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         return self.gateway.durations.count
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
-        """Thresholds between the default buckets."""
+        """Yield notes on thresholds between the default buckets."""
         if self.gateway is None:
             yield from super().notes(thresholds)
             return
@@ -86,7 +86,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
                 )
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """A histogram of requests that succeeded."""
+        """Return the histogram of requests that succeeded."""
         if self.gateway is None:
             return super().incident(series, threshold)
         assert threshold is not None
@@ -98,12 +98,12 @@ class Latency(HistogramOrSlices, GatewayIndicator):
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:
-        """Triton's own histogram of request times."""
+        """Return words for Triton's own histogram of request times."""
         return f"Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at {bucket}"
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
-        """Shares of the time by cause; they may add up to more than one: a GPU is throttled while it computes."""
+        """Yield shares of the time by cause; they may add up to over one: a GPU is throttled while it computes."""
         for cause, metric in triton.PHASES.items():
             yield cause, share_of_time(metric, selector, window)
         yield "gpu_throttled", _throttled(selector, window)

@@ -36,7 +36,7 @@ class Probe(Indicator):
     first_step: ClassVar = "Send the probe's request by hand and check where it fails."
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Probes without success over all probes that the model could have answered."""
+        """Measure probes without success over all probes that the model could have answered."""
 
         def counted(window: str) -> Events:
             total = scope.rate(probe.REQUESTS, window, _COUNTED)
@@ -49,7 +49,7 @@ class Probe(Indicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """No event means not knowing: probes come at a steady rate."""
+        """Yield the reason for models without probes, which come at a steady rate: no event means not knowing."""
         window = duration_text(after_seconds)
         # The counter that began a window ago: a model that has just appeared has had no time to be probed.
         before = f"group {scope.by} ({probe.REQUESTS}{scope.matchers.also(_COUNTED)} offset {window})"
@@ -64,7 +64,7 @@ class Probe(Indicator):
         )
 
     def unknown_pace(self) -> float:
-        """One probe a minute."""
+        """Return the pace of one probe a minute."""
         return 1 / 60
 
     @classmethod
@@ -73,7 +73,7 @@ class Probe(Indicator):
         yield "", shares(failures(probe.REQUESTS, selector.also(_FAILED), "result", window))
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """Probes that are answered, and probes that time out."""
+        """Return series of probes that are answered, and of probes that time out."""
         return (
             series.series(probe.REQUESTS, series.good, result="success"),
             series.series(probe.REQUESTS, series.failed, result="timeout"),

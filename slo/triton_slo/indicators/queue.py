@@ -41,7 +41,7 @@ class Queue(HistogramOrSlices):
     }
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Requests that queued too long or were rejected; those of a full queue are in doubt without traces."""
+        """Measure requests that queued too long or were rejected; a full queue's are in doubt without traces."""
         measure = super().measure(threshold, scope)
         return replace(measure, sources=(*measure.sources, (untraced(scope), UNTRACED_QUEUE)))
 
@@ -71,12 +71,12 @@ def full_queue(selector: Matchers, window: str) -> str:
 
 
 def queue_full_rate(scope: Scope, window: str) -> str:
-    """Requests per second that found the queue full, by the exporter's traces."""
+    """Return requests per second that found the queue full, by the exporter's traces."""
     return scope.rate(state.QUEUE_FULL_ESTIMATE, window)
 
 
 def untraced(scope: Scope) -> str:
-    """Groups whose queue has a limit, on a server of whose queue the exporter receives no traces."""
+    """Return groups whose queue has a limit, on a server of whose queue the exporter receives no traces."""
     traced = scope.matchers.equal("signal", Queue.signal).equal("source", "trace")
     return (
         f"group {scope.by} (\n  {models.QUEUE_SIZE_LIMIT}{scope.matchers}\n"

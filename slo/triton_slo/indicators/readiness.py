@@ -20,7 +20,7 @@ from triton_slo.promql import Matchers, by, number, on
 
 
 def _servers(scope: Scope) -> tuple[str, str]:
-    """PromQL for the servers that should serve a version, and for those of them on which it is not ready."""
+    """Return PromQL for the servers that should serve a version, and for those of them on which it is not ready."""
     meant = scope.matchers.also('state!~"unloaded|unloading"')
     should_serve = (
         f"{state.MODEL_STATE}{meant} == 1\n"
@@ -50,14 +50,14 @@ class Readiness(Indicator):
     caused_by: ClassVar = ""
 
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
-        """Events per second are servers on which the version should serve."""
+        """Measure as events per second the servers on which the version should serve."""
         total, failed = (f"count {scope.by} (\n{servers}\n)" for servers in _servers(scope))
         presence = scope.present(state.MODEL_STATE)
         events = StateQuery(Events(error=f"{failed}\nor\n0 * {total}", total=total))
         return Measure(presence, events, sources=((presence, "state"),))
 
     def redundancy_gone(self, scope: Scope, away_seconds: float) -> str:
-        """Fewer than half of the servers are ready, or one of them has been away for too long to be restarting."""
+        """Return PromQL for groups with under half of their servers ready, or one away too long for a restart."""
         should_serve, not_ready = _servers(scope)
         since = f"time() - {state.MODEL_NOT_READY_SINCE}{scope.matchers} > {number(away_seconds)}"
         few = f"2 * count {scope.by} (\n{not_ready}\n) > count {scope.by} (\n{should_serve}\n)"
@@ -67,7 +67,7 @@ class Readiness(Indicator):
     def unknown_reasons(
         self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
     ) -> Iterator[UnknownReason]:
-        """A model that takes requests and answers none calls itself ready."""
+        """Yield the reason for a stuck model, which calls itself ready, where unknown time counts as failed."""
         if counts_as_failed:
             yield stuck(scope, after_seconds)
 
@@ -80,7 +80,7 @@ class Readiness(Indicator):
         return ()
 
     def budget_until(self, now: T, period_end: T) -> T:
-        """A period has a known number of seconds."""
+        """Return the period's end: a period has a known number of seconds."""
         return period_end
 
     @classmethod
@@ -90,13 +90,13 @@ class Readiness(Indicator):
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
-        """Share of the time not ready that each state took; first loads are none of it, as for the indicator.
+        """Yield the share of the time not ready that each state took, without first loads, as in the indicator.
 
         A version can be READY to Triton and not ready, by its ready endpoint or the last probe.
         """
 
         def seconds(metric: Metric, matchers: Matchers) -> str:
-            """Samples rather than shares of them: those at a first load can be taken off those at any load."""
+            """Sum samples rather than shares of them: those at a first load can be taken off those at any load."""
             return f"sum_over_time({metric}{matchers}[{window}])"
 
         def called(expr: str, name: str) -> str:
@@ -118,7 +118,7 @@ class Readiness(Indicator):
         return 1.0
 
     def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """Ready or not: any share of failures is a phase without readiness."""
+        """Return series of ready or not: any share of failures is a phase without readiness."""
         ready = gauge([(0 if bad else 1, n) for bad, _, n in series.phases]) + series.end
         other = gauge([(1 if bad else 0, n) for bad, _, n in series.phases]) + series.end
         expected = gauge([(1, n) for _, _, n in series.phases]) + series.end

@@ -42,13 +42,13 @@ WRONG_SETTINGS = {
 
 
 def no_bucket(histogram: Metric, edge: float, scope: Scope | GatewayRequests) -> UnknownReason:
-    """The threshold is between two buckets."""
+    """Return the reason for groups whose threshold is between two bucket bounds."""
     bucket = scope.present(histogram.bucket, le_matcher(edge))
     expr = f"({scope.present(histogram.count)} unless {scope.on} {bucket}) == 1"
     return UnknownReason("no_bucket", expr, *WRONG_SETTINGS["no_bucket"])
 
 
 def no_histogram(histogram: Metric, exported: str, scope: Scope) -> UnknownReason:
-    """Prometheus stores no classic histogram of the groups for which the exporter exports one (`exported`)."""
+    """Return the reason for groups whose `exported` histogram Prometheus does not store as a classic one."""
     expr = f"({exported} unless {scope.on} {scope.present(histogram.count)}) == 1"
     return UnknownReason("no_histogram", expr, *WRONG_SETTINGS["no_histogram"])

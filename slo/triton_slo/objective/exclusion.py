@@ -135,7 +135,7 @@ class Exclusion(Value):
         return there.timestamp()
 
     def ambiguous(self) -> Iterator[str]:
-        """Moments that the clocks of the zone show twice; the first of the two is taken."""
+        """Yield moments that the clocks of the zone show twice; the first of the two is taken."""
         if self.timezone is not None and self.days is None:
             for text in (self.start, self.end):
                 assert text is not None

@@ -17,7 +17,7 @@ _WINTER, _SUMMER = 1_767_571_200, 1_783_296_000
 
 
 def exclusion_findings(objective: Objective) -> Iterator[FieldFinding]:
-    """Mistakes in an objective's exclusions."""
+    """Yield mistakes in an objective's exclusions."""
     for index, exclusion in enumerate(objective.exclusions):
         for reason, fix in _query_findings(exclusion.promql or ""):
             yield f"exclusions.{index}.promql", reason, fix
@@ -56,7 +56,7 @@ def _query_findings(text: str) -> Iterator[tuple[str, str]]:
 
 
 def over(objective: Objective, now: float | None) -> Iterator[FieldFinding]:
-    """Exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
+    """Yield exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
     for index, exclusion in enumerate(objective.exclusions):
         if (
             now is not None

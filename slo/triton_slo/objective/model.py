@@ -74,7 +74,7 @@ class Tier(Value):
         return self
 
     def factor(self, period_seconds: float) -> float:
-        """Burn rate at which the tier fires: `budget * period / long`, never under 1 (SRE Workbook, ch. 5).
+        """Return the burn rate at which the tier fires: `budget * period / long`, at least 1 (SRE Workbook, ch. 5).
 
         Under 1 a budget is not used up by the end of the period, so no alert is needed.
         """
@@ -249,7 +249,7 @@ class Objective(Value):
                     )
 
     def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
-        """Target and threshold (seconds) for a model version; None if the objective does not cover it.
+        """Return target and threshold (seconds) for a model version; None if the objective does not cover it.
 
         A group of several versions has no version: only its model decides.
         """

@@ -44,7 +44,7 @@ class Rolling(Value):
         return self.seconds
 
     def real_seconds(self, time_scale: float) -> float:
-        """Length of the window when a time scale multiplies it."""
+        """Return the length of the window when a time scale multiplies it."""
         return self.seconds * time_scale
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class CalendarWindow(Value):
         return 3 * DAY
 
     def real_seconds(self, time_scale: float) -> float:
-        """Length of the longest such period, to the day; a time scale does not change a calendar."""
+        """Return the length of the longest such period, to the day; a time scale does not change a calendar."""
         return {"week": 7, "month": 31, "quarter": 92}[self.calendar] * DAY
 
 

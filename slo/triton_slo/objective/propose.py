@@ -228,7 +228,7 @@ def _batching(config: ModelConfig | None) -> str:
 
 
 def _comment(text: str, spaces: int = 4) -> str:
-    """One line, whatever the text holds: a model's error message must not become YAML."""
+    """Return a comment of one line, whatever the text holds: a model's error message must not become YAML."""
     line = "".join(part if part.isprintable() else " " for part in text)
     line = " ".join(line.split())
     return f"{' ' * spaces}# {line if len(line) <= _MOST_COMMENT else line[:_MOST_COMMENT] + '...'}"

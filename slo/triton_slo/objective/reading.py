@@ -32,7 +32,7 @@ class ParsedObjectives:
     nodes: Mapping[str, yaml.Node] = field(default_factory=dict)
 
     def place(self, name: str, path: str) -> str:
-        """`file:line` of a field (`indicator.total`) of an objective; of its parent, if absent."""
+        """Return `file:line` of a field (`indicator.total`) of an objective; of its parent, if absent."""
         node = self.nodes[name]
         steps = [int(step) if step.isdigit() else step for step in path.split(".")]
         return f"{self.places[name].rpartition(':')[0]}:{line_of(node, steps)}"
@@ -189,7 +189,7 @@ def _fix(kind: str, field: str) -> str:
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:
-    """Pydantic puts the name of the union's branch into the path; users wrote no such key."""
+    """Return whether a step is a union's branch, which pydantic puts into the path: users wrote no such key."""
     step = loc[index]
     if not isinstance(step, str):
         return False

@@ -11,7 +11,7 @@ FILE = "objective.schema.json"
 
 
 def schema() -> str:
-    """Schema of a file that has one objective, or several under `objectives`."""
+    """Return the schema of a file that has one objective, or several under `objectives`."""
     objective = Objective.model_json_schema()
     definitions = objective.pop("$defs")
     several = {

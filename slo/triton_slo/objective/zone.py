@@ -90,7 +90,7 @@ def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
 
 
 def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:
-    """(Unix time, offset from then on) of each change between two Unix times."""
+    """Return (Unix time, offset from then on) of each change between two Unix times."""
     changes, before = [], _utc_offset(zone, at)
     for day in (*range(at + DAY, end, DAY), end):
         if (offset := _utc_offset(zone, day)) != before:

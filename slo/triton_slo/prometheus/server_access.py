@@ -59,7 +59,7 @@ def read_secret(path: str, option: str) -> str:
 
 
 def session_for(access: Access) -> requests.Session:
-    """A session that authenticates to the peer and checks its certificate; it judges no answer. Close it."""
+    """Return a session that authenticates to the peer and checks its certificate; it judges no answer. Close it."""
     session = requests.Session()
     session.headers.update(dict(access.headers))
     if access.bearer:

@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 
 
 def covered_model(objective: Objective) -> tuple[str, str] | None:
-    """A model version that the objective covers, of those with the tightest target; None if none is found."""
+    """Return a model version that the objective covers, with the tightest target; None if none is found."""
     models = [
         name for choice in _choices(objective, "models") for name in _example_names(choice, "some-model")
     ]
@@ -47,7 +47,7 @@ def _example_names(choice: Choice, default: str) -> Iterator[str]:
 
 
 def _matching_text(tokens: Sequence[tuple[Any, Any]]) -> Iterator[str]:
-    """One text that most expressions match; the caller checks."""
+    """Yield the parts of one text that most expressions match; the caller checks."""
     for operator, argument in tokens:
         match str(operator):
             case "LITERAL":

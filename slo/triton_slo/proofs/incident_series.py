@@ -22,12 +22,12 @@ PER_SCRAPE = 10_000
 
 
 def healthy(plan: Plan, who: Identity, scrapes: int) -> InputSeries:
-    """Traffic without a failure."""
+    """Return series of traffic without a failure."""
     return ratio_series(plan, who, 0.0, scrapes, 0)
 
 
 def ratio_series(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: int) -> InputSeries:
-    """A share of events fails for some scrapes; then none does."""
+    """Return series in which a share of events fails for some scrapes; then none does."""
     failed = ratio * PER_SCRAPE
     return tuple(
         _event_series(plan, who, [(failed, PER_SCRAPE - failed, scrapes), (0.0, PER_SCRAPE, calm)], "")
@@ -35,7 +35,7 @@ def ratio_series(plan: Plan, who: Identity, ratio: float, scrapes: int, calm: in
 
 
 def vanished_series(plan: Plan, who: Identity, scrapes: int, gone: int) -> InputSeries:
-    """Healthy series that end, as Prometheus marks the end of series."""
+    """Return healthy series that end, as Prometheus marks the end of series."""
     return tuple(_event_series(plan, who, [(0.0, PER_SCRAPE, scrapes)], f" stale _x{gone}"))
 
 

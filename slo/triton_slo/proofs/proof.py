@@ -116,7 +116,7 @@ def identities(plan: Plan) -> list[Identity]:
 
 
 def unproven(plan: Plan, model: tuple[str, str], written: Sequence[Proof]) -> list[Identity]:
-    """Alerts in force for the model that no proof makes fire, or none keeps quiet."""
+    """Return the alerts in force for the model that no proof makes fire, or none keeps quiet."""
     checks = [check for proof in written for check in proof.checks]
     return [
         identity
@@ -158,7 +158,7 @@ def proofs(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
 
 
 def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator[Proof]:
-    """Unknown time burns the budget like failures: at the pace of a total outage, which every tier sees."""
+    """Yield proofs that unknown time burns like failures: at the pace of a total outage, which every tier sees."""
     scrape = plan.options.scrape_interval_seconds
     objective, resolved = plan.objective, plan.objective.resolve(*model)
     assert resolved is not None
@@ -192,7 +192,7 @@ def _quiet_throughout(plan: Plan) -> tuple[Check, ...]:
 
 
 def _burns(plan: Plan, model: tuple[str, str]) -> Iterator[Proof]:
-    """One incident at each tier's pace, and what is left of it 5 minutes after recovery: nothing."""
+    """Yield proofs of one incident at each tier's pace, and of what is left 5 minutes after recovery: nothing."""
     objective, scrape = plan.objective, plan.options.scrape_interval_seconds
     if not objective.alerting.enabled:
         return

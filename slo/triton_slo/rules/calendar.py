@@ -71,7 +71,7 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
 
 
 def budget_days(plan: Plan) -> str:
-    """Days that the budget stands for: the whole period for seconds, the period so far for other events."""
+    """Return the days that the budget stands for: the whole period for seconds, the period so far for others."""
     return f"({_known_until(plan)} - {_start_series(plan)}) / {DAY}"
 
 
@@ -92,7 +92,7 @@ def _start_series(plan: Plan) -> str:
 
 
 def _known_until(plan: Plan) -> str:
-    """Until when the number of the period's events is known."""
+    """Return PromQL for the moment until when the number of the period's events is known."""
     return plan.objective.indicator.budget_until(_NOW_SECONDS, f"{names.PERIOD_END}{plan.own}")
 
 
@@ -135,7 +135,7 @@ def _signed(seconds: int) -> str:
 
 
 def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
-    """Unix time of a wall clock's midnight: the first where there are two, the change where there is none."""
+    """Return Unix time of a wall clock's midnight: the first of two, the change where there is none."""
     zone = clock_stretches(window.timezone)
     wall = _wall_series(plan, edge)
     terms = [f"{wall} - {zone[0].offset}"]

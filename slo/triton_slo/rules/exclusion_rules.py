@@ -63,7 +63,7 @@ def _exclusion_series(plan: Plan) -> str:
 
 
 def lag_seconds(plan: Plan) -> float:
-    """Seconds by which an exclusion is prolonged: the longest window that is read from counters."""
+    """Return the seconds by which an exclusion is prolonged: the longest window that is read from counters."""
     longest = (
         max(window.seconds for window in plan.windows.values() if window.raw) + plan.clock.scrape_seconds
     )
@@ -76,7 +76,7 @@ def _replacement(exclusion: Exclusion) -> str:
 
 
 def _holds(plan: Plan, exclusion: Exclusion) -> str:
-    """One unlabelled sample while an exclusion applies or has just ended, else nothing."""
+    """Return PromQL with one unlabelled sample while an exclusion applies or has just ended, else nothing."""
     lag = lag_seconds(plan)
     if exclusion.promql is not None:
         step = plan.clock.text("15s", _RESOLUTION_SCRAPES)

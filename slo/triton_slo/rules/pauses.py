@@ -35,7 +35,7 @@ def remembered(plan: Plan, series: str, own: Matchers) -> str:
 
 
 def memory_rules(plan: Plan) -> list[Rule]:
-    """Rules of the slow group: what was recorded within a day, of groups without a recent record."""
+    """Return rules of the slow group: what was recorded within a day, of groups without a recent record."""
     search, matching = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SEARCH_STEP)}]", on_group(plan)
     return [
         recording_rule(
@@ -67,7 +67,7 @@ def evaluations_rule(plan: Plan) -> Rule:
 
 
 def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
-    """Mean of a recorded series over a window; an evaluation without it, or before the first one, counts as 0.
+    """Return a recorded series' mean over a window; an evaluation without it, or before the first, counts as 0.
 
     A mean over the samples alone would give a version that existed for minutes the weight of the whole window.
     Evaluations that a pause left out count as the others did.
@@ -82,7 +82,7 @@ def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
 
 
 def warm(plan: Plan) -> str:
-    """A condition on other series: rules were evaluated some minutes ago, so scrapes have had time to come in."""
+    """Return a condition on other series: rules were evaluated some minutes ago, so scrapes had time to come in."""
     return f"and on () ({names.INFO}{plan.own} offset {plan.clock.text(_WARM)})"
 
 

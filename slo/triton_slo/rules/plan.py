@@ -1,4 +1,4 @@
-"""An objective and the options, worked out: what every rule of it needs to know."""
+"""Plan: an objective with the generation options, and the windows, variants and matchers its rules share."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Plan:
         return self.objective.window.real_seconds(self.options.time_scale)
 
     def factor(self, tier: Tier) -> float:
-        """Burn rate at which a tier fires."""
+        """Return the burn rate at which a tier fires."""
         return tier.factor(self.objective.window.seconds)
 
     def pages(self, tier: Tier) -> bool:
@@ -160,17 +160,17 @@ def on_group(plan: Plan, *extra: str) -> str:
 
 
 def group_matchers(plan: Plan, matchers: Matchers) -> Matchers:
-    """Matchers of the recorded series of some models: a group has only the labels of `group_by`."""
+    """Return the matchers of the recorded series of some models: a group has only the labels of `group_by`."""
     return plan.own.also(*matchers.within(plan.objective.group_by).parts)
 
 
 def source_models(plan: Plan) -> Matchers:
-    """Matchers of source series of the objective's models, whatever their version."""
+    """Return the matchers of source series of the objective's models, whatever their version."""
     return plan.source_matchers.choosing("model", plan.objective.models)
 
 
 def chosen(objective: Objective) -> Matchers:
-    """Matchers of all models and versions of an objective."""
+    """Return the matchers of all models and versions of an objective."""
     return Matchers().choosing("model", objective.models).choosing("version", objective.versions)
 
 

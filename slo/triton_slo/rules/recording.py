@@ -62,7 +62,7 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def slow_rules(plan: Plan) -> Iterator[Rule]:
-    """Recording rules that need not be evaluated often, in a group of their own: all that outlasts a pause."""
+    """Yield recording rules that need no frequent evaluation, in a group of their own: what outlasts a pause."""
     yield from memory_rules(plan)
     if not plan.objective.exclusions:
         window = RecordedWindow(CHECKPOINT_WINDOW, plan.clock.real(CHECKPOINT_WINDOW))
@@ -101,13 +101,13 @@ def _measure(plan: Plan, variant: Variant) -> Measure:
 
 
 def events(plan: Plan, nominal: str, event: str, matchers: Matchers | None = None) -> str:
-    """Selector of recorded events per second."""
+    """Return the selector of recorded events per second."""
     own = (matchers or plan.own).equal(names.EVENT, event)
     return f"{names.sli_events(nominal)}{own}"
 
 
 def error_ratio(plan: Plan, nominal: str) -> str:
-    """Error ratio over a window; absent where nothing happened."""
+    """Return PromQL of the error ratio over a window; absent where nothing happened."""
     return Events(*(events(plan, nominal, event) for event in (names.ERROR, names.TOTAL))).ratio()
 
 

@@ -40,24 +40,24 @@ def retired_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def unless_retired(plan: Plan) -> str:
-    """PromQL that removes retired groups from the expression before it; empty where groups are not of models."""
+    """Return PromQL that removes retired groups from the expression before; empty if groups are not of models."""
     if "model" not in plan.objective.group_by:
         return ""
     return f"unless {on_group(plan)} ({retired(plan)})"
 
 
 def retired(plan: Plan) -> str:
-    """Groups that are retired now: one that serves again is seen later than it was retired."""
+    """Return PromQL for groups that are retired now: one that serves again is seen later than it was retired."""
     return f"{names.RETIRED}{plan.own} >= {names.LAST_SEEN}{plan.own}"
 
 
 def unloaded(plan: Plan) -> str:
-    """Groups that some server unloaded on purpose."""
+    """Return PromQL for groups that some server unloaded on purpose."""
     return f"max {by(_identity(plan))} ({state.MODEL_STATE}{_unloaded_states(plan)}) == 1"
 
 
 def _ready(plan: Plan) -> str:
-    """Models that a live server serves; Triton's own counters show it where there is no exporter."""
+    """Return PromQL for models that a live server serves; Triton's counters show it where there is no exporter."""
     return (
         f"max by (model) ({state.MODEL_READY}{source_models(plan)}) == 1\n"
         f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{source_models(plan)})"
@@ -65,7 +65,7 @@ def _ready(plan: Plan) -> str:
 
 
 def _serving(plan: Plan) -> str:
-    """Groups that some server serves or should serve."""
+    """Return PromQL for groups that some server serves or should serve."""
     listed = source_models(plan).also('version!=""')
     rests = f"({state.MODEL_STATE}{_unloaded_states(plan)} == 1)"
     meant = f"{state.MODEL_READY}{listed} unless on (instance, model, version) {rests}"
@@ -77,7 +77,7 @@ def _serving(plan: Plan) -> str:
 
 
 def with_version(plan: Plan) -> Matchers:
-    """Matchers of the recorded groups; an entry without a version becomes its versions once they load."""
+    """Return matchers of the recorded groups; an entry without a version becomes its versions once they load."""
     return plan.own.also('version!=""') if "version" in plan.objective.group_by else plan.own
 
 

@@ -41,13 +41,13 @@ _RECENT = "11m"
 
 
 def step_windows(plan: Plan) -> tuple[RecordedWindow, ...]:
-    """Windows from counters that are added to an earlier sum, longest first."""
+    """Return the windows from counters that are added to an earlier sum, longest first."""
     nominals = (TILE,) if plan.objective.exclusions else ("1h", HALF_HOUR, BURST_WINDOW)
     return tuple(plan.windows[nominal] for nominal in nominals)
 
 
 def link_seconds(plan: Plan) -> float:
-    """Length of the shortest step, whose events `SLI_EVENTS_LINK` has."""
+    """Return the length of the shortest step, in seconds, whose events `SLI_EVENTS_LINK` has."""
     return MIN_SCRAPES * plan.clock.scrape_seconds
 
 
@@ -110,7 +110,7 @@ def _checkpoint_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def base_rules(plan: Plan) -> Iterator[Rule]:
-    """Sums of when windows began that lie in a pause of over an hour: rules of the slow group.
+    """Yield rules of the slow group: sums of when windows began that lie in a pause of over an hour.
 
     They begin to record before a window reaches a pause, and record nothing otherwise.
     """
@@ -123,7 +123,7 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def difference(plan: Plan, window: RecordedWindow, event: str = "") -> str:
-    """Events per second over a window: the sum of now less that of when the window began.
+    """Return events per second over a window: the sum of now less that of when the window began.
 
     The objective's own period also has its corrections; what alerts read over shorter windows has none.
     """
@@ -150,7 +150,7 @@ def _sums_at_start(plan: Plan, window: RecordedWindow, own: Matchers) -> Iterato
 
 
 def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
-    """Events by which corrections change a period: of each that starts where, or after, its events are counted.
+    """Return a period's events of corrections: of each that starts where, or after, its events are counted.
 
     A sum that began again after a pause does not contain the events of before it: nothing is to be taken from it.
     """
@@ -165,7 +165,7 @@ def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
 
 
 def _has_base_rule(plan: Plan, window: RecordedWindow) -> bool:
-    """Shorter windows change too fast to begin at what was recorded minutes ago."""
+    """Return whether a window begins at what was recorded minutes ago: shorter ones change too fast for that."""
     return not window.raw and window.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
@@ -203,12 +203,12 @@ def _since_series(plan: Plan) -> str:
 
 
 def _events_within(plan: Plan, window: RecordedWindow, ago: float = 0, own: Matchers | None = None) -> str:
-    """Events of a window that is read from counters."""
+    """Return PromQL for the events of a window that is read from counters."""
     return f"{number(window.seconds)} * {names.sli_events(window.nominal)}{own or plan.own}{_ago(ago)}"
 
 
 def _checkpoint_events(plan: Plan, ago: float = 0) -> str:
-    """Events of the checkpoint's window."""
+    """Return PromQL for the events of the checkpoint's window."""
     seconds = number(plan.clock.real(CHECKPOINT_WINDOW))
     return f"{seconds} * {names.SLI_EVENTS_COUNTED}{plan.own}{_ago(ago)}"
 

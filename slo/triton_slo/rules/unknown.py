@@ -24,7 +24,7 @@ FORGET = "1d"
 
 
 def unknown_rules(plan: Plan) -> Iterator[Rule]:
-    """Rules that record each reason for not knowing."""
+    """Yield the rules that record each reason for not knowing."""
     if plan.objective.unknown.policy == "ignore":
         return
     yield _unknown_rule(plan, "vanished", _vanished(plan))
@@ -36,7 +36,7 @@ def unknown_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
-    """Reasons that show in series which are there and do not move."""
+    """Return the reasons that show in series which are there and do not move."""
     objective = plan.objective
 
     def settled(expr: str) -> str:
@@ -57,7 +57,10 @@ def _unknown_rule(plan: Plan, reason: str, expr: str) -> Rule:
 
 
 def _vanished(plan: Plan) -> str:
-    """Seen before, gone for a while, and neither retired nor unexpected; never right after a pause of the rules."""
+    """Return PromQL for groups seen before, gone for a while, and neither retired nor unexpected.
+
+    It has no result right after a pause of the rules.
+    """
     after = number(plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES))
     forget = number(plan.clock.real(FORGET, 2 * UNKNOWN_SCRAPES))
     seen = f"{names.LAST_SEEN}{with_version(plan)}"

@@ -37,7 +37,7 @@ def _first_choice(plan: Plan, *choices: str) -> str:
 
 
 def _lost(plan: Plan, own: Matchers) -> str:
-    """Events a second that a group would have had, where it is unknown."""
+    """Return PromQL for the events a second that a group would have had, where it is unknown."""
     unknown, labels = _unknown_groups(plan, own), plan.objective.group_by
     # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
     after = plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES)

@@ -56,7 +56,7 @@ class Clock:
     scrape_seconds: float = 15.0
 
     def real(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> float:
-        """Real seconds of a nominal duration."""
+        """Return the real seconds of a nominal duration."""
         return max(parse_seconds(nominal) * self.scale, min_scrapes * self.scrape_seconds)
 
     def text(self, nominal: str, min_scrapes: int = MIN_SCRAPES) -> str:
@@ -65,7 +65,7 @@ class Clock:
 
 
 def canonical(duration: str) -> str:
-    """One spelling for each length: `60m` is `1h`."""
+    """Return one spelling for each length: `60m` is `1h`."""
     return duration_text(parse_seconds(duration))
 
 

@@ -90,7 +90,7 @@ def dispersion(slices: Sequence[EventCount]) -> float:
 
 
 def wilson(bad: float, total: float, z: float) -> tuple[float, float]:
-    """Wilson's score interval of a ratio, for a normal deviate z; (0, 1) without events."""
+    """Return Wilson's score interval of a ratio, for a normal deviate z; (0, 1) without events."""
     if total <= 0:
         return 0.0, 1.0
     ratio, spread = bad / total, z * z / total
@@ -107,7 +107,7 @@ class _Difference:
         self._baseline = EventCount(min(baseline.bad, baseline.total) / factor, baseline.total / factor)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Bounds that each hold with `confidence`."""
+        """Return bounds that each hold with `confidence`."""
         return self._bounds(_NORMAL.inv_cdf(confidence))
 
     def sure_above(self, limit: float) -> float:

@@ -79,7 +79,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
 
 
 def no_page_because(row: GroupStatus) -> str:
-    """The reason why a burning group pages nobody, and the remedy; empty where no error prevents a page."""
+    """Return why a burning group pages nobody, and the remedy; empty where no error prevents a page."""
     if not row.within_error or not burns(row.burn_now):
         return ""
     error = "" if row.estimate_error is None else f" ({either_way(row.estimate_error)})"

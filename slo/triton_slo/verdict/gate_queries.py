@@ -54,7 +54,7 @@ def ages(prometheus: Prometheus, at: float | None = None) -> Ages:
 
 
 def firing(prometheus: Prometheus, at: float | None = None) -> tuple[Firing, ...]:
-    """Burn alerts that fire now, as Prometheus evaluates them."""
+    """Return the burn alerts that fire now, as Prometheus evaluates them."""
     matchers = f'alertstate="firing", {names.COMPONENT}="slo", {names.TIER}!=""'
     return tuple(_firing(sample) for sample in prometheus.instant(f"{names.ALERTS}{{{matchers}}}", at))
 
@@ -64,7 +64,7 @@ def _firing(sample: Sample) -> Firing:
 
 
 def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
-    """Objectives that were recorded in the last hour and are not now: their rules failed, or were taken away."""
+    """Return objectives recorded in the last hour and not now: their rules failed, or were taken away."""
     query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
     now = f"group by ({names.SLO}) ({names.INFO})"
     samples = prometheus.instant(f"{query} unless {now}", at)
@@ -74,7 +74,7 @@ def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
 def slices(
     prometheus: Prometheus, slo: str, group: Mapping[str, str], start: float, end: float
 ) -> tuple[EventCount, ...]:
-    """Recorded events of one model version (or other group), slice by slice; empty when there are none."""
+    """Return recorded events of one model version (or other group), slice by slice; empty when there are none."""
     first = start + COMPARISON_SLICE_SECONDS
     bad, total = (
         _by_time(prometheus.range(_events_query(slo, group, event), first, end, COMPARISON_SLICE_SECONDS))

@@ -122,7 +122,7 @@ class GroupStatus:
 
     @property
     def state(self) -> State:
-        """The one word for it; what does not count now is not judged, what is unknown cannot be trusted."""
+        """The state as one word; excluded time is not judged, and unknown data cannot be trusted."""
         if self.excluded:
             return "excluded"
         if self.unknown_reasons or (self.budget_left is None and not self.idle):

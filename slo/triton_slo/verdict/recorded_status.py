@@ -164,7 +164,7 @@ class _SamplesByGroup:
         return values.get(names.RETIRED, -math.inf) >= seen
 
     def group_status(self, key: _GroupKey) -> GroupStatus:
-        """Return all that is known about one."""
+        """Return all that is known about one group of an objective."""
         slo, indicator, group = key
         values = self._values[key]
         every = {**self._general(key), **values}

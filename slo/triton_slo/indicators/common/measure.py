@@ -27,11 +27,11 @@ class Events:
         return Events(change(self.error), change(self.total))
 
     def ratio(self) -> str:
-        """Error ratio of recorded events, which differ in the label `event`; absent where nothing happened."""
+        """Return the error ratio of recorded events, which differ in the label `event`; absent without events."""
         return f"{self.error}\n/ ignoring ({names.EVENT})\n({self.total} > 0)"
 
     def labelled(self) -> str:
-        """Errors and totals in one series name, with the label `event`."""
+        """Return errors and totals in one series name, with the label `event`."""
         error, total = (
             f'label_replace(\n{indent(expr)},\n  "{names.EVENT}", "{event}", "", ""\n)'
             for expr, event in ((self.error, names.ERROR), (self.total, names.TOTAL))
@@ -54,14 +54,14 @@ class EventQuery(ABC):
 
     @abstractmethod
     def over(self, window: str, mean: str, masked: Change) -> tuple[str, ...]:
-        """Labelled events per second over a window, the best first.
+        """Return labelled events per second over a window, the best first.
 
         `mean` averages what was recorded of the states; `masked` leaves out excluded time.
         """
 
     @abstractmethod
     def at_once(self, window: str, mean: Change) -> Events:
-        """Events per second over a window from source series alone; `mean` averages an expression over it."""
+        """Return events per second over a window from source series alone; `mean` averages over it."""
 
     def preferred(self, window: str) -> Events:
         """Return the best source alone: what a format without fallbacks can express."""
@@ -212,15 +212,15 @@ class Scope:
         return query
 
     def rate(self, metric: object, window: str, *extra: str) -> str:
-        """Events per second and group of a counter over a window."""
+        """Return events per second and group of a counter over a window."""
         return f"sum {self.by} (rate({metric}{self.matchers.also(*extra)}[{window}]))"
 
     def present(self, metric: object, *extra: str) -> str:
-        """Groups for which a series exists now, each with the value 1."""
+        """Return the groups for which a series exists now, each with the value 1."""
         return f"group {self.by} ({metric}{self.matchers.also(*extra)})"
 
     def series(self, metric: object, *extra: str) -> str:
-        """Selector of the series themselves."""
+        """Return the selector of the series themselves."""
         return f"{metric}{self.matchers.also(*extra)}"
 
     def summed(self, expr: str) -> str:
@@ -268,7 +268,7 @@ class Measure:
 
 
 def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
-    """Groups whose requests wait while none completes."""
+    """Return the reason for groups whose requests wait while none completes."""
     window, matchers = duration_text(after_seconds), scope.models
     waiting = f"sum {scope.by} (min_over_time({triton.PENDING_REQUESTS}{matchers}[{window}])) > 0"
     done = " or ".join(

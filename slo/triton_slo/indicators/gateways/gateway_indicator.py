@@ -102,15 +102,15 @@ class GatewayRequests:
         return self._grouped("sum", " or ".join(rates))
 
     def rate(self, series: object, window: str, *extra: str) -> str:
-        """Events per second and group of a counter over a window."""
+        """Return events per second and group of a counter over a window."""
         return self._grouped("sum", f"rate({series}{self.matchers(*extra)}[{window}])")
 
     def present(self, series: object, *extra: str) -> str:
-        """Groups for which a series exists now, each with the value 1."""
+        """Return the groups for which a series exists now, each with the value 1."""
         return self._grouped("group", f"{series}{self.matchers(*extra)}")
 
     def series(self, series: object, *extra: str) -> str:
-        """Selector of the series themselves."""
+        """Return the selector of the series themselves."""
         return f"{series}{self.matchers(*extra)}"
 
     def summed(self, expr: str) -> str:
@@ -118,7 +118,7 @@ class GatewayRequests:
         return self._grouped("sum", expr)
 
     def matchers(self, *extra: str) -> Matchers:
-        """Matchers of the requests."""
+        """Return the matchers of the requests."""
         label, pattern = self.model_from.label, self.model_from.pattern
         named = f'{label}!=""' if pattern == EVERY else f"{label}=~{quote(pattern)}"
         return self.selected.also(named, *self.kind, *extra)
@@ -197,7 +197,7 @@ class GatewayIndicator(Indicator):
         )
 
     def needs(self, scope: Scope) -> Iterator[tuple[str, str, str]]:
-        """Series of the gateway, those that the selector chooses, those that name a model."""
+        """Yield series of the gateway, those that the selector chooses, those that name a model."""
         if self.gateway is None:
             return
         requests, series = self.at_gateway(scope), self._needed

@@ -127,7 +127,7 @@ def _http(code: str) -> str:
 
 
 def _grpc(code: str) -> str:
-    """Names as Python, Java and OpenTelemetry write them, as Go does, and the number, as Istio does."""
+    """Return names as Python, Java and OpenTelemetry write them, as Go does, and the number, as Istio does."""
     if code[0].isdigit():
         return ""
     words = code if code == "OK" else code.replace("_", " ").title().replace(" ", "")
