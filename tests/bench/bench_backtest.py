@@ -14,7 +14,7 @@ import numpy as np
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.policy import SLOTH, Missing, Policy, pyrra
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.burn.condition_tree import All, Burn, Compare, Condition, Either
 from triton_slo.objective.model import Objective
 
@@ -68,7 +68,7 @@ def test_replay_against_step_by_step() -> None:
     seconds = {}
     for policy in (ours, SLOTH, pyrra(TARGET)):
         began = time.perf_counter()
-        actual = len(replay(history, policy, [TARGET] * SERIES))
+        actual = len(run_policy(history, policy, [TARGET] * SERIES))
         seconds[policy.name] = time.perf_counter() - began
         print(
             f"{policy.name}: {SERIES} objectives x 30 days in {seconds[policy.name]:.1f} s, {actual} alerts"

@@ -19,7 +19,7 @@ from tritonwatch.cli import main
 
 pytestmark = pytest.mark.real
 NOT_RUN = {
-    "README.md: tritonwatch backtest": "wants a history, which test_backtest_replay.py has",
+    "README.md: tritonwatch backtest": "wants a history, which test_policy_run.py has",
     "docs/slo-live.md: tritonwatch backtest": "the same",
     "README.md: tritonwatch report": "wants a month of history, which test_report.py has",
     "docs/report.md: tritonwatch report": "the same",

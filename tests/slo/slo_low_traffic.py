@@ -11,7 +11,7 @@ from slo.slo_scenarios import OBJECTIVE
 from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.fields import error_budget
 from triton_slo.objective.model import Objective
 
@@ -48,7 +48,7 @@ def noise() -> Iterator[Noise]:
             document = {"name": "errors", "target": "99.9%", "indicator": "errors", "alerting": alerting}
             policy = replayed(Objective.model_validate(document), Options()).policy
             severities = [
-                episode.severity for episode in replay(history, policy, [OBJECTIVE.target] * MODELS)
+                episode.severity for episode in run_policy(history, policy, [OBJECTIVE.target] * MODELS)
             ]
             pages, tickets = (severities.count(severity) / MODELS for severity in ("page", "ticket"))
             yield Noise(rate, min_failures, confidence, pages, tickets)

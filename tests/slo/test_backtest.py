@@ -25,7 +25,7 @@ from triton_slo.backtest.fetch import fetch, query_ranges
 from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
-from triton_slo.backtest.replay import Episode
+from triton_slo.backtest.policy_run import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective

@@ -17,7 +17,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, Matrix
 from triton_slo.backtest.policy import SLOTH, Policy
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.generate import artifacts
 from triton_slo.indicators import BURN_ALERTS
 from triton_slo.objective.model import Objective
@@ -136,7 +136,7 @@ def fired_in_replay(
     known = replayed(objective, OPTIONS)
     policy = Policy("tritonwatch", known.policy.alerts)
     spans_of: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for episode in replay(history, policy, [known.target] * len(keys)):
+    for episode in run_policy(history, policy, [known.target] * len(keys)):
         ended = episode.ended or 60.0 * (len(minutes) + 1)
         key = (episode.key[1], episode.alert)
         spans_of.setdefault(key, []).append((int(episode.started / 60), int(ended / 60) - 1))
@@ -235,7 +235,7 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
     def raised(policy: Policy, severity: str) -> list[str]:
-        episodes = replay(history, policy, [0.999] * models)
+        episodes = run_policy(history, policy, [0.999] * models)
         return [episode.key[1] for episode in episodes if episode.severity == severity]
 
     ours = replayed(ERRORS, OPTIONS).policy
@@ -255,5 +255,5 @@ def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
     keys = tuple(("errors", f"m{row}", "1") for row in range(models))
     history = History(keys, 60.0 * np.arange(1, steps + 1), bad, total)
 
-    episodes = replay(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
+    episodes = run_policy(history, replayed(ERRORS, OPTIONS).policy, [0.999] * models)
     assert set(keys) == {episode.key for episode in episodes}

@@ -19,7 +19,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.burn.alert_texts import burning
 from triton_slo.convert import openslo, openslo_export
 from triton_slo.convert.entry import Entry, documents
@@ -131,7 +131,7 @@ def test_a_replay_forgets_the_month_before(kind: str) -> None:
     known = replayed(objective("o", "month", BERLIN, indicator=kind))
     burnt = [
         episode.budget_left
-        for episode in replay(history, known.policy, [known.target], known.basis_at)
+        for episode in run_policy(history, known.policy, [known.target], known.basis_at)
         if episode.started == MARCH + 50 * 3600
     ]
 

@@ -24,7 +24,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History, to_csv
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
@@ -420,7 +420,7 @@ def test_a_replay_leaves_out_what_the_rules_leave_out() -> None:
     around, before = (180 * 60.0, 200 * 60.0), (100 * 60.0, 150 * 60.0)
 
     raised = {
-        name: replay(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
+        name: run_policy(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
         for name, span in (("inside", around), ("outside", before))
     }
 
@@ -448,7 +448,7 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
     times = (np.arange(150) + 1) * 60.0
     bad = np.where((times > outage[0]) & (times <= outage[1]), 600.0, 0.0)[None]
     history = History((("o", "m", "1"),), times, bad, np.full((1, 150), 600.0))
-    actual = replay(history, replayed(of, excluded=[planned]).policy, [0.99])
+    actual = run_policy(history, replayed(of, excluded=[planned]).policy, [0.99])
 
     paged = min(episode.started for episode in actual if episode.alert == "page_fast")
     assert planned[1] < measured["m"]
@@ -459,7 +459,7 @@ def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
     """Nobody is kept awake by what happened just before a planned break."""
     outage = history(slice(180, 200))
     span = (190 * 60.0, 300 * 60.0)
-    (page, *_) = replay(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
+    (page, *_) = run_policy(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
 
     assert ("page_fast", 190 * 60 + 60) == (page.alert, page.ended)
 
@@ -471,7 +471,7 @@ def test_a_replay_counts_unknown_time_as_failed_where_that_is_the_policy() -> No
     plain = objective(indicator="readiness")
 
     burnt, left = (
-        {episode.alert: episode.budget_left for episode in replay(gone, replayed(of).policy, [0.99])}
+        {episode.alert: episode.budget_left for episode in run_policy(gone, replayed(of).policy, [0.99])}
         for of in (bad, plain)
     )
 

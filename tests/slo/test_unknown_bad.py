@@ -18,7 +18,7 @@ from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.replay import replay
+from triton_slo.backtest.policy_run import run_policy
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import WORKBOOK_TIERS, Objective
 from triton_slo.objective.reading import read
@@ -151,7 +151,7 @@ def test_a_replay_pages_when_the_rules_page(answers: Mapping[str, list[float]]) 
     times = (np.arange(scrapes(129)) + 1.0) * SCRAPE
     total = np.where(times <= 70 * 60, 2.0 * SCRAPE, np.nan)[None]
     history = History((("o", "gone", "1"),), times, total * 0.0, total)
-    episodes = replay(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
+    episodes = run_policy(history, replayed(objective("readiness"), OPTIONS).policy, [0.99])
 
     (paged,) = [episode.started for episode in episodes if episode.alert == "page_fast"]
     assert [pytest.approx(paged, abs=2 * SCRAPE)] == answers["gone"]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text, utc_text
-from triton_slo.backtest.replay import Episode
+from triton_slo.backtest.policy_run import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report, resolution
 from triton_slo.burn.amounts import budget_left
 from tritonwatch.tables.fitted import Column, Fitted

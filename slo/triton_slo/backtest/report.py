@@ -11,7 +11,7 @@ from triton_exporter.common.duration import duration_text
 from triton_slo.backtest.history import History
 from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.policy import Policy
-from triton_slo.backtest.replay import BasisAt, Episode, replay
+from triton_slo.backtest.policy_run import BasisAt, Episode, run_policy
 from triton_slo.backtest.score import Score, score
 
 Policies = Mapping[str, Callable[["ReplayedObjective"], Policy]]
@@ -117,6 +117,6 @@ def _outcome(
     for slo in sorted({key[0] for key in history.keys}):
         objective, part = objectives[slo], history.about(slo)
         targets = [objective.target_of(model, version) for _, model, version in part.keys]
-        episodes += replay(part, shape(objective), targets, objective.basis_at)
+        episodes += run_policy(part, shape(objective), targets, objective.basis_at)
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
     return PolicyOutcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

@@ -14,7 +14,7 @@ from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, grouped_by_version
 from triton_slo.backtest.generated_policy import POLICIES, replayed
 from triton_slo.backtest.history import History
-from triton_slo.backtest.replay import budgets
+from triton_slo.backtest.policy_run import budgets
 from triton_slo.backtest.report import Report, backtest, resolution
 from triton_slo.fields import Choice, error_budget
 from triton_slo.names import GROUPING

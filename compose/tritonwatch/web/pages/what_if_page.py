@@ -15,7 +15,7 @@ from triton_exporter.common.duration import DAY, parse_seconds, time_text
 from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError
-from triton_slo.backtest.replay import Episode
+from triton_slo.backtest.policy_run import Episode
 from triton_slo.backtest.report import PolicyOutcome
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.convert import writing

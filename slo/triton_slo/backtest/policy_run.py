@@ -1,4 +1,4 @@
-"""Replay of an alert policy over a history: the alerts, their times, durations and budget spent.
+"""Run of an alert policy over a history: the alerts, their times, durations and budget spent.
 
 All series of a chunk are worked on at once; a window's sum is the difference of two running sums.
 """
@@ -68,7 +68,7 @@ class Episode:
     budget_left: float | None
 
 
-def replay(
+def run_policy(
     history: History, policy: Policy, targets: Sequence[float], basis_at: BasisAt = lambda at: _MONTH
 ) -> tuple[Episode, ...]:
     """Run the policy over every series of the history; `targets` has one ratio for each series.
@@ -81,7 +81,7 @@ def replay(
         *(
             episode
             for first in range(0, len(history.keys), _CHUNK)
-            for episode in _replay_chunk(
+            for episode in _run_on_chunk(
                 history, seen, policy, targets, basis_at, slice(first, first + _CHUNK)
             )
         ),
@@ -122,7 +122,7 @@ def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Epi
             )
 
 
-def _replay_chunk(
+def _run_on_chunk(
     history: History,
     seen: History,
     policy: Policy,

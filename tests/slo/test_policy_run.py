@@ -1,4 +1,4 @@
-"""The replay against brute force, against what promtool measured, and the scores against hand-made cases."""
+"""A policy's run against brute force, against what promtool measured, and the scores against hand-made cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from triton_slo.backtest import incident
 from triton_slo.backtest.history import COLUMNS, History, HistoryError, from_csv, from_npz, to_csv, to_npz
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.policy import SLOTH, Missing, Policy, PolicyAlert, both_burn, pyrra
-from triton_slo.backtest.replay import Episode, replay
+from triton_slo.backtest.policy_run import Episode, run_policy
 from triton_slo.backtest.score import score
 from triton_slo.burn.condition_tree import (
     All,
@@ -85,7 +85,7 @@ def test_the_shapes_of_sloth_and_pyrra_fire_when_promtool_fires(scenario: str) -
     actual = {
         (policy.name, episode.alert): (episode.started / MINUTE, (episode.ended or 0) / MINUTE - 1)
         for policy in (SLOTH, pyrra(0.999))
-        for episode in replay(history, policy, [0.999])
+        for episode in run_policy(history, policy, [0.999])
     }
 
     measured = {key: span for spans in expected for key, span in spans.items()}
@@ -238,7 +238,7 @@ def test_a_replay_fires_exactly_when_brute_force_does(
     history = History(keys, np.arange(length) + 1.0, matrix[:, :, 0], matrix[:, :, 1])
 
     fired = {key: [False] * length for key in keys}
-    for episode in replay(history, Policy("p", (alert,)), [target] * len(keys), lambda at: Basis(7, 7)):
+    for episode in run_policy(history, Policy("p", (alert,)), [target] * len(keys), lambda at: Basis(7, 7)):
         assert pytest.approx(budget_left(history, episode, 7, 1 - target)) == episode.budget_left
         stop = length if episode.ended is None else int(episode.ended) - 1
         for at in range(int(episode.started) - 1, stop):
@@ -254,8 +254,8 @@ def test_a_louder_alert_silences_the_later_ones() -> None:
     alerts = (PolicyAlert("fast", "page", fast), PolicyAlert("slow", "ticket", slow))
     history = steady([1.0] * 3, 60, 60)
 
-    alone = {e.alert: e for e in replay(history, Policy("p", alerts), [0.999])}
-    quiet = {e.alert: e for e in replay(history, Policy("p", alerts, inhibits=True), [0.999])}
+    alone = {e.alert: e for e in run_policy(history, Policy("p", alerts), [0.999])}
+    quiet = {e.alert: e for e in run_policy(history, Policy("p", alerts, inhibits=True), [0.999])}
     assert alone["fast"] == quiet["fast"]
     assert alone["slow"].started == alone["fast"].started
     assert quiet["slow"].started == quiet["fast"].ended
@@ -270,8 +270,8 @@ def test_bursts_hold_an_alert_through_idle_minutes() -> None:
     bursts = Recurs(BurnWindow("1m", MINUTE), BurnWindow("20m", 20 * MINUTE), 2)
     recurring = Either((apart_only, All((both_burn(30 * MINUTE, 10 * MINUTE, 1), bursts))))
 
-    apart = replay(history, Policy("p", (PolicyAlert("a", "page", apart_only),)), [0.9])
-    held = replay(history, Policy("p", (PolicyAlert("a", "page", recurring),)), [0.9])
+    apart = run_policy(history, Policy("p", (PolicyAlert("a", "page", apart_only),)), [0.9])
+    held = run_policy(history, Policy("p", (PolicyAlert("a", "page", recurring),)), [0.9])
     assert 15 == len(apart)
     assert [None] == [episode.ended for episode in held[2:]]
 
@@ -287,10 +287,10 @@ def test_a_vanished_series_differs_from_one_that_never_was() -> None:
     group = PolicyAlert("unknown", "page", Missing(), pending=5 * MINUTE)
     absent = PolicyAlert("absent", "page", Missing(all_series=True), pending=3 * MINUTE)
 
-    ours = {(e.key[1], e.started / MINUTE): e for e in replay(history, Policy("p", (group,)), [0.99] * 3)}
+    ours = {(e.key[1], e.started / MINUTE): e for e in run_policy(history, Policy("p", (group,)), [0.99] * 3)}
     assert {("m", 35.0), ("m", 55.0), ("late", 55.0), ("whole", 55.0)} == set(ours)
     assert (40 * MINUTE, None) == (ours["m", 35.0].ended, ours["m", 35.0].budget_left)
-    [other] = replay(history, Policy("p", (absent,)), [0.99] * 3)
+    [other] = run_policy(history, Policy("p", (absent,)), [0.99] * 3)
     assert (("errors", "", ""), 53 * MINUTE) == (other.key, other.started)
     assert LabelledIncident(0, 9999, model="m").covers(other.key)
 
@@ -303,7 +303,7 @@ def test_time_before_the_first_data_raises_nothing(missing: slice, starts: list[
     history = History((KEY,), np.arange(60) * MINUTE, np.minimum(total, 0.0), total)
     absent = PolicyAlert("absent", "page", Missing(all_series=True), pending=3 * MINUTE)
 
-    actual = replay(history, Policy("p", (absent,)), [0.99])
+    actual = run_policy(history, Policy("p", (absent,)), [0.99])
 
     assert starts == [episode.started / MINUTE for episode in actual]
 
@@ -312,7 +312,7 @@ def test_each_alert_has_the_budget_at_its_start() -> None:
     """Budget left is exact at the step the alert began."""
     history = steady([1.0] * 10, 990, 0, rate=100.0)
 
-    [episode] = replay(history, Policy("p", (PolicyAlert("a", "page", both_burn(600, 60, 1)),)), [0.99])
+    [episode] = run_policy(history, Policy("p", (PolicyAlert("a", "page", both_burn(600, 60, 1)),)), [0.99])
     # One bad minute of 991 against a budget of 1 %.
     assert pytest.approx(1 - 1 / 991 / 0.01) == episode.budget_left
     assert episode.ended is None
