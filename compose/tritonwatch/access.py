@@ -99,7 +99,7 @@ def to_import(args: argparse.Namespace) -> Callable[[str], Access]:
 
 @contextmanager
 def connect(args: argparse.Namespace) -> Iterator[Prometheus]:
-    """A client of the Prometheus that the arguments name. Raises CommandError for the faults of both."""
+    """Yield a client of the Prometheus that the arguments name. Raises CommandError for the faults of both."""
     with Prometheus(from_arguments(args, os.environ)) as prometheus:
         try:
             yield prometheus

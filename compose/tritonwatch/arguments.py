@@ -170,7 +170,7 @@ def text_of(path: Path, encoding: str = "utf-8") -> str:
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
-    """Files as they are given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
+    """Return files as given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
     return [path for place in given for path in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
 
 
@@ -224,7 +224,7 @@ def alert_settings(file: Path | None) -> AlertsFile:
 
 
 def tuned(file: Path | None) -> Tuning:
-    """The alert settings of a file without mistakes. Raises CommandError with all mistakes."""
+    """Return the alert settings of a file without mistakes. Raises CommandError with all mistakes."""
     settings = alert_settings(file)
     if settings.problems:
         raise CommandError(*settings.problems)

@@ -132,7 +132,7 @@ def _load(name: str) -> Verb:
 
 
 def entry_point() -> None:
-    """Console script: 130 after Ctrl-C, 1 where the output could not be written."""
+    """Run the console script and exit: 130 after Ctrl-C, 1 where the output could not be written."""
     _open_standard_streams()
     try:
         code = main()

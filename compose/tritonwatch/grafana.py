@@ -57,7 +57,7 @@ class Grafana:
         self._request("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
-        """Uids of the dashboards in a folder that have a tag."""
+        """Return the uids of the dashboards in a folder that have a tag."""
         boards = self._request("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
         return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
 

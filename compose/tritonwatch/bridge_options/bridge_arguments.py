@@ -113,8 +113,10 @@ def _add_enriching(add: Callable[..., None]) -> None:
 
 
 def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """Declare where messages go; with `again`, for a subcommand such as `test`, no default overwrites an
-    option that is given before the subcommand."""
+    """Declare where messages go.
+
+    With `again`, for a subcommand such as `test`, no default overwrites an option given before the subcommand.
+    """
     always = {"default": argparse.SUPPRESS} if again else {}
     add = adder(parser.add_argument_group("sending to Slack").add_argument, **always)
     add(

@@ -157,7 +157,7 @@ def _print_text(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequenc
 
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
-    """Models of objectives that are measured on what Triton does not expose."""
+    """Return the models of objectives that are measured on what Triton does not expose."""
     models = set()
     for objective in reading.objectives:
         plan = Plan(objective, Options())
@@ -200,7 +200,7 @@ def _unmeasured(
 
 
 def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds: float) -> Iterator[Problem]:
-    """Notes on objectives with groups whose estimates are too uncertain for the target."""
+    """Yield notes on objectives with groups whose estimates are too uncertain for the target."""
     for objective in reading.objectives:
         plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
         blurred = [

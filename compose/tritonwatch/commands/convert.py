@@ -60,7 +60,7 @@ def _window_text(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
+    """Convert the files: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
     if args.out is not None and args.out.is_dir():
         raise CommandError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
     if args.out is not None and args.out.exists() and not args.force:

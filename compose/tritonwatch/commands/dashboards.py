@@ -187,7 +187,7 @@ def _push(args: argparse.Namespace, made: Sequence[Dashboard]) -> int:
 
 
 def _retired(grafana: Grafana, texts: Mapping[str, str]) -> set[str]:
-    """Dashboards that a push made for models that are not among those of this push."""
+    """Return the dashboards that a push made for models that are not among those of this push."""
     ours = {uid for uid in grafana.tagged(per_model.TAG, FOLDER_UID) if uid.startswith(per_model.UID_PREFIX)}
     return ours - set(texts)
 

@@ -191,13 +191,13 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
 
 
 def known_models(args: argparse.Namespace) -> frozenset[str] | None:
-    """The models that Prometheus knows, for warnings about names that match nothing; None if it knows none."""
+    """Return the models that Prometheus knows, to warn of names that match nothing; None if it knows none."""
     with access.connect(args) as prometheus:
         return access.models(prometheus) or None
 
 
 def by_path(made: Sequence[Artifact]) -> dict[str, str]:
-    """Text by path under --out."""
+    """Return texts by path under --out."""
     return {f"{artifact.part}/{artifact.name}": artifact.text for artifact in made}
 
 

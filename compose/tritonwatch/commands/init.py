@@ -127,7 +127,7 @@ class _Measured:
 
 
 def _measured(settings: Settings) -> _Measured:
-    """Means and sums by model since Triton's start."""
+    """Return means and sums by model since Triton's start."""
     url = settings.metrics_url
     client = triton_client(settings, url, Client)
     try:

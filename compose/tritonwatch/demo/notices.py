@@ -22,7 +22,7 @@ class Notice:
 
 
 def read_notices(data: Path) -> list[Notice]:
-    """Everything that was posted so far, one notice a model, alert and status; `data` is the bridge's folder."""
+    """Return all that was posted so far, one notice a model, alert and status; `data` is the bridge's folder."""
     return [
         notice for record in list_incidents(data) if record.posted for notice in _notices(record.incident)
     ]

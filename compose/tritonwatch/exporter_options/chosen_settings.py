@@ -175,7 +175,7 @@ def _probe(options: ExporterOptions, problems: list[Problem]) -> ProbeSettings:
 
 
 def metrics_url(triton_url: str) -> str:
-    """Triton's metrics on its default port, on the same host as its API."""
+    """Return the URL of Triton's metrics on its default port, on the same host as its API."""
     host = urlsplit(triton_url).hostname or ""
     return f"http://[{host}]:8002/metrics" if ":" in host else f"http://{host}:8002/metrics"
 

@@ -59,7 +59,7 @@ def kill_group(pid: int) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """`exit code 1` or `signal 9 (SIGKILL)`."""
+    """Return how a process ended: `exit code 1` or `signal 9 (SIGKILL)`."""
     if code >= 0:
         return f"exit code {code}"
     return f"signal {-code} ({signal.Signals(-code).name})"

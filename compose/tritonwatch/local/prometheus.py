@@ -21,7 +21,7 @@ def find_binary(*names: str) -> str:
 
 
 def alertmanager_binary() -> str:
-    """Alertmanager under either of its names."""
+    """Return the path of Alertmanager under either of its names."""
     return find_binary("alertmanager", "prometheus-alertmanager")
 
 
@@ -33,7 +33,7 @@ def prometheus_config(
     interval_seconds: float,
     triton: str = "",
 ) -> str:
-    """Text of a prometheus.yml that scrapes the exporter (and through it Triton) and pages by Alertmanager.
+    """Return a prometheus.yml that scrapes the exporter (and through it Triton) and pages by Alertmanager.
 
     `exporter`, `alertmanager` and the values of `others` (job -> target) are host:port; `triton` is the instance
     of the exporter's series, by default its own address.
@@ -57,7 +57,7 @@ def prometheus_config(
 
 
 def prometheus_command(config: Path, data: Path, port: int) -> list[str]:
-    """Command line of a Prometheus on 127.0.0.1."""
+    """Return the command line of a Prometheus on 127.0.0.1."""
     return [
         find_binary("prometheus"),
         f"--config.file={config}",
@@ -70,7 +70,7 @@ def prometheus_command(config: Path, data: Path, port: int) -> list[str]:
 
 
 def alertmanager_command(config: Path, data: Path, port: int) -> list[str]:
-    """Command line of a single Alertmanager on 127.0.0.1, with clustering off."""
+    """Return the command line of a single Alertmanager on 127.0.0.1, with clustering off."""
     return [
         alertmanager_binary(),
         f"--config.file={config}",

@@ -144,7 +144,7 @@ class TritonServer:
 
 
 def _shared_memory(pid: int) -> set[Path]:
-    """The python backend's regions that a running server has mapped: one or more of 1 MiB for each instance."""
+    """Return the python backend's regions that a server has mapped: one or more of 1 MiB for each instance."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:  # it has ended already
@@ -177,7 +177,7 @@ def prepare_backends(directory: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment tritonserver needs: libpython, its own standard library, the wheel's libraries, and numpy."""
+    """Return the environment of tritonserver: libpython, its standard library, the wheel's libraries, and numpy."""
     wheel = _wheel()
     paths = [_libpython_directory(), wheel.parents[1] / "nvidia_pytriton.libs"]
     return os.environ | {

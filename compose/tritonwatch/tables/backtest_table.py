@@ -114,5 +114,5 @@ def _left_text(episode: Episode) -> str:
 
 
 def to_json(report: Report) -> str:
-    """Everything, every alert of every policy included; times are Unix seconds, null is unknown."""
+    """Return everything, every alert of every policy included; times are Unix seconds, null is unknown."""
     return json.dumps(asdict(report), indent=2)

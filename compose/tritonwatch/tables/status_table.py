@@ -175,7 +175,7 @@ def duration(seconds: float | None) -> str:
 
 
 def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[str, object]:
-    """Rows, overviews and remarks; null is unknown; `lasts` is the reason where `exhausted_in_seconds` is null.
+    """Return rows, overviews and remarks; null is unknown; `lasts`: why `exhausted_in_seconds` is null.
 
     `state` carries the caveats of its numbers, `ok (estimated)`, so that no program takes it for `ok`.
     """
