@@ -55,7 +55,7 @@ class Alert(Tunable):
     """The labels to silence by during planned work, in words."""
 
     def with_threshold(self, expr: str) -> str:
-        """An expression with the threshold as a number."""
+        """Return the expression with the threshold as a number."""
         return expr.replace("$threshold", self.threshold.promql if self.threshold else "$threshold")
 
     def with_numbers(self, text: str) -> str:

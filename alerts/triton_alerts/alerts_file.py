@@ -45,7 +45,7 @@ class AlertsFile:
     node: yaml.Node = field(default_factory=lambda: yaml.ScalarNode("", ""))
 
     def findings(self, models: Collection[str] | None) -> Iterator[Problem]:
-        """Overrides that can match no model; `models` are those that Prometheus knows, None if that is unknown."""
+        """Yield the overrides that can match no model; `models` are those of Prometheus, None if unknown."""
         for name, setting in self.tuning.alerts.items():
             taken: set[str] = set()
             for index, override in enumerate(setting.overrides):

@@ -106,7 +106,7 @@ def _watchdog(options: Options) -> Block:
 
 
 def _delivery(options: Options) -> list[Block]:
-    """Alerts about delivery go to the fallback too: they may never arrive through what they are about."""
+    """Return the route to the fallback of alerts about delivery, which may not arrive by what they are about."""
     if not options.fallback:
         return []
     return [
@@ -140,7 +140,7 @@ def _pages_and_tickets(options: Options) -> Block:
 
 
 def _others(options: Options) -> list[Block]:
-    """Pages and tickets for those who do not live in Slack, besides the bridge."""
+    """Return the routes of pages and tickets, besides the bridge, for those who do not live in Slack."""
     hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
     routes = []
     for name, severity, when, addresses in (

@@ -188,7 +188,7 @@ INHIBITIONS = (
 
 
 def in_force(tuning: Tuning) -> Iterator[Inhibition]:
-    """The inhibitions with the severities in force: no alert inhibits a more urgent one, whatever was tuned."""
+    """Yield the inhibitions with the severities in force: no alert inhibits a more urgent one, however tuned."""
     severities: dict[str, set[str]] = {
         **{name: {"critical", "warning"} for name in BURN_ALERTS.values()},
         **{

@@ -293,5 +293,5 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
 
 
 def _not_ready(store: Store) -> str:
-    """Ready means that a notification could be stored now; an unreachable Slack does not matter."""
+    """Return why no notification could be stored now, or nothing; an unreachable Slack does not matter."""
     return "" if store.writable() else "the database cannot be written"

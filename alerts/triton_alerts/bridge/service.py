@@ -25,8 +25,10 @@ log = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Sends what waits for one channel, a request at a time; `step` returns the seconds until there may be
-    more."""
+    """Sends what waits for one channel, a request at a time.
+
+    `step` returns the seconds until there may be more to send.
+    """
 
     @property
     def channel(self) -> str: ...
@@ -54,6 +56,7 @@ class Service:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
+        """Start a thread for each channel, one for each chore, and the receiver; return at once."""
         for worker in self.workers:
             self._news[worker.channel] = threading.Event()
             self._thread(f"worker {worker.channel}", self._deliver, worker)

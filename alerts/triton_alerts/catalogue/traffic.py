@@ -19,7 +19,7 @@ _MODEL = ("instance", "model", "version")
 
 
 def _per_second(metric: Metric, window: str, matchers: str = "") -> str:
-    """Per second, one series for each model version of a server; gpu_uuid splits some of Triton's series."""
+    """Return the rate per second of each model version of a server; gpu_uuid splits some of Triton's series."""
     return f"sum without (gpu_uuid) (rate({metric}{matchers}[{window}]))"
 
 
@@ -52,7 +52,7 @@ def _failures(window: str, matchers: str) -> str:
 
 
 def _more_than(counted: str, share: float, window: str) -> str:
-    """Requests that are counted apart from those that succeed, if they are more than a share of them."""
+    """Return the expression of requests counted apart from successes that are more than a share of these."""
     return f"{counted} > 0\nunless {_ON} {counted} <= {_ON} {share} * {_per_second(triton.REQUEST_SUCCESS, window)}"
 
 

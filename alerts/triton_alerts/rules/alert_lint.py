@@ -62,7 +62,7 @@ Check = Callable[[AlertingRule, float], Iterable[str]]
 
 
 def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float = 15.0) -> list[Problem]:
-    """Everything found in the alerting rules of these groups (as read from a rule file)."""
+    """Return everything found in the alerting rules of these groups (as read from a rule file)."""
     rules = [
         AlertingRule(f"{beginning(group, rule)}: {rule['alert']}", rule)
         for group in groups
@@ -81,7 +81,7 @@ def problems(groups: Sequence[Mapping[str, Any]], scrape_interval_seconds: float
 def check_file(
     name: str, groups: Iterable[Mapping[str, Any]], scrape_interval_seconds: float
 ) -> list[Problem]:
-    """Everything found in one rule file, a rule at a time where one cannot be read at all."""
+    """Return everything found in one rule file, a rule at a time where one cannot be read at all."""
     readable, mistakes = [], []
     for group in groups:
         rules = []
@@ -109,21 +109,21 @@ def _unreadable(rule: object) -> str:
 
 
 def value_in_label(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A label that changes with the value makes a new alert each time."""
+    """Report a label that changes with the value: it makes a new alert each time."""
     for name, value in dict(rule.rule.get("labels") or {}).items():
         if re.search(r"\$value|\.Value\b", str(value)):
             yield f"label {name} has the value, so the alert starts again whenever it changes"
 
 
 def no_comparison(rule: AlertingRule, _: float) -> Iterator[str]:
-    """An expression that compares nothing fires for every series there is."""
+    """Report an expression that compares nothing: it fires for every series there is."""
     compares = any(isinstance(node, BinaryExpr) and str(node.op) in _COMPARISONS for node in rule.nodes)
     if not compares and not any(rule.calls("vector", *_ABSENCE)):
         yield "the expression compares nothing, so the alert fires whenever the series exist"
 
 
 def regexp_without_effect(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A regular expression that is a plain word, or that everything matches."""
+    """Report a regular expression that is a plain word, or that everything matches."""
     for selector in shape.selectors(rule.nodes):
         for matcher in selector.matchers.matchers:
             if "Re" not in str(matcher.op):
@@ -135,7 +135,7 @@ def regexp_without_effect(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def short_window(rule: AlertingRule, scrape_interval_seconds: float) -> Iterator[str]:
-    """A window with less than two samples yields nothing."""
+    """Report a window with less than two samples: it yields nothing."""
     for call in rule.calls(*_WINDOWED):
         for argument in call.args:
             if isinstance(argument, MatrixSelector):
@@ -145,7 +145,7 @@ def short_window(rule: AlertingRule, scrape_interval_seconds: float) -> Iterator
 
 
 def labels_and_annotations(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Labels and annotations that every alert needs to be routed and understood."""
+    """Report labels and annotations that are missing: every alert needs them to be routed and understood."""
     labels, annotations = (dict(rule.rule.get(key) or {}) for key in ("labels", "annotations"))
     if labels.get(names.SEVERITY) not in names.SEVERITIES:
         yield f"label severity is none of {', '.join(names.SEVERITIES)}"
@@ -159,7 +159,7 @@ def labels_and_annotations(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unknown_label_in_text(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A text that shows a label the expression has aggregated away, or misspells one."""
+    """Report a text that shows a label the expression has aggregated away, or that misspells one."""
     yielded = shape.labels(rule.nodes[0])
     if yielded is None:
         return
@@ -169,7 +169,7 @@ def unknown_label_in_text(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unmatched_vectors(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Two vectors with different labels, and no on() or ignoring(): they never match."""
+    """Report two vectors with different labels, and no on() or ignoring(): they never match."""
     for node in rule.nodes:
         if not isinstance(node, BinaryExpr) or str(node.op) == "or":
             continue
@@ -181,7 +181,7 @@ def unmatched_vectors(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A counter's own value depends on how long the process has run."""
+    """Report a counter without a rate: its own value depends on how long the process has run."""
     bare = Counter(str(selector) for selector in shape.selectors(rule.nodes))
     for call in rule.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
         bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
@@ -192,7 +192,7 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A rate takes every fall of a gauge for a reset."""
+    """Report a rate of a gauge: it takes every fall of the gauge for a reset."""
     for call in rule.calls(*_RATES - {"resets"}):
         for selector in shape.selectors(shape.nodes(call)):
             if shape.kind(selector.name or "") == "gauge":
@@ -200,7 +200,7 @@ def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A division by 0 gives NaN or infinity, and one of them spoils a whole sum or average."""
+    """Report a division that may be by 0: it gives NaN or infinity, and one spoils a whole sum or average."""
     for whole in rule.nodes:
         if not isinstance(whole, AggregateExpr):
             continue
@@ -210,7 +210,7 @@ def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A single sample over a threshold, or one missed scrape, is noise."""
+    """Report a threshold without `for`: a single sample over it, or one missed scrape, is noise."""
     recorded = all(shape.is_recorded(selector.name or "") for selector in shape.selectors(rule.nodes))
     if rule.rule.get("for") or recorded:
         return
@@ -223,7 +223,7 @@ def unstable_threshold(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unknown_series(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A series of our stack that nobody exposes."""
+    """Report a series of our stack that nobody exposes."""
     for selector in shape.selectors(rule.nodes):
         name = selector.name or ""
         if _OURS.match(name) and shape.family(name) is None:
@@ -231,7 +231,7 @@ def unknown_series(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def badly_named(rule: AlertingRule, _: float) -> Iterator[str]:
-    """A name that does not begin with the part of the stack it is about."""
+    """Report a name that does not begin with the part of the stack it is about."""
     if not _NAME.fullmatch(rule.name):
         yield "the name is not in CamelCase with the component first"
 

@@ -25,13 +25,13 @@ _VARIABLES = {
 
 
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
-    """One rule group holding a family, as it is tuned."""
+    """Return one rule group holding a family, as it is tuned."""
     tuned = (tuned_alert for alert in alerts for tuned_alert in alert.tuned(options.tuning))
     return Group(f"triton-{family}", tuple(rule(alert, options) for alert in tuned))
 
 
 def rule(alert: Alert, options: Options) -> Rule:
-    """One alerting rule, links included."""
+    """Return one alerting rule, links included."""
     return Rule(
         expr=expression(alert, options),
         alert=alert.name,
@@ -43,7 +43,7 @@ def rule(alert: Alert, options: Options) -> Rule:
 
 
 def expression(alert: Alert, options: Options) -> str:
-    """The condition as Prometheus is to run it: the easier one counts where the alert already fires."""
+    """Return the condition as Prometheus is to run it: the easier one counts where the alert already fires."""
     expr = alert_promql.lower(alert.with_threshold(alert.expr), options, alert.models)
     if not alert.until:
         return expr

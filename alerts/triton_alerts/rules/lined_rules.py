@@ -31,7 +31,7 @@ _LinedLoader.add_constructor("tag:yaml.org,2002:map", _lined)
 
 
 def beginning(group: Mapping[str, Any], rule: object) -> str:
-    """`file:line: group` as far as they are known."""
+    """Return `file:line: group` as far as they are known."""
     line = f":{rule.line}" if isinstance(rule, _Lined) else ""
     return f"{group['file']}{line}: {group['name']}" if "file" in group else str(group["name"])
 

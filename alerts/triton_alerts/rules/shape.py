@@ -42,7 +42,7 @@ def family(name: str) -> Metric | None:
 
 
 def kind(name: str) -> str:
-    """counter, gauge, ... from the catalogue or the name; empty when unknown."""
+    """Return counter, gauge, ... from the catalogue or the name; empty when unknown."""
     metric = family(name)
     if metric is None:
         return "counter" if name.endswith("_total") else ""

@@ -51,7 +51,7 @@ class Charts:
                 self._upload_chart(incident, chart, delivery.root_channel, delivery.root_ts)
 
     def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
-        """Title and picture of the incident's series; None where Prometheus has or gives none."""
+        """Return title and picture of the incident's series; None where Prometheus has or gives none."""
         start = min(incident.since, now) - BEFORE_SECONDS
         try:
             series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
@@ -104,7 +104,7 @@ def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
 
 
 def _moment(at: float) -> float:
-    """matplotlib counts time in days."""
+    """Return a Unix time in days, as matplotlib counts it."""
     return at / DAY
 
 

@@ -38,9 +38,8 @@ class Wait:
 class SendTask:
     """One message to post or to edit.
 
-    `name` identifies a post across attempts, and `resumed` means that an earlier one may have arrived.
-    `thread` is
-    the message that it goes below, or that of a digest to edit.
+    `name` identifies a post across attempts, and `resumed` means that an earlier one may have arrived. `thread`
+    is the message that it goes below, or that of a digest to edit.
     """
 
     kind: SendKind
@@ -57,8 +56,7 @@ class SendTask:
         return self.deliveries[0]
 
     def last_event(self, delivery: Delivery) -> int:
-        """Return the last event of the message: one that is sent again reports what it reported the first
-        time."""
+        """Return the last event of the message: one sent again reports what it reported the first time."""
         return delivery.inflight_seq if self.resumed else delivery.last_seq
 
 
@@ -73,14 +71,13 @@ def next_task(
     evidence_seconds: float = 0.0,
     has_evidence: Callable[[Delivery], bool] = lambda _: True,
 ) -> SendTask | Wait:
-    """Choose the next message.
+    """Return the next message of a channel, or the wait until there may be one.
 
     The order is: unconfirmed messages, because they block their incidents; a digest of many incidents, or the
     message of a new page; escalations; other first messages and resolved incidents; other changes. Edits have
     a separate rate limit and are sent in between. A digest is one message that counts firing incidents, with
     a thread that lists each incident; only some of its incidents have their own message at the same time.
-    `digests` are those
-    that are still edited, the latest first.
+    `digests` are those that are still edited, the latest first.
     """
     digest = next(iter(digests), None)
     waits = [3600.0]
@@ -207,7 +204,7 @@ def _post_task(delivery: Delivery, waiting: Sequence[Delivery]) -> SendTask:
 
 
 def _unposted(delivery: Delivery) -> bool:
-    """Return whether nothing of it is posted yet, or it ended after a digest reported it as firing."""
+    """Return whether nothing of an incident is posted yet, or it ended after a digest reported it as firing."""
     if delivery.role != "main" or delivery.root_ts or delivery.posted_seq:
         return False
     return delivery.digest_seq == 0 or (
@@ -216,7 +213,7 @@ def _unposted(delivery: Delivery) -> bool:
 
 
 def _unseen(delivery: Delivery) -> bool:
-    """Return whether the channel shows nothing of it yet, not even a line in a digest."""
+    """Return whether the channel shows nothing of an incident yet, not even a line in a digest."""
     return _unposted(delivery) and delivery.digest_seq == 0
 
 
@@ -251,7 +248,7 @@ def _decided_at(delivery: Delivery) -> float:
 
 
 def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
-    """Sort key of posts: new pages, escalations, then starts and ends, other changes; severity, then age."""
+    """Return the sort key of a post: new pages, escalations, starts and ends, other changes; severity, then age."""
     if delivery.severity == 0 and _unseen(delivery):
         rank = 0
     elif delivery.severity == 0 and delivery.raised_at is not None:
@@ -266,7 +263,7 @@ def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
 
 
 def _edit_rank(delivery: Delivery) -> tuple[bool, int, bool, float]:
-    """Sort key of edits: messages about the start or end come before other changes; then severity, then age."""
+    """Return the sort key of an edit: messages about start or end before other changes; then severity, then age."""
     return (not _is_decisive(delivery), delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 

@@ -97,6 +97,7 @@ class SlackApi(Transport):
     def post(
         self, channel: str, message: Message, name: str, thread: str = "", *, broadcast: bool = False
     ) -> Sent:
+        """Post a message with its name as metadata, by which `find` knows it; raises DeliveryError."""
         answer = self._call(
             "chat.postMessage",
             channel=channel,
@@ -112,11 +113,16 @@ class SlackApi(Transport):
         )
 
     def edit(self, channel: str, ts: str, message: Message) -> None:
+        """Replace text and blocks of a message; raises DeliveryError."""
         # An update that leaves blocks out keeps the old ones.
         content = _message_arguments(message)
         self._call("chat.update", channel=channel, ts=ts, **{"blocks": [], **content})
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
+        """Return the message with this name since a Unix time, in its thread if one is given.
+
+        None where it is not among SEARCH_PAGES pages or the channel cannot be searched; raises DeliveryError.
+        """
         return next(self._copies(channel, name, since, thread), None)
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:

@@ -287,6 +287,6 @@ class DeliveryWorker:
 
 
 def _covered_by_digest(delivery: Delivery, seq: int) -> dict[str, str | int | float]:
-    """A digest reports a closed incident in full; an open one still gets its own message."""
+    """Return the columns after a digest: it reports a closed incident in full, an open one gets its own message."""
     full = delivery.closed_at is not None and seq == delivery.last_seq
     return {"digest_seq": seq, "posted_seq": seq} if full else {"digest_seq": seq}

@@ -18,7 +18,7 @@ def burn_query(member: Member) -> str:
 
 
 def matchers_of(member: Member, *labels: str) -> Matchers:
-    """Matchers for those of the labels that the member has."""
+    """Return matchers for those of the labels that the member has."""
     matchers = Matchers()
     for label in labels:
         if value := member.labels.get(label):

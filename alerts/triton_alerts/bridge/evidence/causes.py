@@ -25,7 +25,7 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 
 def cause(incident: Incident, lead: Member) -> str:
-    """The alert's own cause; for a model that is not ready else the class of Triton's reason; else nothing."""
+    """Return the alert's own cause; for a model not ready else the class of Triton's reason; else nothing."""
     known = lead.annotations.get("cause", "")
     return known if known not in ("", UNKNOWN) else _class_of_not_ready(incident, lead)
 
@@ -46,7 +46,7 @@ def largest(incident: Incident, lead: Member) -> str:
 
 
 def first_step(incident: Incident, lead: Member) -> str:
-    """The alert's own first step, or that for the cause which Prometheus, the alert or Triton's reason shows."""
+    """Return the alert's own first step, or that for a cause shown by Prometheus, alert or Triton's reason."""
     own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own == action(alert, kind.all_steps()):

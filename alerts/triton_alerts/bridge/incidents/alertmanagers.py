@@ -36,13 +36,16 @@ class Alertmanagers:
     store: Store
 
     def at(self, url: str) -> Alertmanager:
-        """Return the one with this URL; the first when it is not configured any more, or not recorded."""
+        """Return the Alertmanager with this URL; the first when it is not configured any more, or not recorded.
+
+        Raises ServerError where no Alertmanager is configured.
+        """
         if not self.each:
             raise ServerError("the bridge was started without --alertmanager")
         return next((alertmanager for alertmanager in self.each if alertmanager.url == url), self.each[0])
 
     def of(self, incident: Incident) -> Alertmanager:
-        """Return the one that knows the incident's alerts; raises ServerError."""
+        """Return the Alertmanager that knows the incident's alerts; raises ServerError."""
         self.at("")
         senders = {member.source for member in incident.firing}
         for alertmanager in self.each:
@@ -68,7 +71,7 @@ class Alertmanagers:
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:
-        """Return what fires in any of them, None where one cannot be asked or was not yet sent everything."""
+        """Return the alerts that fire in any of them, None where one cannot be asked or has not received all."""
         listed: set[str] = set()
         for alertmanager in self.each:
             try:
@@ -87,7 +90,7 @@ class Alertmanagers:
     def learn(
         self, alertmanager: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]
     ) -> None:
-        """Record who sent the alerts that it lists."""
+        """Record who sent the alerts that an Alertmanager lists."""
         known = self.senders(alertmanager)
         started = {
             member.source

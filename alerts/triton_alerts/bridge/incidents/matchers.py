@@ -75,7 +75,7 @@ def of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> tuple[Matche
 
 
 def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[frozenset[str]]:
-    """Values of each label such that every combination of them is one of the alerts."""
+    """Return values of each label such that every combination of them is one of the alerts."""
     combinations = dict.fromkeys(tuple(labels.get(name, "") for name in names) for labels in alerts)
     chosen: list[set[str]] = [set() for _ in names]
     for combination in combinations:
@@ -94,7 +94,7 @@ def _together(names: Sequence[str], alerts: Sequence[Labels]) -> list[frozenset[
 
 
 def subject_names(labels: Labels) -> tuple[str, ...]:
-    """The labels that name what an alert is about: model and version, else a GPU and where it is, or a server."""
+    """Return the labels that name an alert's subject: model and version, else a GPU and its place, or a server."""
     names = (
         ("model", "version") if labels.get("model") else ("gpu", "gpu_uuid", "Hostname", "instance", "job")
     )

@@ -58,7 +58,7 @@ class Incidents:
         return self._select("closed_at IS NULL OR closed_at > ? ORDER BY +id", closed_after)
 
     def silenced(self) -> list[tuple[int, Incident]]:
-        """Incidents, closed ones too, whose silence is not ended yet."""
+        """Return the incidents, closed ones too, whose silence is not ended yet."""
         return self._select("json_extract(document, '$.silence') IS NOT NULL")
 
     def count_open(self) -> dict[str, int]:

@@ -44,9 +44,11 @@ class StoredValues:
     database: Database
 
     def set(self, name: str, value: str) -> None:
+        """Store a value under a name, in place of the earlier one."""
         self.database.run("INSERT OR REPLACE INTO facts VALUES (?, ?)", name, value)
 
     def get(self, name: str) -> str | None:
+        """Return the value stored under a name, None if there is none."""
         row = self.database.row("SELECT value FROM facts WHERE name = ?", name)
         return row[0] if row else None
 

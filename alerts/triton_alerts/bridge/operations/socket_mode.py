@@ -98,7 +98,7 @@ def _is_slack(url: str, base_url: str) -> bool:
 
 
 def _failure_kind(error: Exception) -> str:
-    """Slack's own word, such as invalid_auth, else the kind of failure."""
+    """Return Slack's own word for a failure, such as invalid_auth, else the kind of failure."""
     if isinstance(error, SlackApiError):
         return str(error.response.get("error") or error.response.status_code)
     return type(error).__name__

@@ -74,5 +74,5 @@ def _expression_url(lead: Member) -> str:
 
 
 def _filter(matchers: Iterable[Matcher]) -> str:
-    """Matchers in an address, as Alertmanager's pages read them."""
+    """Return matchers as a part of an address, as Alertmanager's pages read them."""
     return quote("{" + text.clean(",".join(map(str, matchers))) + "}")

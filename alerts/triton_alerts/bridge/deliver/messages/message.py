@@ -68,8 +68,10 @@ _MOST_FIELDS = 10  # of a section; Slack refuses a message with more
 
 
 def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
-    """Return the incident's message in a channel; `ticket` is the address of its thread in the tickets'
-    channel."""
+    """Return the incident's message in a channel.
+
+    `ticket` is the address of its thread in the tickets' channel.
+    """
     title, state = headline(incident), _state_line(incident, now)
     if ticket:
         state += f" · {link(ticket, 'earlier ticket')}"
@@ -96,9 +98,8 @@ def reply(
 ) -> Message:
     """Return what changed, for the thread; `missed` older changes are only counted.
 
-    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many incidents are
-    open
-    beside this one.
+    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many other incidents
+    are open.
     """
     lines = (
         [f"_{missed} earlier changes are not listed; see tritonwatch incidents show {incident.name}_"]
@@ -133,7 +134,7 @@ def digest(incidents: Sequence[Incident], total: int, firing: int, now: float, *
 
 
 def digest_part(incidents: Sequence[Incident], now: float) -> Message:
-    """Name incidents in the thread of a digest."""
+    """Return the message in the thread of a digest that names some of its incidents."""
     still = sum(1 for incident in incidents if incident.open)
     head = f"📋 {len(incidents)} incidents: {still} firing, {len(incidents) - still} resolved"
     return Message(head, tuple(_digest_lines(incidents, now)))
@@ -199,8 +200,10 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
 
 
 def _ended(incident: Incident) -> list[str]:
-    """Return what has ended while others fire, the last first; not the tiers of an objective that still
-    fires."""
+    """Return the alerts that ended while others fire, the last first.
+
+    Tiers of an objective that still fires are left out.
+    """
     if not incident.open:
         return []
     firing = {_alert_identity(member) for member in incident.firing}

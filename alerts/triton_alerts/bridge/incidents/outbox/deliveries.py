@@ -108,7 +108,7 @@ class Outbox:
             )
 
     def pending(self, channel: str) -> list[Delivery]:
-        """Deliveries of a channel that have something to send, oldest first."""
+        """Return the deliveries of a channel that have something to send, oldest first."""
         rows = self.database.rows(
             f"{_SELECT} WHERE d.channel = ? AND (d.inflight != '' "
             "OR CASE d.role WHEN 'main' THEN d.posted_seq < i.last_seq ELSE d.root_ts = '' END "
@@ -134,7 +134,7 @@ class Outbox:
             )
 
     def pending_for_pager(self, channel: str) -> list[Delivery]:
-        """Deliveries of a pager that have something to send: pages first, then the newest."""
+        """Return the deliveries of a pager that have something to send: pages first, then the newest."""
         rows = self.database.rows(
             f"{_SELECT} WHERE d.channel = ? AND d.role = 'pager' AND d.posted_seq < i.last_seq "
             "ORDER BY i.severity, d.id DESC",
