@@ -213,7 +213,7 @@ class SimulatedBridge(BridgeUnderTest):
 
     def _until(self, end: float, *, stop_when_delivered: bool = False) -> None:
         while True:
-            self.store.settle(self.clock.now)
+            self.store.merge_held(self.clock.now)
             self.slack.act_late()
             try:
                 wait = self.workers[0].step()
@@ -221,7 +221,7 @@ class SimulatedBridge(BridgeUnderTest):
                 self.kill_bridge(killed.down)
                 continue
             if wait > 0:
-                if stop_when_delivered and self._settled():
+                if stop_when_delivered and self._has_delivered_all():
                     return
                 if self.clock.now >= end:
                     assert not stop_when_delivered, (
@@ -235,7 +235,7 @@ class SimulatedBridge(BridgeUnderTest):
             elif self.clock.now >= end and not stop_when_delivered:
                 return
 
-    def _settled(self) -> bool:
+    def _has_delivered_all(self) -> bool:
         outbox = self.store.outbox
         doubtful = self.slack.late or self.store.unconfirmed.first(CHANNEL)
         return not (outbox.pending(CHANNEL) or doubtful or self._has_planned())

@@ -22,7 +22,7 @@ def reported(bridge: BridgeUnderTest, name: str, word: str = "") -> list[Posted]
         if shown:
             return shown
         bridge.clock.now += max(0.1, min(bridge.workers[0].step(), PATIENCE))
-        bridge.store.settle(bridge.clock.now)
+        bridge.store.merge_held(bridge.clock.now)
     return []
 
 

@@ -119,12 +119,12 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
     """A proxy delivered it late, or Prometheus was cut off from Alertmanager and the same alert is back."""
     late = notified(alert("a"), *others)
     incident, outcomes = merged_all(late, notified(alert("a", end=130.0), *others), late)
-    settled = merge_notification(incident, late, 2000.0, trust=True).incident
+    merged = merge_notification(incident, late, 2000.0, trust=True).incident
 
     assert ["opened", "changed", "held"] == outcomes
     assert incident is not None
-    assert settled is not None
-    assert [False, True] == [state.members["a"].firing for state in (incident, settled)]
+    assert merged is not None
+    assert [False, True] == [state.members["a"].firing for state in (incident, merged)]
 
 
 def test_a_firing_whose_end_arrived_first_is_held() -> None:
@@ -147,10 +147,10 @@ def test_a_firing_that_was_held_moves_no_newer_start() -> None:
     again = merge_notification(
         second, notified(alert("b", 200.0)), 1003.0, earlier=[first] if first else []
     ).incident
-    settled = merge_notification(again, notified(alert("b")), 1063.0, trust=True).incident
+    merged = merge_notification(again, notified(alert("b")), 1063.0, trust=True).incident
 
-    assert settled is not None
-    assert 200.0 == settled.members["b"].starts_at
+    assert merged is not None
+    assert 200.0 == merged.members["b"].starts_at
 
 
 def test_the_end_of_an_earlier_firing_does_not_end_this_one() -> None:

@@ -79,7 +79,7 @@ def test_a_body_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         webhook = Webhook(store, Instruments(store, time.time), time.time, lambda: None)
         sources = ("one", "one", "two")
         outcomes = [webhook.receive(*pair) for pair in zip(bodies, sources, strict=True)]
-        store.settle(time.time() + 3600)
+        store.merge_held(time.time() + 3600)
 
     assert ["opened", "changed", "held"] == outcomes
     assert bodies == parsed

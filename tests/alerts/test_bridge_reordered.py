@@ -20,7 +20,7 @@ from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconcil
 from triton_slo.prometheus.server_access import Access
 
 TICK_SECONDS = 10.0
-SETTLED_SECONDS = 480.0
+QUIET_SECONDS = 480.0
 """Longer than what is held waits, and then an alert that is not listed."""
 GROUPS = {"page": ("page-1", "page-2"), "ticket": ("ticket-1",)}
 ALERTS = [name for names in GROUPS.values() for name in names]
@@ -176,7 +176,7 @@ class World:
         end = self.clock() + seconds
         while self.clock() < end:
             self.clock.now += TICK_SECONDS
-            self.store.settle(self.clock(), self.clients.listed)
+            self.store.merge_held(self.clock(), self.clients.listed)
             self.reconcile(self.clock())
 
     def firing(self) -> set[str]:
@@ -234,7 +234,7 @@ def test_in_the_end_exactly_what_fires_is_shown(steps: list[tuple[str, str, tupl
             assert [] == world.wrong()
         while world.late:
             world.receive(*world.late.pop())
-        world.wait(SETTLED_SECONDS)
+        world.wait(QUIET_SECONDS)
 
         assert sorted(world.firing()) == [name for name, _ in world.shown()]
         assert all(incident.firing for _, incident in store.incidents.open())

@@ -22,7 +22,7 @@ from support.tools import alertmanagers
 from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.composer import Escalation
-from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS
+from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS
 from triton_alerts.bridge.incidents.store import StoredValues
 from triton_alerts.bridge.operations.actions import Actions, ButtonPress
 from triton_alerts.bridge.operations.chores import Escalator
@@ -301,7 +301,7 @@ def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
     bridge.press("silence", "1h")
     alertmanager.fire(labels, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is still listed")
-    bridge.time.ahead = SETTLED_SECONDS
+    bridge.time.ahead = RESEND_SECONDS
     bridge.reconcile(5)
 
     assert bridge.incident().closed_at is not None
@@ -369,14 +369,14 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     clients = bridge.actions.alertmanagers
     for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
         bridge.receive(body, source)
-    listed = [clients.listed(time.time() + ahead) for ahead in (0, SETTLED_SECONDS)]
+    listed = [clients.listed(time.time() + ahead) for ahead in (0, RESEND_SECONDS)]
     alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is listed")
-    bridge.time.ahead = SETTLED_SECONDS
-    settled = bridge.store.settle(bridge.clock(), clients.listed)
+    bridge.time.ahead = RESEND_SECONDS
+    merged = bridge.store.merge_held(bridge.clock(), clients.listed)
 
     assert [None, {json.loads(firing)["alerts"][0]["fingerprint"]}] == listed
-    assert 1 == settled
+    assert 1 == merged
     assert [] == bridge.store.incidents.open()
 
 
@@ -397,7 +397,7 @@ def test_a_silence_that_alertmanager_lost_holds_up_nothing(
     ended = alertmanager.notification({"alertname": "A"}, "A").replace(b'"firing"', b'"resolved"')
     alertmanager.lose_everything()
     bridge.receive(ended)
-    bridge.time.ahead += SETTLED_SECONDS
+    bridge.time.ahead += RESEND_SECONDS
     bridge.reconcile(5)
 
     assert bridge.incident(1).silence is None
@@ -444,7 +444,7 @@ def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
     for sender, labels in ((alertmanager, PAGE), (other, SECOND)):
         sender.fire(labels)
         bridge.receive(sender.notification({"alertname": labels["alertname"]}, labels["alertname"]))
-    bridge.time.ahead += SETTLED_SECONDS
+    bridge.time.ahead += RESEND_SECONDS
     bridge.reconcile(2)
     alertmanager.fire(PAGE, ended=True)
     bridge.reconcile(5)
@@ -463,7 +463,7 @@ def test_an_alert_of_the_same_labels_elsewhere_makes_nobody_responsible(
     for labels in (PAGE, SECOND):
         other.fire(labels)
         bridge.receive(other.notification({"alertname": labels["alertname"]}, labels["alertname"]))
-    bridge.time.ahead += SETTLED_SECONDS
+    bridge.time.ahead += RESEND_SECONDS
     bridge.reconcile(5)
 
     assert [True, True] == [bridge.incident(number).open for number in (1, 2)]
@@ -480,7 +480,7 @@ def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
         bridge.receive(sender.notification({"alertname": labels["alertname"]}, labels["alertname"]))
     bridge.press("silence", "resolved", incident=2)
     made = [asked.silences() for asked in (alertmanager, other)]
-    bridge.time.ahead += SETTLED_SECONDS
+    bridge.time.ahead += RESEND_SECONDS
     bridge.reconcile(2)
     other.fire(SECOND, ended=True)
     alertmanager.kill()

@@ -218,7 +218,7 @@ def test_a_database_of_each_release_goes_on(tmp_path: Path, dump: Path) -> None:
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     clock = Clock(START + 1000)
     open_before = [incident for _, incident in store.incidents.open()]
-    store.settle(clock())  # the contested one fires again
+    store.merge_held(clock())  # the contested one fires again
     for name, key in (("open", "m"), ("waiting", "m"), ("ended", "m")):
         store.receive(parse(body_of(name, {}, {key: (START, clock())}), "am"), clock())
     slack = SimulatedSlack(Workspace(), clock, lambda _method: "")
@@ -273,11 +273,11 @@ def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> N
         older.execute("INSERT INTO held VALUES ('page|g', ?, ?, 'am')", (NOW, body_of("g", {"m": NOW}, {})))
     older.close()
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
-    settled = store.settle(NOW + 1)
+    merged = store.merge_held(NOW + 1)
     opened = [incident.key for _, incident in store.incidents.open()]
     store.close()
 
-    assert 1 == settled
+    assert 1 == merged
     assert ['{"model": "g"}'] == opened
 
 
@@ -293,9 +293,9 @@ def test_what_contradicts_an_end_fires_unless_alertmanager_does_not_list_it(
     answer = {None: None, "listed": {name}, "not listed": set[str]()}[known]
     for body, source in ((firing, "am"), (ended, "am"), (firing, late)):
         store.receive(parse(body, source), NOW + 2)
-    store.settle(NOW + 2 + GRACE_SECONDS, lambda _now: answer)
+    store.merge_held(NOW + 2 + GRACE_SECONDS, lambda _now: answer)
     opened = len(store.incidents.open())
-    again = store.settle(NOW + 2 + 3 * GRACE_SECONDS, lambda _now: None)
+    again = store.merge_held(NOW + 2 + 3 * GRACE_SECONDS, lambda _now: None)
     store.close()
 
     assert (0 if known == "not listed" else 1, 0) == (opened, again)
@@ -307,11 +307,11 @@ def test_a_late_firing_is_dropped_where_its_alertmanager_no_longer_reports_it(tm
     ended = {"m": (NOW, NOW + 1)}
     for firing, resolved in (({"m": NOW}, {}), ({}, ended), ({"m": NOW}, {}), ({"other": NOW + 2}, {})):
         store.receive(parse(body_of("g", firing, resolved), "am"), NOW + 2)
-    settled = store.settle(NOW + 2 + GRACE_SECONDS)
+    merged = store.merge_held(NOW + 2 + GRACE_SECONDS)
     (incident,) = [incident for _, incident in store.incidents.open()]
     store.close()
 
-    assert 0 == settled
+    assert 0 == merged
     assert {"other"} == incident.members.keys()
 
 
@@ -325,7 +325,7 @@ def test_an_alert_that_is_not_reported_as_ended_is_queried(tmp_path: Path, known
         store.receive(parse(body, "am"), NOW + 2, lambda member: member.source.startswith("am"))
     firing = []
     for after in (0.0, GRACE_SECONDS):
-        store.settle(NOW + 2 + after, lambda _now: answer)
+        store.merge_held(NOW + 2 + after, lambda _now: answer)
         firing.append(
             [
                 name

@@ -60,7 +60,7 @@ class Service:
         for worker in self.workers:
             self._news[worker.channel] = threading.Event()
             self._thread(f"worker {worker.channel}", self._deliver, worker)
-        for chore in (self._settle, self._prune, *self.chores):
+        for chore in (self._merge_held, self._prune, *self.chores):
             self._thread("chore", self._tick, chore)
         self._thread("receiver", self.receiver.serve_forever, 0.2)
 
@@ -109,8 +109,8 @@ class Service:
             except Exception:
                 log.exception("a chore failed; it is tried again")
 
-    def _settle(self, now: float) -> None:
-        if self.store.settle(now, self.listed):
+    def _merge_held(self, now: float) -> None:
+        if self.store.merge_held(now, self.listed):
             self.wake()
 
     def _prune(self, now: float) -> None:

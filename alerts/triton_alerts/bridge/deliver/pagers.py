@@ -134,7 +134,7 @@ class PagerWorker:
         if unconfirmed is not None and 0 < unconfirmed.due - now <= UNCONFIRMED_SECONDS:
             waits.append(unconfirmed.due - now)
         elif unconfirmed is not None:
-            self.store.unconfirmed.settle(unconfirmed)
+            self.store.unconfirmed.delete_checked(unconfirmed)
         for delivery in self.store.outbox.pending_for_pager(self.channel):
             incident = self.store.incidents.get(delivery.incident)
             later = delivery.next_try - now

@@ -111,7 +111,7 @@ class DeliveryWorker:
             log.warning(
                 "channel %s: whether a message was posted twice is unknown: %s", self.channel, refusal
             )
-        self.store.unconfirmed.settle(unconfirmed)
+        self.store.unconfirmed.delete_checked(unconfirmed)
 
     def _record_unconfirmed(self, task: SendTask, now: float, sent: Sent | None = None) -> None:
         """Check later what was sent without an answer: a message by its name, or an edit."""
@@ -172,7 +172,7 @@ class DeliveryWorker:
         try:
             sent = self.transport.find(self._channel(task), task.name, first.inflight_at, task.thread)
         except DeliveryError as refusal:
-            refusal.unconfirmed = True  # a failed search settles nothing
+            refusal.unconfirmed = True  # a failed search confirms nothing
             raise
         self.attempts.count("unconfirmed", "found" if sent is not None else "resent")
         return sent

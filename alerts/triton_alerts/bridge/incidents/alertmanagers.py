@@ -18,7 +18,7 @@ from triton_alerts.bridge.incidents.store import Store
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
 MOST_SENDERS = 50
-SETTLED_SECONDS = 300.0
+RESEND_SECONDS = 300.0
 """Seconds after which a restarted Alertmanager has received every firing alert again."""
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Alertmanagers:
         listed: set[str] = set()
         for alertmanager in self.each:
             try:
-                if now - alertmanager.up_since() < SETTLED_SECONDS:
+                if now - alertmanager.up_since() < RESEND_SECONDS:
                     return None
                 listed |= firing(alertmanager).keys()
             except ServerError as error:

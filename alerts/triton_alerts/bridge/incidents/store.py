@@ -121,7 +121,9 @@ class Store:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
 
-    def settle(self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None) -> int:
+    def merge_held(
+        self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None
+    ) -> int:
         """Merge the held notifications whose grace has passed, whatever they contradict; return how many.
 
         `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
-from triton_alerts.bridge.incidents.alertmanagers import SETTLED_SECONDS, Alertmanagers, firing
+from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS, Alertmanagers, firing
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.merging import record_severity
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
@@ -24,11 +24,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AlertmanagerState:
-    """An Alertmanager's alerts (by start) and silences (by end); `settled`: Prometheus has sent it every alert."""
+    """An Alertmanager's alerts (by start) and silences (by end).
+
+    `received_all`: Prometheus has sent it every firing alert.
+    """
 
     firing: Mapping[str, float]
     silences: Mapping[str, float]
-    settled: bool
+    received_all: bool
 
 
 @dataclass
@@ -97,7 +100,7 @@ class Reconciler:
 
     def _alertmanager_state(self, alertmanager: Alertmanager, now: float) -> AlertmanagerState:
         return AlertmanagerState(
-            firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= SETTLED_SECONDS
+            firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= RESEND_SECONDS
         )
 
     def _complain(self, error: ServerError) -> None:
@@ -118,7 +121,7 @@ class Reconciler:
                 responsible = [url for url, known in senders.items() if member.source in known]
                 if not member.firing or not responsible:
                     continue
-                asked = [answers[url] for url in responsible if url in answers and answers[url].settled]
+                asked = [answers[url] for url in responsible if url in answers and answers[url].received_all]
                 if len(asked) < len(responsible):
                     # An Alertmanager that sends the alert has not answered: it may list the alert.
                     missing |= {(number, name)} & self._missing.keys()

@@ -61,8 +61,11 @@ class UnconfirmedMessages:
             if earlier is not None:
                 self.add(earlier)
 
-    def settle(self, unconfirmed: UnconfirmedMessage) -> None:
-        """Forget it; what was edited, or sent to a pager, is so once more, as an older state may have come last."""
+    def delete_checked(self, unconfirmed: UnconfirmedMessage) -> None:
+        """Delete a message that was checked; an edit, and what was sent to a pager, is sent once more.
+
+        The state that came last may be an older one.
+        """
         with self.database.transaction():
             self.forget(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery)
             if not unconfirmed.name:
