@@ -65,9 +65,8 @@ class Alertmanagers:
                 problem = error
         raise problem
 
-    def compares(self, member: Member) -> bool:
-        """Return whether one of them is responsible for an alert, which ends once it is no longer listed
-        there."""
+    def ends_when_unlisted(self, member: Member) -> bool:
+        """Return whether an alert ends once it is unlisted, because an Alertmanager is responsible for it."""
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:
@@ -85,7 +84,7 @@ class Alertmanagers:
 
     def senders(self, alertmanager: Alertmanager) -> list[str]:
         """Return the senders of notifications whose alerts this Alertmanager has listed, oldest first."""
-        return list(json.loads(self.store.values.get(_fact(alertmanager)) or "[]"))
+        return list(json.loads(self.store.values.get(_senders_key(alertmanager)) or "[]"))
 
     def learn(
         self, alertmanager: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]
@@ -99,7 +98,7 @@ class Alertmanagers:
             if member.firing and _is_same(member, firing.get(name))
         }
         if new := sorted(started - set(known)):
-            self.store.values.set(_fact(alertmanager), json.dumps([*known, *new][-MOST_SENDERS:]))
+            self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MOST_SENDERS:]))
 
 
 def firing(alertmanager: Alertmanager) -> dict[str, float]:
@@ -112,5 +111,5 @@ def _is_same(member: Member, starts_at: float | None) -> bool:
     return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
 
 
-def _fact(alertmanager: Alertmanager) -> str:
+def _senders_key(alertmanager: Alertmanager) -> str:
     return f"senders of {alertmanager.url}"

@@ -100,23 +100,25 @@ class Store:
         self,
         notification: Notification,
         now: float,
-        is_compared: Callable[[Member], bool] = lambda _member: False,
+        ends_when_unlisted: Callable[[Member], bool] = lambda _member: False,
     ) -> Outcome:
         """Merge a notification into the incidents of its alerts; on return it is on disk.
 
-        `is_compared` returns whether an alert ends once its Alertmanager no longer lists it.
+        `ends_when_unlisted` returns whether an alert ends once its Alertmanager no longer lists it.
         """
         with self.transaction():
             outcomes, unreported = [], []
             held: dict[str, Notification] = {}
             for target in self._targets(notification):
-                result = self._merge_target(target, now, may_fire=lambda _name, member: is_compared(member))
+                result = self._merge_target(
+                    target, now, may_fire=lambda _name, member: ends_when_unlisted(member)
+                )
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
                 unreported += [(name, *refused) for refused in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
-            self._hold(f"{notification.key} {notification.source} ", held, now, is_compared)
+            self._hold(f"{notification.key} {notification.source} ", held, now, ends_when_unlisted)
         for incident, member, reason in unreported:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
@@ -192,7 +194,11 @@ class Store:
         return len(gone)
 
     def _hold(
-        self, sender: str, held: dict[str, Notification], now: float, is_compared: Callable[[Member], bool]
+        self,
+        sender: str,
+        held: dict[str, Notification],
+        now: float,
+        ends_when_unlisted: Callable[[Member], bool],
     ) -> None:
         """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before.
 
@@ -203,9 +209,9 @@ class Store:
         for key, at, document in self.database.rows(f"SELECT key, due, document {of_sender}", sender):
             due[key] = at
             before = Notification.model_validate_json(document)
-            if compared := {name: alert for name, alert in before.alerts.items() if is_compared(alert)}:
+            if staying := {name: alert for name, alert in before.alerts.items() if ends_when_unlisted(alert)}:
                 part = held.get(key.removeprefix(sender), before)
-                held[key.removeprefix(sender)] = part.about({**compared, **part.alerts})
+                held[key.removeprefix(sender)] = part.about({**staying, **part.alerts})
         self.database.run(f"DELETE {of_sender}", sender)
         for subject, part in held.items():
             key = sender + subject
