@@ -23,7 +23,7 @@ class Escalator:
     """Sends pages that nobody acknowledged or silenced once more; again only after one was handed back."""
 
     store: Store
-    how: Escalation
+    escalation: Escalation
     channel_for: Callable[[str], str]
     wake: Callable[[], None]
     escalated: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
@@ -35,7 +35,7 @@ class Escalator:
             main = self.store.outbox.main(number)
             if main is not None and main.is_only_digested:
                 continue  # it is escalated once it has a message of its own
-            channel = self.how.channel or self.channel_for(incident.severity)
+            channel = self.escalation.channel or self.channel_for(incident.severity)
             self.store.escalate(number, channel, now, partial(self._mark, now))
             self.escalated(now, incident, channel)
             self.wake()
@@ -43,10 +43,12 @@ class Escalator:
     def _due(self, incident: Incident, now: float) -> bool:
         waits = incident.acknowledged is None and not incident.silenced and incident.escalated_at is None
         nobody_since = max(incident.opened_at, incident.released_at or 0.0)
-        return waits and incident.severity == "critical" and now - nobody_since >= self.how.after_seconds
+        return (
+            waits and incident.severity == "critical" and now - nobody_since >= self.escalation.after_seconds
+        )
 
     def _mark(self, now: float, before: Incident) -> ChangedIncident:
-        event = Event(at=now, kind="escalated", words=in_words(self.how.after_seconds))
+        event = Event(at=now, kind="escalated", words=in_words(self.escalation.after_seconds))
         return before.model_copy(update={"escalated_at": now}), (event,)
 
 
