@@ -14,7 +14,7 @@ DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
 
 
 @pytest.mark.parametrize(
-    ("expr", "lowered"),
+    ("expr", "fitted"),
     [
         ("increase(a_total[15m])", "increase(a_total[4s])"),
         ("rate(a_total[6h])", "rate(a_total[1m])"),
@@ -26,13 +26,13 @@ DEMO = Options(time_scale=1 / 360, scrape_interval_seconds=1.0)
         ("vllm:a1_bucket > 1.5e3", "vllm:a1_bucket > 1.5e3"),
     ],
 )
-def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, lowered: str) -> None:
+def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, fitted: str) -> None:
     """Ranges, offsets, subqueries and bare durations scale; strings, names and numbers stay."""
-    assert lowered == alert_promql.lower(expr, DEMO)
+    assert fitted == alert_promql.fit_to_options(expr, DEMO)
 
 
 @pytest.mark.parametrize(
-    ("expr", "lowered"),
+    ("expr", "fitted"),
     [
         ("a", 'a{cluster="eu1"}'),
         ('a{b="c"}[5m]', 'a{b="c",cluster="eu1"}[5m]'),
@@ -51,9 +51,9 @@ def test_a_time_scale_shrinks_every_time_and_only_times(expr: str, lowered: str)
         ),
     ],
 )
-def test_a_selector_reaches_every_series(expr: str, lowered: str) -> None:
+def test_a_selector_reaches_every_series(expr: str, fitted: str) -> None:
     """The matcher is added to each selector, not to functions, label lists or words of PromQL."""
-    assert lowered == alert_promql.lower(expr, Options(selector='cluster="eu1"'))
+    assert fitted == alert_promql.fit_to_options(expr, Options(selector='cluster="eu1"'))
 
 
 @given(st.integers(min_value=1, max_value=40 * 86400))

@@ -43,7 +43,7 @@ def window(nominal: str, options: Options) -> str:
     return scaled(nominal, options, 4 * options.scrape_interval_seconds)
 
 
-def lower(expr: str, options: Options, models: Matchers = _ALL) -> str:
+def fit_to_options(expr: str, options: Options, models: Matchers = _ALL) -> str:
     """Return the expression as Prometheus is to run it, for these models only."""
     tokens = list(_tokens(expr))
     metrics = set(_metric_positions(tokens))

@@ -44,12 +44,12 @@ def rule(alert: Alert, options: Options) -> Rule:
 
 def expression(alert: Alert, options: Options) -> str:
     """Return the condition as Prometheus is to run it: the easier one counts where the alert already fires."""
-    expr = alert_promql.lower(alert.with_threshold(alert.expr), options, alert.models)
+    expr = alert_promql.fit_to_options(alert.with_threshold(alert.expr), options, alert.models)
     if not alert.until:
         return expr
     # Without the options' selector: an alert carries no label that its expression aggregates away.
     firing = f'{names.ALERTS}{{alertname="{alert.name}", alertstate="firing"}}'
-    easier = alert_promql.lower(alert.with_threshold(alert.until), options, alert.models)
+    easier = alert_promql.fit_to_options(alert.with_threshold(alert.until), options, alert.models)
     return f"{expr}\nor\n(\n{easier}\n)\nand on ({', '.join(alert.labels)}) {firing}"
 
 
@@ -114,4 +114,4 @@ def _first_step(alert: Alert, options: Options) -> str:
 
 def _template_query(lookup: Lookup, options: Options) -> str:
     given = " ".join(f"$labels.{label}" for label in lookup.given)
-    return f"query (printf `{alert_promql.lower(lookup.expr, options)}` {given})"
+    return f"query (printf `{alert_promql.fit_to_options(lookup.expr, options)}` {given})"
