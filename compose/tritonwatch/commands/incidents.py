@@ -120,7 +120,7 @@ def _show_incident(args: argparse.Namespace, recorded: list[RecordedIncident]) -
     if args.json:
         print(json.dumps(listing.as_json(matching[0]), ensure_ascii=False, indent=2))
     else:
-        print(listing.shown(matching[0], time.time()), end="")
+        print(listing.incident_text(matching[0], time.time()), end="")
     return 0
 
 

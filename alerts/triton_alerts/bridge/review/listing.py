@@ -30,7 +30,7 @@ def listed(record: RecordedIncident, now: float) -> str:
     return _wrapped(head, lasted) + "\n" + _wrapped(" " * 10, title(record))
 
 
-def shown(record: RecordedIncident, now: float) -> str:
+def incident_text(record: RecordedIncident, now: float) -> str:
     """Return one incident with its cause, who had it and everything that happened."""
     incident = record.incident
     lines = [
