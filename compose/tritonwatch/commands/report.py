@@ -17,7 +17,7 @@ from tritonwatch.arguments import parsed, path
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
-from tritonwatch.review.period_reports import begun_period, period_report, written
+from tritonwatch.review.period_reports import begun_period, formatted_report, period_report
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = (
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report: 0 written, 1 nothing is recorded or Prometheus cannot be asked."""
-    text = written(_made(args), args.format)
+    text = formatted_report(_period_report(args), args.format)
     if args.out is None:
         sys.stdout.write(text)
         return 0
@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
 
 def answer(args: argparse.Namespace) -> JsonAnswer:
     """Return what `--format json` writes. Raises CommandError."""
-    report = _made(args)
+    report = _period_report(args)
     return JsonAnswer(report_json.document(report), report.warnings)
 
 
-def _made(args: argparse.Namespace) -> PeriodReport:
+def _period_report(args: argparse.Namespace) -> PeriodReport:
     now = time.time()
     try:
         reported = begun_period(args.period, now, args.timezone)

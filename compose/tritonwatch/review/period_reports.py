@@ -83,7 +83,7 @@ def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
     return reported
 
 
-def written(report: PeriodReport, form: str) -> str:
+def formatted_report(report: PeriodReport, form: str) -> str:
     """Return the report as Markdown, HTML or JSON."""
     if form == "json":
         return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"

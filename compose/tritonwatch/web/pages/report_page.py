@@ -21,7 +21,7 @@ from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.period_reports import begun_period, of_owners, with_incidents, written
+from tritonwatch.review.period_reports import begun_period, formatted_report, of_owners, with_incidents
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.readers.prometheus_reader import Answer, Reader
@@ -122,7 +122,7 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     problems = filter(
         None, (banner_text([answer], site.sources.reader.now), incidents.problem, trail.problem)
     )
-    text = written(replace(report, warnings=(*report.warnings, *problems)), form)
+    text = formatted_report(replace(report, warnings=(*report.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
     headers = {"Content-Disposition": f'attachment; filename="report-{chosen.reported.name}.md"'}
