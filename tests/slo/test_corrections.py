@@ -24,7 +24,7 @@ from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
 from triton_slo.promql import Matchers
-from tritonwatch.audited_corrections.protocol import make, resume, undo
+from tritonwatch.audited_corrections.protocol import apply_correction, resume, undo
 from tritonwatch.audited_corrections.trail import Entry, Trail, locked
 from tritonwatch.audited_corrections.writers import Blocks, labels_of
 from tritonwatch.cli import main
@@ -88,7 +88,7 @@ def test_samples_name_series_as_they_were() -> None:
 def test_an_undo_takes_back_every_event(tmp_path: Path) -> None:
     """The sum of both is nothing, at each time."""
     place = Place()
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     with locked(tmp_path) as trail:
         undo(trail, trail.find(entry.id), SIGNED, place)
 
@@ -101,7 +101,7 @@ def test_an_undo_takes_back_every_event(tmp_path: Path) -> None:
 def test_what_was_interrupted_is_known_and_goes_on(tmp_path: Path) -> None:
     """The trail has the entry and its samples before anything is written; undo writes the rest first."""
     with pytest.raises(CommandError, match="not complete: no space left"):
-        make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place(fails=True))
+        apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place(fails=True))
     [entry] = Trail(tmp_path).entries
     assert "incomplete" == Trail(tmp_path).state(entry)
     assert ("anna", "load test") == (entry.author, entry.reason)
@@ -116,7 +116,7 @@ def test_what_was_interrupted_is_known_and_goes_on(tmp_path: Path) -> None:
 def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
     """It was not acknowledged, so nothing was written because of it; the next entry begins on a line of its own."""
     place = Place()
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     lines = tmp_path / "trail.jsonl"
     lines.write_bytes(lines.read_bytes() + b'{"event": "begin", "id": "excl')
     with locked(tmp_path) as trail:
@@ -129,17 +129,17 @@ def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
 def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
     """Nor while the server does not show the first correction yet; after an undo it may be."""
     place = Place()
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     later = (SPAN[1], SPAN[1] + 300)
     with pytest.raises(CommandError, match=f"by {entry.id}"):
-        make("exclude", [CORRECTION], (SPAN[0] + 300, SPAN[1] + 300), SIGNED, tmp_path, place)
+        apply_correction("exclude", [CORRECTION], (SPAN[0] + 300, SPAN[1] + 300), SIGNED, tmp_path, place)
     assert 1 == len(place.texts)
     with locked(tmp_path) as trail:
         undo(trail, trail.find(entry.id), SIGNED, place)
         with pytest.raises(CommandError, match="is already undone"):
             undo(trail, trail.find(entry.id), SIGNED, place)
     changed = GroupCorrection(LABELS, 1.0, (Tile(later[1], -1, -1),), BUDGET, BUDGET)
-    make("exclude", [changed], (SPAN[0], later[1]), SIGNED, tmp_path, place)
+    apply_correction("exclude", [changed], (SPAN[0], later[1]), SIGNED, tmp_path, place)
 
     assert 3 == len(place.texts)
 
@@ -152,21 +152,21 @@ def test_the_same_time_is_not_corrected_twice_by_two_trails(
     monkeypatch.setenv("PATH", f"{promtools()[0].parent}:{os.environ['PATH']}")
     (tmp_path / "data").mkdir()
     data, ours, theirs = Blocks(tmp_path / "data"), tmp_path / "ours", tmp_path / "theirs"
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
     with pytest.raises(CommandError, match=f"corrected already, by {entry.id}"):
-        make("exclude", [CORRECTION], SPAN, SIGNED, theirs, data)
+        apply_correction("exclude", [CORRECTION], SPAN, SIGNED, theirs, data)
     assert [] == Trail(theirs).entries
     with locked(ours) as trail:
         undo(trail, trail.find(entry.id), SIGNED, data)
     changed = GroupCorrection(LABELS, 1.0, TILES[:1], BUDGET, BUDGET)
-    again = make("exclude", [changed], SPAN, SIGNED, theirs, data)
+    again = apply_correction("exclude", [changed], SPAN, SIGNED, theirs, data)
     with pytest.raises(CommandError, match=f"corrected already, by {again.id}"):
-        make("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
+        apply_correction("exclude", [CORRECTION], SPAN, SIGNED, ours, data)
 
 
 def test_one_writes_at_a_time(tmp_path: Path) -> None:
     """The second is refused, and a damaged trail or file of samples is named."""
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
     with locked(tmp_path), pytest.raises(CommandError, match="another tritonwatch"), locked(tmp_path):
         pass
     trail = Trail(tmp_path)
@@ -312,7 +312,7 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
         place = Place(fails=True)
         place.place = {"import": url}
         with pytest.raises(CommandError):
-            make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path / "trail", place)
+            apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path / "trail", place)
         assert 1 == main(["correct", "resume", "exclude", *trail])
         assert "HTTP 401" in capsys.readouterr().err
         assert 0 == main(["correct", "resume", "exclude", *trail, *given])
@@ -328,7 +328,7 @@ def test_an_import_is_undone_and_resumed_with_its_credentials(
 
 def test_the_list_shows_reason_author_and_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For people and as JSON."""
-    entry = make("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
+    entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, Place())
 
     assert 0 == main(["correct", "list", "--trail", str(tmp_path)])
     line = capsys.readouterr().out

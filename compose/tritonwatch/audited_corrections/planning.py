@@ -113,10 +113,10 @@ def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float)
     return {sample.labels.get(names.CORRECTION, ""): round(sample.value) for sample in counted}
 
 
-def refuse_recent(time: CorrectedTime, into: Writer, now: float) -> None:
+def refuse_recent(time: CorrectedTime, writer: Writer, now: float) -> None:
     """Raise UsageError where a part of the time is not past, or too recent to be written."""
     time.refuse_future(now)
-    wait = time.end - into.newest(now)
+    wait = time.end - writer.newest(now)
     if wait > 0:
         raise UsageError(
             f"--to {rfc3339(time.end)}: Prometheus still has this time in memory, where no block may be added; "

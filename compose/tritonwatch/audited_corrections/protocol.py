@@ -24,13 +24,13 @@ def signature(reason: str, author: str) -> tuple[str, str]:
     return reason.strip(), author.strip()
 
 
-def make(
+def apply_correction(
     kind: Kind,
     corrections: Sequence[GroupCorrection],
     span: Span,
     signed: tuple[str, str],
     folder: Path,
-    into: Writer,
+    writer: Writer,
 ) -> Entry:
     """Store a correction in the trail, write it, and store that it is written. Raises CommandError."""
     # The name contains a part of the samples, which contain the name.
@@ -38,16 +38,16 @@ def make(
     text = openmetrics(corrections, identity)
     groups = list(map(group_values, corrections))
     with locked(folder) as trail:
-        entry = _entry(identity, kind, span, signed, into, text, groups)
-        with _beside(trail, into) as trails:
+        entry = _entry(identity, kind, span, signed, writer, text, groups)
+        with _locked_writer_trail(trail, writer) as trails:
             for known in (trail, *trails):
                 _refuse_overlap(known, kind, span, groups)
             for known in (trail, *trails):
                 known.begin(entry, text)
-        return _write_samples(trail, entry, text, into)
+        return _write_samples(trail, entry, text, writer)
 
 
-def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> Entry:
+def undo(trail: Trail, entry: Entry, signed: tuple[str, str], writer: Writer) -> Entry:
     """Write the opposite of a correction. Raises CommandError."""
     if entry.kind == "undo":
         raise CommandError(
@@ -62,19 +62,19 @@ def undo(trail: Trail, entry: Entry, signed: tuple[str, str], into: Writer) -> E
         )
     if not trail.is_done(entry):
         # The opposite of what was never written whole would change the budget.
-        resume(trail, entry, into)
+        resume(trail, entry, writer)
     identity = f"undo-{entry.id}"
     text = reversed_text(trail.text(entry), entry.id, identity)
     groups = list(map(reversed_group, entry.groups))
-    made = _entry(identity, "undo", (entry.start, entry.end), signed, into, text, groups, entry.id)
+    made = _entry(identity, "undo", (entry.start, entry.end), signed, writer, text, groups, entry.id)
     trail.begin(made, text)
-    return _write_samples(trail, made, text, into)
+    return _write_samples(trail, made, text, writer)
 
 
-def resume(trail: Trail, entry: Entry, into: Writer) -> None:
+def resume(trail: Trail, entry: Entry, writer: Writer) -> None:
     """Write what an interrupted correction or undo has not written. Raises CommandError."""
-    into.write(trail.path(entry), trail.text(entry), entry.id)
-    _finish(trail, entry, into)
+    writer.write(trail.path(entry), trail.text(entry), entry.id)
+    _finish(trail, entry, writer)
 
 
 def _entry(
@@ -82,7 +82,7 @@ def _entry(
     kind: Kind,
     span: Span,
     signed: tuple[str, str],
-    into: Writer,
+    writer: Writer,
     text: str,
     groups: Sequence[dict[str, object]],
     undoes: str = "",
@@ -96,7 +96,7 @@ def _entry(
         reason=reason,
         start=span[0],
         end=span[1],
-        place=into.place,
+        place=writer.place,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         samples=sum(1 for _ in samples_of(text)),
         groups=groups,
@@ -105,31 +105,31 @@ def _entry(
 
 
 @contextmanager
-def _beside(trail: Trail, into: Writer) -> Iterator[list[Trail]]:
+def _locked_writer_trail(trail: Trail, writer: Writer) -> Iterator[list[Trail]]:
     """Lock the trail beside the samples: none where there is none, or where it is the trail itself."""
-    if into.beside is None or into.beside.resolve() == trail.folder.resolve():
+    if writer.beside is None or writer.beside.resolve() == trail.folder.resolve():
         yield []
         return
-    with locked(into.beside, wait=True) as known:
+    with locked(writer.beside, wait=True) as known:
         yield [known]
 
 
-def _finish(trail: Trail, entry: Entry, into: Writer) -> None:
+def _finish(trail: Trail, entry: Entry, writer: Writer) -> None:
     trail.finish(entry)
-    with _beside(trail, into) as trails:
+    with _locked_writer_trail(trail, writer) as trails:
         for known in trails:
             if entry.id not in (each.id for each in known.entries):
                 known.begin(entry, trail.text(entry))
             known.finish(entry)
 
 
-def _write_samples(trail: Trail, entry: Entry, text: str, into: Writer) -> Entry:
+def _write_samples(trail: Trail, entry: Entry, text: str, writer: Writer) -> Entry:
     try:
-        into.write(trail.path(entry), text, entry.id)
+        writer.write(trail.path(entry), text, entry.id)
     except CommandError as error:
         advice = f"run tritonwatch correct resume {entry.id}, or undo it, with --trail {trail.folder}"
         raise CommandError(f"correction {entry.id} is not complete: {error}\n{advice}") from error
-    _finish(trail, entry, into)
+    _finish(trail, entry, writer)
     return entry
 
 

@@ -212,9 +212,9 @@ def chosen_writer(blocks: Path | str | None, import_url: str, reach: Callable[[s
 
     Raises CommandError.
     """
-    into: Writer = VictoriaMetrics(reach(import_url)) if blocks is None else Blocks(Path(blocks))
-    into.check()
-    return into
+    writer: Writer = VictoriaMetrics(reach(import_url)) if blocks is None else Blocks(Path(blocks))
+    writer.check()
+    return writer
 
 
 def original_writer(entry: Entry, reach: Callable[[str], Access]) -> Writer:

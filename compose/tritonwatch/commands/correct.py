@@ -132,14 +132,16 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _apply_correction(args: argparse.Namespace) -> int:
     signed, now = protocol.signature(args.reason, args.author), time.time()
-    into = chosen_writer(args.blocks, args.import_url, access.to_import(args))
-    planning.refuse_recent(_corrected_time(args), into, now)
+    writer = chosen_writer(args.blocks, args.import_url, access.to_import(args))
+    planning.refuse_recent(_corrected_time(args), writer, now)
     corrections = _corrections(args, now)
     if not corrections:
         raise CommandError(planning.NO_EVENTS)
     _print_corrections(corrections, args)
-    made = protocol.make("exclude", corrections, (args.start, args.end), signed, args.trail, into)
-    print(f"correction {made.id}: {made.samples} samples written; {into.next_step()}", file=_beside(args))
+    made = protocol.apply_correction(
+        "exclude", corrections, (args.start, args.end), signed, args.trail, writer
+    )
+    print(f"correction {made.id}: {made.samples} samples written; {writer.next_step()}", file=_beside(args))
     return 0
 
 
@@ -203,18 +205,18 @@ def _undo(args: argparse.Namespace) -> int:
     signed = protocol.signature(args.reason, args.author)
     with locked(args.trail) as trail:
         entry = trail.find(args.id)
-        into = _writer_of(entry, args)
-        made = protocol.undo(trail, entry, signed, into)
-    print(f"{made.id}: {made.samples} samples written; {into.next_step()}")
+        writer = _writer_of(entry, args)
+        made = protocol.undo(trail, entry, signed, writer)
+    print(f"{made.id}: {made.samples} samples written; {writer.next_step()}")
     return 0
 
 
 def _resume(args: argparse.Namespace) -> int:
     with locked(args.trail) as trail:
         entry = trail.interrupted(args.id)
-        into = _writer_of(entry, args)
-        protocol.resume(trail, entry, into)
-    print(f"{entry.id}: {entry.samples} samples written; {into.next_step()}")
+        writer = _writer_of(entry, args)
+        protocol.resume(trail, entry, writer)
+    print(f"{entry.id}: {entry.samples} samples written; {writer.next_step()}")
     return 0
 
 

@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
         print_plan(corrections, planning.history_span(corrections, now), args.json)
         return 0
     signed = protocol.signature(args.reason, args.author)
-    into = chosen_writer(args.blocks, args.import_url, access.to_import(args))
-    corrections = _corrections(args, now, into.newest(now))
+    writer = chosen_writer(args.blocks, args.import_url, access.to_import(args))
+    corrections = _corrections(args, now, writer.newest(now))
     if not corrections:
         raise CommandError(planning.NO_HISTORY)
     span = planning.history_span(corrections, now)
     print_plan(corrections, span, args.json)
-    made = protocol.make("history", corrections, span, signed, args.trail, into)
-    words = f"history {made.id}: {made.samples} samples written; {into.next_step()}"
+    made = protocol.apply_correction("history", corrections, span, signed, args.trail, writer)
+    words = f"history {made.id}: {made.samples} samples written; {writer.next_step()}"
     print(words, file=sys.stderr if args.json else sys.stdout)
     return 0
 

@@ -178,18 +178,18 @@ def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Respon
     try:
         source, writing = _writable(site, form)
         signed = protocol.signature(form.get("reason", ""), form.get("author", ""))
-        into, now, prometheus = writing.writer(), site.sources.reader.now, site.sources.reader.prometheus
+        writer, now, prometheus = writing.writer(), site.sources.reader.now, site.sources.reader.prometheus
         if form.get(HISTORY):
-            corrections = planning.history(prometheus, [_plan(site, form)], now, into.newest(now))
+            corrections = planning.history(prometheus, [_plan(site, form)], now, writer.newest(now))
             kind, span, nothing = HISTORY, planning.history_span(corrections, now), planning.NO_HISTORY
         else:
             corrected = _corrected_time(form)
-            planning.refuse_recent(corrected, into, now)
+            planning.refuse_recent(corrected, writer, now)
             corrections = planning.planned(prometheus, corrected, now, site.sources.options.time_scale)
             kind, span, nothing = "exclude", corrected.span, planning.NO_EVENTS
         if not corrections:
             raise CommandError(nothing)
-        made = protocol.make(kind, corrections, span, signed, source.trail, into)
+        made = protocol.apply_correction(kind, corrections, span, signed, source.trail, writer)
     except (CommandError, PrometheusError) as error:
         return _list_page(site, request, form, _form_message(error), _status_code(error))
     return RedirectResponse(_url(made), 303)
