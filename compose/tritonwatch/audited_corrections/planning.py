@@ -105,7 +105,10 @@ def history_span(corrections: Sequence[GroupCorrection], now: float) -> Span:
 
 
 def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float) -> dict[str, int]:
-    """Return how many samples of each entry Prometheus has, of entries with any. Raises PrometheusError."""
+    """Return how many samples Prometheus has of each entry, by its id; an entry with none is left out.
+
+    Raises PrometheusError.
+    """
     # A sample at the very start is in an open range, too.
     span = open_range(now - min((entry.start for entry in entries), default=now) + 1)
     series = f'{{__name__=~"{names.SLI_EVENTS_CORRECTION}|{names.CORRECTION_FROM}"}}'
