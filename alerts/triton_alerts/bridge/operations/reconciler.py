@@ -59,29 +59,24 @@ class Reconciler:
         if not opened and not silenced:
             self._missing.clear()
             return
-        answers = {}
-        for alertmanager in self.alertmanagers.each:
-            try:
-                answers[alertmanager.url] = self._alertmanager_state(alertmanager, now)
-            except ServerError as error:
-                self._complain(error)
-                continue
-            self.alertmanagers.learn(
-                alertmanager, answers[alertmanager.url].firing, (incident for _, incident in opened)
-            )
+        answers = self._ask_all(opened, now)
         missing = self._missing_alerts(opened, answers) | self._missing_silences(silenced, answers)
         self._missing = {key: min(self._missing.get(key, now), now) for key in missing}
         self._end_alerts(opened, now)
-        for number, incident in silenced:
-            if incident.silence is None:
-                continue
-            alertmanager = self.alertmanagers.at(incident.silence.alertmanager)
+        self._update_silences(silenced, answers, now)
+
+    def _ask_all(self, opened: Sequence[tuple[int, Incident]], now: float) -> dict[str, AlertmanagerState]:
+        """Return the state of each Alertmanager that answers, by URL, and learn whose alerts it lists."""
+        answers = {}
+        for alertmanager in self.alertmanagers.each:
             try:
-                self._update_silence(
-                    number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
-                )
+                answer = self._alertmanager_state(alertmanager, now)
             except ServerError as error:
                 self._complain(error)
+                continue
+            answers[alertmanager.url] = answer
+            self.alertmanagers.learn(alertmanager, answer.firing, (incident for _, incident in opened))
+        return answers
 
     def _has_new_sender(self) -> bool:
         """Return whether a new incident has alerts of a sender that no incident had.
@@ -155,6 +150,23 @@ class Reconciler:
             if ended:
                 self.store.change(number, partial(_end, ended, now))
                 self.wake()
+
+    def _update_silences(
+        self,
+        silenced: Sequence[tuple[int, Incident]],
+        answers: Mapping[str, AlertmanagerState],
+        now: float,
+    ) -> None:
+        for number, incident in silenced:
+            if incident.silence is None:
+                continue
+            alertmanager = self.alertmanagers.at(incident.silence.alertmanager)
+            try:
+                self._update_silence(
+                    number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
+                )
+            except ServerError as error:
+                self._complain(error)
 
     def _update_silence(
         self,
