@@ -117,7 +117,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     """Ask Prometheus for the values of the page. Raises HTTPException where there is no such group."""
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, (*LENGTHS, _PERIOD), _LENGTH)
-    status, infos = site.status(at), objective_infos(site, at)
+    status, infos = site.status(at), objective_infos(site.sources, at)
     row = _asked_row(request, status)
     scale = site.sources.options.time_scale
     days = infos.value.get(row.slo, ObjectiveInfo()).period_days or 30
@@ -132,12 +132,12 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     answers = _GroupAnswers(
         status,
         infos,
-        slo_alerts(site, at),
-        group_history.past_budget(site, row, whole),
-        group_history.past_burn(site, row, axis),
-        group_history.past_states(site, row, axis),
-        group_history.past_causes(site, row, axis),
-        group_history.past_deployments(site, row, axis),
+        slo_alerts(site.sources, at),
+        group_history.past_budget(site.sources, row, whole),
+        group_history.past_burn(site.sources, row, axis),
+        group_history.past_states(site.sources, row, axis),
+        group_history.past_causes(site.sources, row, axis),
+        group_history.past_deployments(site.sources, row, axis),
     )
     return _ObjectivePage(site, at, last, row, answers)
 
@@ -158,7 +158,7 @@ def _asked_row(request: Request, status: Answer[tuple[GroupStatus, ...]]) -> Gro
 def _page(site: Site, request: Request) -> Response:
     values = _read_page(site, request)
     row, plan, states = values.row, values.plan, values.answers.states.value
-    durations = group_history.distribution(site, row, values.at)
+    durations = group_history.distribution(site.sources, row, values.at)
     concerned = [alert for alert in values.answers.alerts.value if row.concerned_by(alert.labels)]
     firing = {alert.tier for alert in concerned if alert.state == "firing"}
 

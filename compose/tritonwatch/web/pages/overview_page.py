@@ -138,13 +138,13 @@ def _status(site: Site, request: Request) -> Response:
 
 def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
-    status, about, alerts = site.status(at), objective_infos(site, at), slo_alerts(site, at)
+    status, about, alerts = site.status(at), objective_infos(site.sources, at), slo_alerts(site.sources, at)
     everything = [_overview_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
     lines = _ordered([line for line in everything if choice.keeps(line)], choice)
     pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
     shown = lines[(number - 1) * ROWS : number * ROWS]
-    past = past_budgets(site, [line.row for line in shown], at)
+    past = past_budgets(site.sources, [line.row for line in shown], at)
     return site.page(
         request,
         "overview.html",

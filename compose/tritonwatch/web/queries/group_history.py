@@ -15,7 +15,7 @@ from triton_slo.promql import Matchers
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
 from tritonwatch.web.readers.prometheus_reader import Answer
-from tritonwatch.web.site import Site
+from tritonwatch.web.sources import Sources
 
 _ERRORS = names.sli_error("")
 _EVENTS = names.sli_events("5m")
@@ -74,24 +74,24 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
     return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
 
 
-def past_budget(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the budget and the running sums of events over the period."""
     pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
-    return _past(site, axis, [recorded_name(pattern, own_matchers(row))])
+    return _past(sources, axis, [recorded_name(pattern, own_matchers(row))])
 
 
-def past_burn(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the error ratios of all windows and the events."""
-    return _past(site, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
+    return _past(sources, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
 
 
-def past_states(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
     own = own_matchers(row)
     window = f"[{max(1, round(axis.step))}s]"
     # The last sample of each step: none of them, however short it was, is missed.
     return _past(
-        site,
+        sources,
         axis,
         [
             f"last_over_time({recorded_name(f'{_PARTS}|{names.UNKNOWN}', own)}{window})",
@@ -101,7 +101,7 @@ def past_states(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     )
 
 
-def past_causes(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
     group = [
@@ -110,22 +110,22 @@ def past_causes(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
         if label in row.group
         for part in Matchers().equal(label, row.group[label]).parts
     ]
-    return _past(site, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
+    return _past(sources, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
 
-def past_deployments(site: Site, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
     """Return when versions of the model became ready, and when loads failed."""
     window = f"[{max(1, round(axis.step))}s]"
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
-    return _past(site, axis, [f"last_over_time({chosen}{window})"])
+    return _past(sources, axis, [f"last_over_time({chosen}{window})"])
 
 
-def _past(site: Site, axis: ChartAxis, queries: Sequence[str]) -> Answer[Past]:
+def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> Answer[Past]:
     def read(prometheus: Prometheus) -> Past:
         # One request: the series of the queries differ in name or labels.
         return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
 
-    return site.sources.reader.ask(("past", tuple(queries), axis), read, Past(axis))
+    return sources.reader.ask(("past", tuple(queries), axis), read, Past(axis))
 
 
 def deployments(past: Past) -> tuple[Mark, ...]:
@@ -169,23 +169,23 @@ class Bucket:
     share: float
 
 
-def distribution(site: Site, row: GroupStatus, at: float | None) -> Answer[tuple[Bucket, ...]]:
+def distribution(sources: Sources, row: GroupStatus, at: float | None) -> Answer[tuple[Bucket, ...]]:
     """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
     measured = kind(row.indicator)
     if not issubclass(measured, HistogramOrSlices):
-        return Answer((), site.sources.reader.now)
-    plan = site.sources.plans.get(row.slo)
+        return Answer((), sources.reader.now)
+    plan = sources.plans.get(row.slo)
     matchers = plan.source_matchers if plan else Matchers()
     for label in names.GROUPING:
         if label in row.group:
             matchers = matchers.equal(label, row.group[label])
-    window = max(60, round(3600 * site.sources.options.time_scale))
+    window = max(60, round(3600 * sources.options.time_scale))
     query = f"sum by (le) (increase({measured.histogram.bucket}{matchers}[{window}s]))"
 
     def read(prometheus: Prometheus) -> tuple[Bucket, ...]:
         return _buckets_of(prometheus.instant(query, at))
 
-    return site.sources.reader.ask(("distribution", query, at), read, ())
+    return sources.reader.ask(("distribution", query, at), read, ())
 
 
 def _buckets_of(samples: Sequence[Sample]) -> tuple[Bucket, ...]:

@@ -11,7 +11,7 @@ from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.readers.prometheus_reader import Answer
-from tritonwatch.web.site import Site
+from tritonwatch.web.sources import Sources
 
 SPARKLINE_DAYS = 30
 _LONGEST = 4000
@@ -50,13 +50,13 @@ def row_key(row: GroupStatus) -> RowKey:
     return row.slo, tuple(sorted(row.group.items()))
 
 
-def objective_infos(site: Site, at: float | None) -> Answer[Mapping[str, ObjectiveInfo]]:
+def objective_infos(sources: Sources, at: float | None) -> Answer[Mapping[str, ObjectiveInfo]]:
     """Return the recorded owner, description and window of each objective, by its name."""
 
     def read(prometheus: Prometheus) -> Mapping[str, ObjectiveInfo]:
         return _objective_infos(prometheus.instant(_INFO, at))
 
-    return site.sources.reader.ask(("objective infos", at), read, {})
+    return sources.reader.ask(("objective infos", at), read, {})
 
 
 def _objective_infos(samples: Iterable[Sample]) -> Mapping[str, ObjectiveInfo]:
@@ -75,7 +75,7 @@ def _objective_info(info: Mapping[str, str], days: float | None) -> ObjectiveInf
     return ObjectiveInfo(info.get(names.OWNER, ""), info.get("description", ""), info.get("window", ""), days)
 
 
-def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
+def slo_alerts(sources: Sources, at: float | None) -> Answer[tuple[SloAlert, ...]]:
     """Return the alerts of all objectives, the most severe first."""
 
     def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
@@ -84,7 +84,7 @@ def slo_alerts(site: Site, at: float | None) -> Answer[tuple[SloAlert, ...]]:
             sorted(alerts, key=lambda alert: (alert.state, _rank(alert.severity), alert.name, alert.tier))
         )
 
-    return site.sources.reader.ask(("slo alerts", at), read, ())
+    return sources.reader.ask(("slo alerts", at), read, ())
 
 
 def _slo_alert(labels: Mapping[str, str]) -> SloAlert:
@@ -97,12 +97,12 @@ def _rank(severity: str) -> int:
 
 
 def past_budgets(
-    site: Site, rows: Sequence[GroupStatus], at: float | None
+    sources: Sources, rows: Sequence[GroupStatus], at: float | None
 ) -> Answer[Mapping[RowKey, Series]]:
     """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
-    step = DAY * site.sources.options.time_scale
+    step = DAY * sources.options.time_scale
     # Whole days, so that viewers of the same rows share the answer.
-    end = (site.sources.reader.now if at is None else at) // step * step
+    end = (sources.reader.now if at is None else at) // step * step
     query = _budgets_of(rows)
 
     def read(prometheus: Prometheus) -> Mapping[RowKey, Series]:
@@ -111,7 +111,7 @@ def past_budgets(
             (series.labels.get(names.SLO, ""), names.group_of(series.labels)): series for series in ranges
         }
 
-    return site.sources.reader.ask(("past budgets", query, end), read, {})
+    return sources.reader.ask(("past budgets", query, end), read, {})
 
 
 def _budgets_of(rows: Sequence[GroupStatus]) -> str:
