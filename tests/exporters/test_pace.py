@@ -10,13 +10,15 @@ import pytest
 from triton_exporter.exposition.pace import TRITON_PART, Pace
 
 
-def spent(pace: Pace, own: float, seconds: float, rest: float = 0.0) -> tuple[float, list[float]]:
-    """The share of a core that reading takes over some time, beside `rest`, and the intervals."""
-    at, cost, whole, intervals = 0.0, 0.0, 0.0, []
+def spent(
+    pace: Pace, reading_cpu_seconds: float, seconds: float, other_work_share: float = 0.0
+) -> tuple[float, list[float]]:
+    """The share of a core that reading takes over some time, beside `other_work_share`, and the intervals."""
+    at, cost, process_cpu_seconds, intervals = 0.0, 0.0, 0.0, []
     while at < seconds:
-        whole += own
-        pace.note_reading(own, whole + rest * at, at)
-        cost += own * (1 + TRITON_PART)
+        process_cpu_seconds += reading_cpu_seconds
+        pace.note_reading(reading_cpu_seconds, process_cpu_seconds + other_work_share * at, at)
+        cost += reading_cpu_seconds * (1 + TRITON_PART)
         intervals.append(pace.next())
         at += intervals[-1]
     return cost / at, intervals
@@ -27,25 +29,25 @@ def test_a_cheap_page_is_read_twenty_times_a_second() -> None:
     assert {0.05} == set(spent(Pace(), 0.0002, 10)[1][20:])
 
 
-@pytest.mark.parametrize("own", [0.0005, 0.002, 0.01, 0.06])
+@pytest.mark.parametrize("reading_cpu_seconds", [0.0005, 0.002, 0.01, 0.06])
 @pytest.mark.parametrize("budget", [0.02, 0.005])
-def test_reading_keeps_to_its_part_of_the_budget(own: float, budget: float) -> None:
+def test_reading_keeps_to_its_part_of_the_budget(reading_cpu_seconds: float, budget: float) -> None:
     """Steadily, in bursts, and for a thousand models."""
-    share, _ = spent(Pace(budget, draw=random.Random(1).random), own, 3000)
+    share, _ = spent(Pace(budget, draw=random.Random(1).random), reading_cpu_seconds, 3000)
 
     assert share <= 0.95 * budget
 
 
 def test_what_the_rest_of_the_exporter_takes_is_left_to_it() -> None:
     """Requests for the state of models, and scrapes, take 0.3 % of a core: readings take what is left of 2 %."""
-    share, _ = spent(Pace(), 0.002, 600, rest=0.003)
+    share, _ = spent(Pace(), 0.002, 600, other_work_share=0.003)
 
     assert 0.0145 <= share <= 0.0155
 
 
 def test_reading_keeps_most_of_the_budget() -> None:
     """Estimates that take 2 % of a core alone do not stop the readings that they are made from."""
-    share, _ = spent(Pace(), 0.002, 600, rest=0.02)
+    share, _ = spent(Pace(), 0.002, 600, other_work_share=0.02)
 
     assert share == pytest.approx(0.014, rel=0.05)
 

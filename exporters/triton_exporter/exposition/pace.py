@@ -18,7 +18,7 @@ to time."""
 LEAST_PART = 0.7
 """Minimum share of the budget for readings, whatever the other work costs: estimates need short intervals."""
 
-REST_SECONDS = 10.0
+OTHER_WORK_SECONDS = 10.0
 """Seconds over which the CPU time of the other work is measured."""
 
 TRITON_PART = 0.45
@@ -37,36 +37,39 @@ _UNANSWERED_SECONDS = 1.0
 
 @dataclass
 class Pace:
-    """Compute the wait after each reading. `budget` is a share of one core, for Triton and the exporter
-    together."""
+    """Compute the wait after each reading.
+
+    `budget` is a share of one core, for Triton and the exporter together.
+    """
 
     budget: float = 0.02
     fixed: float | None = None
     draw: Callable[[], float] = random.random
     interval: float = field(default=_UNANSWERED_SECONDS, init=False)
     """Seconds between two readings now."""
-    _rest: float = field(default=0.0, init=False)  # of a core, for all but the usual cost of readings
-    _measured: tuple[float, float] | None = field(default=None, init=False)
-    _usual: float = field(default=0.0, init=False)  # seconds since it was measured
-    _cost: float | None = field(default=None, init=False)
-    _costs: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
+    _other_work_share: float = field(default=0.0, init=False)  # of a core, without the usual cost of readings
+    # When the CPU seconds of the process were measured, and how many they were.
+    _last_measured: tuple[float, float] | None = field(default=None, init=False)
+    _readings_cpu_seconds: float = field(default=0.0, init=False)  # since then, each at the usual cost
+    _cost_seconds: float | None = field(default=None, init=False)
+    _costs_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
     _fails: bool = field(default=False, init=False)
     _burst: int = field(default=0, init=False)
 
-    def note_reading(self, own: float, whole: float, now: float) -> None:
-        """Learn the processor time (seconds) of a reading, and of the whole exporter from its start until
-        `now`."""
+    def note_reading(self, reading_cpu_seconds: float, process_cpu_seconds: float, now: float) -> None:
+        """Learn the processor time of a reading, and that of the whole exporter from its start until `now`."""
         self._fails = False
-        self._costs.append(own * (1 + TRITON_PART))
-        # The median: at times a reading also feeds all observers, or settles estimates, and costs more.
-        self._cost = median(self._costs)
-        self._usual += self._cost / (1 + TRITON_PART)
-        if self._measured is not None:
-            since, before = self._measured
-            if now - since < REST_SECONDS:
+        self._costs_seconds.append(reading_cpu_seconds * (1 + TRITON_PART))
+        # The median: at times a reading also feeds all observers, or enters estimates, and costs more.
+        self._cost_seconds = median(self._costs_seconds)
+        self._readings_cpu_seconds += self._cost_seconds / (1 + TRITON_PART)
+        if self._last_measured is not None:
+            since, cpu_seconds_before = self._last_measured
+            if now - since < OTHER_WORK_SECONDS:
                 return
-            self._rest = max(0.0, (whole - before - self._usual) / (now - since))
-        self._measured, self._usual = (now, whole), 0.0
+            other_seconds = process_cpu_seconds - cpu_seconds_before - self._readings_cpu_seconds
+            self._other_work_share = max(0.0, other_seconds / (now - since))
+        self._last_measured, self._readings_cpu_seconds = (now, process_cpu_seconds), 0.0
 
     def note_failure(self) -> None:
         """Record that Triton did not respond; until it does, it is read at the initial interval."""
@@ -80,11 +83,11 @@ class Pace:
         """Return the seconds from the last reading to the next one."""
         if self.fixed is not None:
             self.interval = self.fixed
-        elif self._fails or self._cost is None:
+        elif self._fails or self._cost_seconds is None:
             self.interval = _UNANSWERED_SECONDS
         else:
-            left = max(SAMPLING_PART * self.budget - self._rest, LEAST_PART * self.budget)
-            self.interval = self._with_bursts(self._cost, self._cost / left)
+            left = max(SAMPLING_PART * self.budget - self._other_work_share, LEAST_PART * self.budget)
+            self.interval = self._with_bursts(self._cost_seconds, self._cost_seconds / left)
         return self.interval
 
     def _with_bursts(self, cost: float, steady: float) -> float:
