@@ -48,14 +48,14 @@ class _Target:
     last: ProbeOutcome | None = None
     proven: bool = False  # these inputs have worked
     started: float = 0.0
-    counted: int = -1  # successes by Triton's count, the probes among them; negative: not known yet
-    others: int = 0  # the most of them that were requests of others
+    triton_successes: int = -1  # by Triton's count, with the probes; negative: not known yet
+    most_other_successes: int = 0  # the most of them that were requests of others
     last_success: float = float("-inf")  # when those last grew
     is_repetition: bool = False
     failures: int = 0  # repetitions among them
     results: Counter[str] = field(default_factory=Counter)
     buckets: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
-    count: int = 0
+    probe_successes: int = 0
     seconds: float = 0.0
 
 
@@ -209,16 +209,16 @@ class Prober:
                         target.due = min(target.due, target.started + ended.seconds + RETRY_SECONDS)
 
 
-def _note_others(target: _Target, counted: int | None, now: float) -> None:
+def _note_others(target: _Target, triton_successes: int | None, now: float) -> None:
     """Note when a request other than the probes has worked, by Triton's count of successes."""
-    if counted is None:
+    if triton_successes is None:
         return
-    others = counted - target.count
-    if target.counted < 0 or counted < target.counted:  # a reload begins at 0
-        target.others = others
-    elif others > target.others:
-        target.others, target.last_success = others, now
-    target.counted = counted
+    other_successes = triton_successes - target.probe_successes
+    if target.triton_successes < 0 or triton_successes < target.triton_successes:  # a reload begins at 0
+        target.most_other_successes = other_successes
+    elif other_successes > target.most_other_successes:
+        target.most_other_successes, target.last_success = other_successes, now
+    target.triton_successes = triton_successes
 
 
 def _record_outcome(target: _Target, ended: ProbeOutcome) -> None:
@@ -232,7 +232,7 @@ def _record_outcome(target: _Target, ended: ProbeOutcome) -> None:
         target.failures += 1
         return
     target.proven = True
-    target.count += 1
+    target.probe_successes += 1
     target.seconds += ended.seconds
     for position, bound in enumerate(BOUNDS):
         target.buckets[position] += ended.seconds <= bound
@@ -242,6 +242,6 @@ def _duration_samples(key: ModelVersion, target: _Target) -> Iterable[Sample]:
     metric = probe.DURATION
     for bound, count in zip(BOUNDS, target.buckets, strict=True):
         yield Sample(series(metric, *key, suffix="_bucket", le=repr(bound)), count)
-    yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), target.count)
+    yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), target.probe_successes)
     yield Sample(series(metric, *key, suffix="_sum"), target.seconds)
-    yield Sample(series(metric, *key, suffix="_count"), target.count)
+    yield Sample(series(metric, *key, suffix="_count"), target.probe_successes)
