@@ -10,7 +10,7 @@ from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Instance
 from triton_exporter.gpu.mapping import (
     GpuClaim,
     GpuEvidence,
-    Visible,
+    VisibleGpus,
     gpu_claims,
     label_problems,
     labelled_ordinals,
@@ -51,7 +51,7 @@ def gpus(*ordinals: int, count: int = 1) -> InstanceGroup:
     return InstanceGroup("KIND_GPU", count, ordinals)
 
 
-SURE = Visible((A, B), "certain", "operator")
+SURE = VisibleGpus((A, B), "certain", "operator")
 
 
 # --- The order of Triton's devices --------------------------------------------------------------------------
@@ -61,12 +61,12 @@ def test_the_operators_order_is_certain() -> None:
     """What the operator says is taken as it is, a bare UUID and a MIG instance included."""
     seen = visible(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
 
-    assert Visible((B, A, Entity("GPU-c", "3")), "certain", "operator", known=True) == seen
+    assert VisibleGpus((B, A, Entity("GPU-c", "3")), "certain", "operator", known=True) == seen
 
 
 def test_one_gpu_leaves_no_doubt() -> None:
     """Where the node has one GPU, or Triton's own series show one, every ordinal 0 is that one."""
-    alone = Visible((A,), "certain", "single_gpu")
+    alone = VisibleGpus((A,), "certain", "single_gpu")
 
     assert alone == visible((), node(card(A, "01")), frozenset())
     known = replace(alone, known=True)
@@ -90,7 +90,7 @@ def test_several_gpus_are_taken_in_pci_order(
     """PCI order is CUDA's for cards that are alike; how sure that is depends on what is known."""
     reading = node(card(A, "9b", names[0]), card(B, "1b", names[1]))
 
-    assert Visible((B, A), confidence, known=bool(own)) == visible((), reading, frozenset(own)), case
+    assert VisibleGpus((B, A), confidence, known=bool(own)) == visible((), reading, frozenset(own)), case
 
 
 X, Y, Z = (ModelVersion(name, "1") for name in "xyz")
@@ -150,11 +150,11 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
 
     assert "guess" == visible((), bare(A, B, C), every).confidence
-    assert Visible((C, A, B), "likely", known=True) == visible(
+    assert VisibleGpus((C, A, B), "likely", known=True) == visible(
         (), bare(A, B, C), every, named={0: "GPU-c", 1: "GPU-a", 2: "GPU-b"}
     )
     part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
-    assert Visible((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
+    assert VisibleGpus((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
     claimed = gpu_claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
     assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in claimed]
 
@@ -165,8 +165,8 @@ def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
     named = node(Device("GPU-a", "1", "H100"), Device("GPU-b", "0", "H100"))
     nameless = node(Device("GPU-a", "1"), Device("GPU-b", "0"))
 
-    assert Visible((B, A), "likely", known=True) == visible((), named, every)
-    assert Visible((B, A), "guess", known=True) == visible((), nameless, every)
+    assert VisibleGpus((B, A), "likely", known=True) == visible((), named, every)
+    assert VisibleGpus((B, A), "guess", known=True) == visible((), nameless, every)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_label_beyond_tritons_gpus_is_ignored() -> None:
     """Ordinal 5 of two GPUs contradicts itself, so that every place stays a guess."""
     every = frozenset({"GPU-a", "GPU-b"})
 
-    assert Visible((A, B), "guess", known=True) == visible((), bare(A, B), every, named={5: "GPU-b"})
+    assert VisibleGpus((A, B), "guess", known=True) == visible((), bare(A, B), every, named={5: "GPU-b"})
 
 
 def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
@@ -210,7 +210,7 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
     """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
     evidence = reported(placed(z=gpus(0, 1)), z="bc")
-    claimed = gpu_claims(evidence, Visible((A, B, C), "guess", known=True))
+    claimed = gpu_claims(evidence, VisibleGpus((A, B, C), "guess", known=True))
 
     assert [(B, "triton_label", "guess"), (C, "triton_label", "guess")] == on(*claimed)
 
@@ -224,14 +224,16 @@ def test_mig_instances_are_devices_of_their_own() -> None:
         triton=frozenset({second}),
     )
 
-    assert Visible((first, second), "guess") == visible((), reading, frozenset())
-    assert Visible((second,), "certain", "single_gpu", True) == visible((), reading, frozenset(), "triton")
+    assert VisibleGpus((first, second), "guess") == visible((), reading, frozenset())
+    assert VisibleGpus((second,), "certain", "single_gpu", True) == visible(
+        (), reading, frozenset(), "triton"
+    )
 
 
 def test_nothing_known_maps_nothing() -> None:
     """Without a source and without the operator there is no device and no claim."""
-    assert Visible() == visible((), None, frozenset())
-    assert () == gpu_claims(GpuEvidence(model(gpus(0))), Visible())
+    assert VisibleGpus() == visible((), None, frozenset())
+    assert () == gpu_claims(GpuEvidence(model(gpus(0))), VisibleGpus())
 
 
 # --- Models -------------------------------------------------------------------------------------------------
@@ -270,7 +272,7 @@ def test_a_python_model_on_every_gpu_is_a_guess() -> None:
 def test_the_operator_can_vouch_for_a_model() -> None:
     """A model whose name matches a pattern is certain."""
     config = model(gpus(0, 1), backend="python")
-    claimed = gpu_claims(GpuEvidence(config, sure_models=("x*", "m*")), SURE)
+    claimed = gpu_claims(GpuEvidence(config, trusted_models=("x*", "m*")), SURE)
 
     assert [(A, "operator", "certain"), (B, "operator", "certain")] == on(*claimed)
 
@@ -291,7 +293,7 @@ def test_a_model_that_places_itself_may_be_anywhere() -> None:
     assert [(A, "all_visible", "guess"), (B, "all_visible", "guess")] == on(
         *gpu_claims(GpuEvidence(config), SURE)
     )
-    alone = Visible((A,), "certain", "single_gpu")
+    alone = VisibleGpus((A,), "certain", "single_gpu")
     assert [(A, "single_gpu", "likely")] == on(*gpu_claims(GpuEvidence(config), alone))
 
 
@@ -333,7 +335,7 @@ def test_a_wrong_or_missing_label_is_found(printed: set[str], own: set[str], pro
 
 def test_a_guess_accuses_nobody() -> None:
     """Where the mapping itself is a guess, Triton's label is not called wrong."""
-    guess = Visible((A, B), "guess")
+    guess = VisibleGpus((A, B), "guess")
     evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset({"GPU-b"})}, triton_gpus=frozenset({"GPU-b"}))
 
     assert {} == label_problems(evidence, gpu_claims(evidence, guess), guess)

@@ -109,7 +109,7 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     options = GpuOptions(
         interval_seconds=settings.gpu_interval_seconds,
         devices=settings.gpu_devices,
-        sure_models=settings.gpu_models,
+        trusted_models=settings.gpu_models,
         pod=settings.pod_name,
     )
     own = native.NativeSource(options.max_age_seconds)

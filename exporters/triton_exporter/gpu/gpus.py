@@ -21,7 +21,7 @@ from triton_exporter.gpu.gpu_use import GpuUse
 from triton_exporter.gpu.mapping import (
     GpuClaim,
     GpuEvidence,
-    Visible,
+    VisibleGpus,
     gpu_claims,
     label_problems,
     labelled_ordinals,
@@ -47,14 +47,14 @@ _SHOWN = tuple(
 class GpuOptions:
     """Options of the GPU part. Times are seconds.
 
-    `devices` is the order of Triton's CUDA devices, `sure_models` are patterns of models that really run on
+    `devices` is the order of Triton's CUDA devices, `trusted_models` are patterns of models that really run on
     the GPUs their config names, `pod` is the name of Triton's pod.
     """
 
     interval_seconds: float = 5.0
     max_age_seconds: float = 120.0
     devices: tuple[str, ...] = ()
-    sure_models: tuple[str, ...] = ()
+    trusted_models: tuple[str, ...] = ()
     pod: str = ""
 
 
@@ -136,10 +136,10 @@ class Gpus:
 
     def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> GpuEvidence:
         return GpuEvidence(
-            self._configs, statistics, self._labels, self._triton_gpus, self._options.sure_models
+            self._configs, statistics, self._labels, self._triton_gpus, self._options.trusted_models
         )
 
-    def _learn_scope(self, now: float) -> Visible:
+    def _learn_scope(self, now: float) -> VisibleGpus:
         named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
         seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
         if self._reading is not None:
@@ -280,7 +280,7 @@ def _slot_labels(slot: Slot) -> tuple[str, ...]:
     return (*slot.entity, *own) if is_split(slot.metric) else (slot.entity.uuid, *own)
 
 
-def _memory_by_gpu(snapshot: Snapshot, seen: Visible) -> dict[tuple[ModelVersion, Entity], float]:
+def _memory_by_gpu(snapshot: Snapshot, seen: VisibleGpus) -> dict[tuple[ModelVersion, Entity], float]:
     sizes: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
     for row in snapshot.statistics or ():
         for use in row.memory:

@@ -23,7 +23,7 @@ _TENSORRT_LLM_DEVICES = "gpu_device_ids"
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
+class VisibleGpus:
     """GPUs that Triton's process can see, in the order of its CUDA ordinals, as far as it is known.
 
     `known`: these are Triton's, and not just all there are; `guessed` are those whose place is a
@@ -36,8 +36,8 @@ class Visible:
     known: bool = False
     guessed: frozenset[Entity] = frozenset()
 
-    def sureness(self, entities: Collection[Entity]) -> str:
-        """Return how sure it is that these are the GPUs of their ordinals."""
+    def confidence_of(self, entities: Collection[Entity]) -> str:
+        """Return the confidence that these are the GPUs of their ordinals."""
         return GUESS if self.guessed.intersection(entities) else self.confidence
 
     def pick(self, ordinals: Iterable[int]) -> tuple[Entity, ...]:
@@ -63,7 +63,7 @@ class GpuEvidence:
     statistics: tuple[ModelStatistics, ...] = ()
     labels: Mapping[ModelVersion, frozenset[str]] = field(default_factory=dict)
     triton_gpus: frozenset[str] = frozenset()
-    sure_models: tuple[str, ...] = ()
+    trusted_models: tuple[str, ...] = ()
 
 
 def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
@@ -102,7 +102,7 @@ def visible(
     triton_gpus: frozenset[str],
     pod: str = "",
     named: Mapping[int, str] | None = None,
-) -> Visible:
+) -> VisibleGpus:
     """Find Triton's devices in CUDA's order.
 
     `operator` is the order the operator gave (`GPU-...`, or `GPU-.../3` for a MIG instance) and settles it.
@@ -113,26 +113,26 @@ def visible(
     if operator:
         order = tuple(_parse(text) for text in operator)
         there = reading is not None and any(entity.uuid in reading.devices for entity in order)
-        return Visible(order, CERTAIN, "operator", there)
+        return VisibleGpus(order, CERTAIN, "operator", there)
     if reading is None or not reading.devices:
-        return Visible()
+        return VisibleGpus()
     everything = _in_pci_order(reading)
-    mine = [entity for entity in everything if entity.uuid in triton_gpus]
-    known = bool(mine)
-    if not mine and pod in reading.pods:
-        mine = [entity for entity in everything if entity in reading.pods[pod]]
-        known = bool(mine)
-    order = tuple(mine or everything)
+    of_triton = [entity for entity in everything if entity.uuid in triton_gpus]
+    known = bool(of_triton)
+    if not of_triton and pod in reading.pods:
+        of_triton = [entity for entity in everything if entity in reading.pods[pod]]
+        known = bool(of_triton)
+    order = tuple(of_triton or everything)
     whole = triton_gpus <= {entity.uuid for entity in order}  # else the ordinals count GPUs that are not here
     if len(order) == 1 and whole:
-        return Visible(order, CERTAIN, "single_gpu", known)
+        return VisibleGpus(order, CERTAIN, "single_gpu", known)
     split = any(entity.instance for entity in order)
     return _placed(order, reading, {} if split else named or {}, known=known, certain=whole and not split)
 
 
 def _placed(
     order: tuple[Entity, ...], reading: GpuReading, named: Mapping[int, str], *, known: bool, certain: bool
-) -> Visible:
+) -> VisibleGpus:
     """Settle the order of several GPUs, which are sorted by position; `certain` says that all are there."""
     devices = [reading.devices[entity.uuid] for entity in order]
     models = {device.name for device in devices}
@@ -148,11 +148,11 @@ def _placed(
         # Triton's known mistake (see `label_problems`): the ordinal was taken for the number on the node.
         at, agreed = {}, True
     if not known or not certain or unlike or (positioned and not agreed):
-        return Visible(_rearranged(order, at), GUESS, known=known)
+        return VisibleGpus(_rearranged(order, at), GUESS, known=known)
     if positioned:
-        return Visible(order, LIKELY, known=known)
+        return VisibleGpus(order, LIKELY, known=known)
     guessed = frozenset(order).difference(at.values())
-    return Visible(
+    return VisibleGpus(
         _rearranged(order, at), LIKELY if at else GUESS, known=known, guessed=guessed if at else frozenset()
     )
 
@@ -171,7 +171,7 @@ def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[En
     return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
-def gpu_claims(evidence: GpuEvidence, seen: Visible) -> tuple[GpuClaim, ...]:
+def gpu_claims(evidence: GpuEvidence, seen: VisibleGpus) -> tuple[GpuClaim, ...]:
     """Return what each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
@@ -191,7 +191,7 @@ def _claims_of(
     config: ModelConfig,
     memory_devices: tuple[int, ...],
     evidence: GpuEvidence,
-    seen: Visible,
+    seen: VisibleGpus,
 ) -> list[GpuClaim]:
     claim = _claim_config(key, config, seen)
     if not claim or claim[0].confidence == GUESS:
@@ -204,13 +204,13 @@ def _claims_of(
     )
     if named and (not claim or is_guess_of_gpus):
         claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
-    if any(fnmatchcase(key.model, pattern) for pattern in evidence.sure_models):
+    if any(fnmatchcase(key.model, pattern) for pattern in evidence.trusted_models):
         return [part._replace(source="operator", confidence=CERTAIN) for part in claim]
     return claim
 
 
 def label_problems(
-    evidence: GpuEvidence, claimed: Iterable[GpuClaim], seen: Visible
+    evidence: GpuEvidence, claimed: Iterable[GpuClaim], seen: VisibleGpus
 ) -> dict[ModelVersion, str]:
     """Return model versions on a GPU whose series name no GPU, one that is not Triton's, or another one.
 
@@ -234,7 +234,7 @@ def label_problems(
     return problems
 
 
-def _claim_config(key: ModelVersion, config: ModelConfig, seen: Visible) -> list[GpuClaim]:
+def _claim_config(key: ModelVersion, config: ModelConfig, seen: VisibleGpus) -> list[GpuClaim]:
     weights: dict[Entity, float] = {}
     for group in config.instance_groups:
         for entity in seen.pick(group.gpus) if group.kind == "KIND_GPU" else ():
@@ -265,11 +265,11 @@ def _ordinals(config: ModelConfig) -> set[int]:
 
 
 def _shared_claims(
-    key: ModelVersion, weights: Mapping[Entity, float], seen: Visible, source: str, confidence: str = ""
+    key: ModelVersion, weights: Mapping[Entity, float], seen: VisibleGpus, source: str, confidence: str = ""
 ) -> list[GpuClaim]:
     whole = sum(weights.values())
     return [
-        GpuClaim(key, entity, weight / whole, source, confidence or seen.sureness(weights))
+        GpuClaim(key, entity, weight / whole, source, confidence or seen.confidence_of(weights))
         for entity, weight in weights.items()
     ]
 
