@@ -22,7 +22,7 @@ from triton_exporter.catalogue import own
 from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.distribution.estimate.estimator import Estimator
-from triton_exporter.distribution.shape import Recent
+from triton_exporter.distribution.shape import RecentGain
 from triton_exporter.distribution.stored import StoredModel, StoredState, decode_state, encode_state
 from triton_exporter.exposition.parse import parse
 from tritonwatch.cli import main
@@ -135,7 +135,7 @@ def test_an_unwatched_request_that_is_alone_is_exact() -> None:
 
 def test_what_moves_to_another_bucket_is_not_negative() -> None:
     """A request stored at its mean, while it waits, can enter another bucket later."""
-    recent = Recent([0, 0], 0.0, [0, 0], 0.0)
+    recent = RecentGain([0, 0], 0.0, [0, 0], 0.0)
     recent.gained([0, 5], 1.0, 0.0)
     recent.gained([0, 5], 1.0, 130.0)
 

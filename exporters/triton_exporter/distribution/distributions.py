@@ -38,7 +38,7 @@ MAX_GONE = 100
 MEMORY_SECONDS = 300.0
 """Series stay for so long after Triton stopped showing their model version: its last requests are still scraped."""
 
-SETTLING_SECONDS = 2.0
+PENDING_SECONDS = 2.0
 """Time between two rounds in which the intervals that waited for an estimate are entered."""
 
 ESTIMATED_SECONDS = 0.5
@@ -77,7 +77,7 @@ class Distributions:
         self._estimator = estimator if "decomposed" in self._allowed else None
         self._counters = Counters()
         self._torn = 0
-        self._settled = float("-inf")
+        self._pending_entered_at = float("-inf")
         self._taken = float("-inf")
         self._batching: frozenset[ModelVersion] = frozenset()
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
@@ -196,14 +196,14 @@ class Distributions:
 
     def _close_intervals(self, now: float) -> None:
         watermark = self._traces.watermark(now) if self._traces else float("-inf")
-        # All at once: settling one by one costs more, on every reading.
-        settle = not 0 <= now - self._settled < SETTLING_SECONDS
-        if settle:
-            self._settled = now
-        if settle or self._traces is not None:
+        # All at once: entering one by one costs more, on every reading.
+        enter_pending = not 0 <= now - self._pending_entered_at < PENDING_SECONDS
+        if enter_pending:
+            self._pending_entered_at = now
+        if enter_pending or self._traces is not None:
             for model in self._models.values():
                 for recorded in model.observations.values():
-                    recorded.close(now, watermark, settle)
+                    recorded.close(now, watermark, enter_pending)
         self._drop_gone(now)
         self._taken = now
 

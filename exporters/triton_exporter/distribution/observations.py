@@ -14,7 +14,7 @@ from triton_exporter.catalogue.state import DistributionSource
 from triton_exporter.distribution.guarantee import Guarantee
 from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.quantiles import QuantilePool, RecentQuantiles, fine_bounds
-from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, Recent, Shape, Trace
+from triton_exporter.distribution.shape import Estimated, Interval, Observed, Point, RecentGain, Shape, Trace
 from triton_exporter.distribution.stored import StoredHistogram
 from triton_exporter.family import Exemplar
 from triton_exporter.tracing.agreement import Agreement
@@ -37,7 +37,7 @@ TRACE_WAIT_SECONDS = 15.0
 TRACE_GAP_SECONDS = 30.0
 """Requests wait so long, beyond `TRACE_WAIT_SECONDS`, for the next traced one, which represents them."""
 
-SETTLE_SECONDS = 1.0
+NEXT_INTERVALS_SECONDS = 1.0
 """An interval waits so long for the next ones, from which its shape is estimated."""
 
 FIRST_ESTIMATE_SECONDS = 5.0
@@ -81,7 +81,7 @@ class Observations:
     _group_traces: list[Trace] = field(default_factory=list)
     _traces: list[Trace] = field(default_factory=list)
     _agreement: Agreement = field(default_factory=Agreement)
-    _recent: Recent | None = None
+    _recent: RecentGain | None = None
     _unwatched: StoredHistogram | None = None  # until the first reading after a restart
 
     def trace(self, trace: Trace) -> None:
@@ -117,10 +117,10 @@ class Observations:
             (requests, seconds, units),
         )
 
-    def _recent_gains(self) -> Recent:
+    def _recent_gains(self) -> RecentGain:
         if self._recent is None:
             nothing = [0] * (len(self.histogram.bounds) + 1)
-            self._recent = Recent(nothing, 0.0, nothing, 0.0)
+            self._recent = RecentGain(nothing, 0.0, nothing, 0.0)
         return self._recent
 
     def restore(self, stored: StoredHistogram) -> None:
@@ -129,7 +129,7 @@ class Observations:
         self.guarantee.restore(stored.within)
         if stored.bounds == self.histogram.bounds:
             self.histogram.restore(stored.counts, stored.sum)
-            self._recent = Recent(stored.counts, stored.sum, stored.recent, stored.recent_sum)
+            self._recent = RecentGain(stored.counts, stored.sum, stored.recent, stored.recent_sum)
             self._unwatched = stored
 
     def count(self, interval: Interval, wait: bool) -> None:
@@ -146,7 +146,7 @@ class Observations:
         elif self.decomposition is not None and whole.source == "sampled_mean" and whole.shape is None:
             self._decompose(self.decomposition, whole)
         else:
-            self._settle(whole)
+            self._enter_interval(whole)
 
     def _with_carried_over(self, interval: Interval) -> Interval | None:
         """Return an interval with what was carried over; None where no request is left to enter.
@@ -170,18 +170,18 @@ class Observations:
         )
 
     def _decompose(self, decomposition: Decomposition, interval: Interval) -> None:
-        """Settle an interval that is certain at once; the others wait for those after them."""
+        """Enter an interval that is certain at once; the others wait for those after them."""
         undecided = decomposition.add(interval, self.histogram.bounds[0])
         if undecided or self._pending:
             self._pending.append(interval)
         else:
-            self._settle(interval._replace(source="decomposed"))
+            self._enter_interval(interval._replace(source="decomposed"))
 
-    def _settle_pending(self) -> None:
+    def _enter_pending(self) -> None:
         decomposition = self.decomposition
         if decomposition is None or not decomposition.is_estimated:
             for interval in self._pending:
-                self._settle(interval)
+                self._enter_interval(interval)
             self._pending.clear()
             return
         quantiles = self._quantiles()
@@ -190,16 +190,16 @@ class Observations:
         requests = [interval.requests for interval in self._pending]
         shape = Estimated([float(share) / sum(requests) for share in shares.T @ requests])
         seconds = sum(interval.seconds for interval in self._pending)
-        self._enter("decomposed", self._pending[-1].end, sum(requests), seconds, shape)
+        self._enter_shape("decomposed", self._pending[-1].end, sum(requests), seconds, shape)
         self._pending.clear()
 
-    def close(self, now: float, watermark: float, settle: bool = True) -> None:
-        """Settle what need not wait any longer; all requests that ended by `watermark` have been traced.
+    def close(self, now: float, watermark: float, enter_pending: bool = True) -> None:
+        """Enter what need not wait any longer; all requests that ended by `watermark` have been traced.
 
-        Without `settle`, what waits for an estimate waits on.
+        Without `enter_pending`, what waits for an estimate waits on.
         """
         self._unwatched = None
-        if settle:
+        if enter_pending:
             self._close_pending(now)
         self._close_traced(max(watermark - TRACE_GRACE_SECONDS, now - TRACE_WAIT_SECONDS))
         self._close_group(now)
@@ -208,14 +208,14 @@ class Observations:
             self._traces_until(now - TRACE_WAIT_SECONDS - TRACE_GAP_SECONDS)
 
     def _close_pending(self, now: float) -> None:
-        """Settle what waits for an estimate, if the first of it has waited long enough."""
+        """Enter what waits for an estimate, if the first of it has waited long enough."""
         is_estimated = self.decomposition is not None and self.decomposition.is_estimated
-        longest = SETTLE_SECONDS if is_estimated else FIRST_ESTIMATE_SECONDS
+        longest = NEXT_INTERVALS_SECONDS if is_estimated else FIRST_ESTIMATE_SECONDS
         if self._pending and self._pending[0].end <= now - longest:
-            self._settle_pending()
+            self._enter_pending()
 
     def _close_traced(self, ended: float) -> None:
-        """Group intervals until `ended`, whose traces have come; settle each group that traces represent."""
+        """Group intervals until `ended`, whose traces have come; enter each group that traces represent."""
         while self._waiting and self._waiting[0].end <= ended:
             interval = self._waiting.popleft()
             self._group.append(interval)
@@ -225,16 +225,16 @@ class Observations:
             if self._group_traces and (
                 joined >= JOINED_SECONDS or all(trace.weight == 1 for trace in self._group_traces)
             ):
-                self._settle_traced()
+                self._enter_traced_group()
 
     def _close_group(self, now: float) -> None:
-        """Settle a group that has waited long enough for its first trace, or for more of them."""
+        """Enter a group that has waited long enough for its first trace, or for more of them."""
         longest = TRACE_WAIT_SECONDS + (JOINED_SECONDS if self._group_traces else TRACE_GAP_SECONDS)
         if self._group and self._group[0].end <= now - longest:
             if self._group_traces:
-                self._settle_traced()
+                self._enter_traced_group()
             else:
-                self._settle_group()
+                self._enter_group()
 
     def _traces_until(self, end: float) -> list[Trace]:
         if not self._traces:
@@ -243,11 +243,11 @@ class Observations:
         traces, self._traces = self._traces[:taken], self._traces[taken:]
         return traces
 
-    def _settle(self, interval: Interval) -> None:
+    def _enter_interval(self, interval: Interval) -> None:
         """Enter an interval with the shape that it has, or at its mean."""
         requests, seconds = interval.requests, interval.seconds
         if interval.shape is not None and interval.source != "sampled_mean":
-            self._enter(interval.source, interval.end, requests, seconds, interval.shape)
+            self._enter_shape(interval.source, interval.end, requests, seconds, interval.shape)
             return
         self.source = interval.source
         self.histogram.add(requests, seconds, interval.shape or Point(seconds / requests))
@@ -259,7 +259,7 @@ class Observations:
                 quantiles.doubt(interval.end, requests)
             quantiles.add_alike(interval.end, requests, seconds / requests)
 
-    def _enter(
+    def _enter_shape(
         self, source: DistributionSource, end: float, requests: float, seconds: float, shape: Shape
     ) -> None:
         self.source = source
@@ -275,13 +275,13 @@ class Observations:
             self.quantiles = self.pool.get(fine_bounds(self.histogram.bounds)[0])
         return self.quantiles
 
-    def _settle_group(self) -> None:
-        """Settle each interval of the group without traces."""
+    def _enter_group(self) -> None:
+        """Enter each interval of the group without traces."""
         for interval in self._group:
-            self._settle(interval)
+            self._enter_interval(interval)
         self._group.clear()
 
-    def _settle_traced(self) -> None:
+    def _enter_traced_group(self) -> None:
         """Let the traced requests represent all of the group, each for as many as the trace rate says."""
         traces = sorted(self._group_traces, key=lambda trace: trace.seconds)
         self._group_traces = []
@@ -290,11 +290,11 @@ class Observations:
         self.believes_traces = self._agreement.update(self.closed, counted, seconds)
         if not self.believes_traces:
             self.lose("contradicts", len(traces))
-            self._settle_group()
+            self._enter_group()
             return
         shape = Observed(seconds, [trace.weight for trace in traces])
         requests = sum(interval.requests for interval in self._group)
         total = sum(interval.seconds for interval in self._group)
-        self._enter("trace", self.closed, requests, total, shape)
+        self._enter_shape("trace", self.closed, requests, total, shape)
         self.histogram.remember(Exemplar(trace.trace_id, trace.seconds, trace.ended) for trace in traces)
         self._group.clear()

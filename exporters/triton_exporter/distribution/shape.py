@@ -1,7 +1,7 @@
 """Distribution of the requests of an interval: the share of them that took no longer than a bound.
 
-Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall. `Recent` has that of the
-requests of the last minutes, which serves for requests that nothing measured.
+Each shape answers for ascending bounds in seconds with shares from 0 to 1 that never fall. `RecentGain` has
+that of the requests of the last minutes, which serves for requests that nothing measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from triton_exporter.catalogue.state import DistributionSource
 
 RECENT_SECONDS = 120.0
-"""`Recent` has the gain of the last one to two times this long."""
+"""`RecentGain` has the gain of the last one to two times this long."""
 
 
 class Shape(Protocol):
@@ -148,7 +148,7 @@ class Interval(NamedTuple):
     shape: Shape | None = None
 
 
-class Recent:
+class RecentGain:
     """Recent gain of a histogram: counts by bucket, and their seconds. It begins with a gain known from before."""
 
     def __init__(self, counts: Sequence[int], seconds: float, gained: Sequence[int], gain: float) -> None:
