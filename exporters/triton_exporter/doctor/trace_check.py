@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
+from triton_exporter.tracing.request_rates import requests_by_model
 from triton_exporter.tracing.trace_setting import is_on
-from triton_exporter.tracing.traffic import requests_by_model
 
 _PREPARED = (
     "--trace-config mode=opentelemetry "

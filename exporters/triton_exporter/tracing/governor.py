@@ -20,9 +20,9 @@ from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
 from triton_exporter.tracing.interference import COUNT_SECONDS, Interference
+from triton_exporter.tracing.request_rates import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
-from triton_exporter.tracing.traffic import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ cost no setting. To trace too often does harm, so the first is nearer to 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """The setting that a model was given: at what time, and how many requests it had counted then."""
+class _SentSetting:
+    """Setting that was sent for a model `at` some time (seconds), when `total` of its requests had ended."""
 
     rate: int
     count: int
@@ -100,7 +100,7 @@ class TraceGovernor:
         self._lock = threading.Lock()  # guards what observe, see and families share with poll
         self._traffic: dict[str, Traffic] = {}
         self._observed_at = float("-inf")
-        self._given: dict[str, _Given] = {}
+        self._sent: dict[str, _SentSetting] = {}
         self._models: frozenset[str] = frozenset()
         self._checked: set[str] = set()
         self._state = "starting"
@@ -130,7 +130,7 @@ class TraceGovernor:
     def poll(self, now: float) -> None:
         """Check for interference, then give each model with requests its rate."""
         with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
-            trouble = self._interference.sign(now, self._observed_at, learn=not self._given)
+            trouble = self._interference.sign(now, self._observed_at, learn=not self._sent)
             try:
                 if not trouble and now >= self._paused_until:
                     self._govern(now)
@@ -145,13 +145,13 @@ class TraceGovernor:
     def close(self) -> None:
         """Turn all traces off."""
         with closing(self._client):
-            self._clear(self._given)
+            self._clear(self._sent)
         self._log_state("ended")
 
     def families(self, now: float) -> Iterable[Family]:
         """Yield the trace rates in force, and the state (the reason if nothing is traced)."""
         with self._lock:
-            rates = {model: given.rate for model, given in self._given.items()}
+            rates = {model: sent.rate for model, sent in self._sent.items()}
             posts = dict(self._posts)
         yield Family.of(own.TRACE_RATE, (((model,), rate) for model, rate in rates.items()))
         yield Family.of(own.TRACE_GOVERNOR, (((state,), state == self._state) for state in STATES))
@@ -166,54 +166,55 @@ class TraceGovernor:
             self._global_asked = now
             self._blocked = _why_blocked(self._client.setting())
         if self._blocked:
-            self._clear(dict(self._given))
+            self._clear(dict(self._sent))
             self._log_state(self._blocked)
             return
         self._take_over(now)
         with self._lock:
             traffic = dict(self._traffic)
-        in_all = sum(rate.per_second for rate in traffic.values())
-        quiet = MOST_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
+        total_per_second = sum(rate.per_second for rate in traffic.values())
+        most_per_second = MOST_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
         active = {model: rate for model, rate in traffic.items() if now - rate.seen < IDLE_SECONDS}
         busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MOST_MODELS]
-        wanted = {model: active[model].per_second for model in busiest} if in_all <= quiet else {}
-        self._clear({model: given for model, given in self._given.items() if model not in wanted})
+        is_busy = total_per_second > most_per_second
+        wanted = {} if is_busy else {model: active[model].per_second for model in busiest}
+        self._clear({model: sent for model, sent in self._sent.items() if model not in wanted})
         posts = 0
         rates = allot(wanted, self._per_second)
         # Those first that are traced too often.
         for model in sorted(
-            rates, key=lambda model: model not in self._given or rates[model] <= self._given[model].rate
+            rates, key=lambda model: model not in self._sent or rates[model] <= self._sent[model].rate
         ):
-            rate = self._next_rate(self._given.get(model), rates[model], traffic[model], now)
+            rate = self._next_rate(self._sent.get(model), rates[model], traffic[model], now)
             if rate and posts < MOST_POSTS:
                 posts += 1
-                self._give(model, rate, traffic[model], now)
-        self._log_state("tracing" if self._given else "busy" if in_all > quiet else "idle")
+                self._send_setting(model, rate, traffic[model], now)
+        self._log_state("tracing" if self._sent else "busy" if is_busy else "idle")
 
-    def _next_rate(self, given: _Given | None, wanted: int, traffic: Traffic, now: float) -> int:
+    def _next_rate(self, sent: _SentSetting | None, wanted: int, traffic: Traffic, now: float) -> int:
         """Return the rate to set now, or 0 where what is set may stay."""
-        if given is None or wanted > _TOO_OFTEN * given.rate:
+        if sent is None or wanted > _TOO_OFTEN * sent.rate:
             return wanted
-        if now - given.at < RENEWAL_SECONDS:
+        if now - sent.at < RENEWAL_SECONDS:
             return 0
-        if wanted < _TOO_SELDOM * given.rate:
+        if wanted < _TOO_SELDOM * sent.rate:
             return wanted
-        used = (traffic.total - given.total) / given.rate
-        return given.rate if used >= given.count / 2 or traffic.total < given.total else 0
+        used = (traffic.total - sent.total) / sent.rate
+        return sent.rate if used >= sent.count / 2 or traffic.total < sent.total else 0
 
-    def _give(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
+    def _send_setting(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
         count = max(LEAST_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
         self._client.trace(model, rate, count)
         self._mailbox.set_rate(model, time.time(), rate)
         self._checked.add(model)
         with self._lock:
             self._posts["accepted"] += 1
-            self._given[model] = _Given(rate, count, now, traffic.total)
+            self._sent[model] = _SentSetting(rate, count, now, traffic.total)
 
     def _take_over(self, now: float) -> None:
         """Find what an exporter that was killed has left: its rate is remembered, and it is turned off."""
         with self._lock:
-            unknown = sorted(self._models - self._checked - self._given.keys())
+            unknown = sorted(self._models - self._checked - self._sent.keys())
             self._checked &= self._models
         for model in unknown[:MOST_CHECKS]:
             setting = self._client.setting(model)
@@ -240,13 +241,13 @@ class TraceGovernor:
                 self._checked.discard(model)
             with self._lock:
                 self._posts[result] += 1
-                del self._given[model]
+                del self._sent[model]
 
     def _end(self, trouble: str, now: float) -> None:
-        if self._given or trouble == "post_failed":
+        if self._sent or trouble == "post_failed":
             self._paused_until = now + min(MOST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._pauses)
             self._pauses += 1
-            self._clear(self._given)
+            self._clear(self._sent)
         if now >= self._paused_until or self._state in ("starting", "idle", "tracing", "busy"):
             self._log_state(trouble)
 

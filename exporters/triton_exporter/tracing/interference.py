@@ -8,9 +8,9 @@ from statistics import median
 
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
+from triton_exporter.tracing.request_rates import STALE_SECONDS
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import SettingClient
-from triton_exporter.tracing.traffic import STALE_SECONDS
 
 COUNT_SECONDS = 10.0
 """Time that a setting lasts: Triton stops after as many traces, should the exporter end."""
