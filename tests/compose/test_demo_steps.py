@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tritonwatch.demo.demo_view import DemoView, ModelRow
 from tritonwatch.demo.notices import Notice, new_messages, read_messages
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
-from tritonwatch.demo.view import DemoView, ModelRow
 
 SERVING = [
     ModelRow(model, version, ready=1, requests_per_second=5)

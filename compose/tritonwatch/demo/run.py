@@ -13,12 +13,12 @@ from types import FrameType
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from tritonwatch.demo.demo_view import DemoView, Viewer
 from tritonwatch.demo.load import LoadGenerator
 from tritonwatch.demo.notices import new_messages, read_messages, read_notices
 from tritonwatch.demo.screen import render
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.steps import Observation, Progress
-from tritonwatch.demo.view import DemoView, Viewer
 from tritonwatch.local.triton import CannotStartError
 
 DEADLINE_SECONDS = 300.0

@@ -11,8 +11,8 @@ from rich.text import Text
 from triton_alerts.alertmanager_client import ListedAlert
 from triton_exporter.common.duration import measured_text
 from triton_slo.burn.amounts import budget_left, burn_rate
+from tritonwatch.demo.demo_view import DemoView, ModelRow
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Progress
-from tritonwatch.demo.view import DemoView, ModelRow
 
 _COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan", "none": "dim"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tritonwatch.demo.demo_view import DemoView
 from tritonwatch.demo.notices import Notice
-from tritonwatch.demo.view import DemoView
 
 BROKEN = "broken"
 SATURATED = "saturated"
