@@ -1,4 +1,4 @@
-"""Pages of the exporter by path: metrics in two formats, the state in JSON, its own health."""
+"""Render pages: metrics in two formats, JSON, the landing page."""
 
 from __future__ import annotations
 
