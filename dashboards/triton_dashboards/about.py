@@ -32,7 +32,7 @@ UNITS = {
 
 
 def unit(metric: Metric) -> str:
-    """Grafana's unit of a series that is drawn as it is."""
+    """Return Grafana's unit of a series that is drawn as it is."""
     return UNITS.get(metric.unit, "short")
 
 

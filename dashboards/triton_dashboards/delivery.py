@@ -15,7 +15,7 @@ FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
 
 
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
-    """File name and text of a dashboard: as it is, as a ConfigMap, or as a resource of Grafana's API.
+    """Return the file name and text of a dashboard: as it is, as a ConfigMap, or as a resource of Grafana's API.
 
     `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar looks for it.
     """
@@ -65,7 +65,7 @@ def _yaml(thing: Json) -> str:
 
 
 def changes(ours: Json, theirs: Json) -> list[str]:
-    """Paths at which Grafana's copy lacks or contradicts ours.
+    """Return the paths at which Grafana's copy lacks or contradicts ours.
 
     What Grafana added (id, version, defaults of its own) is not a change, or a push would never be idempotent.
     """

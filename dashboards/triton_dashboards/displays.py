@@ -95,7 +95,7 @@ def aged(signal: Age, no_value: str) -> Display:
 
 
 def _ascending(base: Color, *colored: tuple[Color, float | None]) -> tuple[Threshold, ...]:
-    """Thresholds in ascending order, as Grafana needs them: a later colour replaces those it is not above."""
+    """Return ascending thresholds, as Grafana needs them: a later colour replaces those it is not above."""
     steps: list[Threshold] = []
     for color, value in colored:
         if value is not None:

@@ -27,15 +27,15 @@ class BoardScope:
         return f"{metric}{{{', '.join((*self.matchers, *more))}}}"
 
     def rate(self, metric: Metric | str, *more: str, offset: str = "") -> str:
-        """Per-second increase of a counter over Grafana's own window, now or as it was."""
+        """Return the per-second increase of a counter over Grafana's own window, now or as it was."""
         return f"rate({self(metric, *more)}[{RATE}]{f' offset {offset}' if offset else ''})"
 
     def increase(self, metric: Metric | str, *more: str) -> str:
-        """Increase of a counter over Grafana's own window."""
+        """Return the increase of a counter over Grafana's own window."""
         return f"increase({self(metric, *more)}[{RATE}])"
 
     def events(self, metric: Metric | str, *by: str) -> str:
-        """Number of events within Grafana's own window by some labels, without zeros."""
+        """Return the number of events within Grafana's own window by some labels, without zeros."""
         return f"{total(self.increase(metric), *by)} > 0"
 
 
@@ -72,12 +72,12 @@ def total(expr: str, *by: str) -> str:
 
 
 def ratio(part: str, whole: str) -> str:
-    """Part of a whole that is not zero: no value, rather than NaN, where nothing happened."""
+    """Return the part of a whole that is not zero: no value, rather than NaN, where nothing happened."""
     return f"{part} / ({whole} > 0)"
 
 
 def or_zero(expr: str, alive: str) -> str:
-    """Zero where an expression has no series but the thing that would make them answers.
+    """Return an expression, or zero where it has no series but the thing that would make them answers.
 
     Never a bare vector(0): with every exporter gone that would draw a healthy zero.
     """

@@ -50,7 +50,7 @@ BURN_WINDOWS = tuple(
 
 
 def groups(options: Options) -> tuple[Group, ...]:
-    """Rule groups, one a level."""
+    """Return the rule groups, one a level."""
     return (
         Group("triton-dashboards-model", (*_traffic(model_traffic, "model", options), *_gpus(options))),
         Group(
@@ -99,7 +99,7 @@ def _burn_rate(window: str) -> str:
 
 
 def _figure_labels(options: Options, level: str) -> tuple[str, ...]:
-    """Labels that a figure keeps: those of its level, and those by which the panels will select it."""
+    """Return the labels that a figure keeps: those of its level, and those by which the panels will select it."""
     matchers, _ = parse_selector(options.selector)
     selecting = (label for label, _, _ in Matchers(matchers).split)
     return tuple(dict.fromkeys((*_JOB_LABELS, level, *selecting)))
@@ -111,7 +111,7 @@ def rules_text(options: Options) -> str:
 
 
 def _figure(what: str, labels: tuple[str, ...], options: Options) -> str:
-    """Expression of one figure. Times are recorded in seconds per second; Triton counts microseconds."""
+    """Return the expression of one figure. Times are recorded in seconds per second; Triton counts microseconds."""
     success = total(_rate(triton.REQUEST_SUCCESS, options), *labels)
     failures = total(_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED), *labels)
     expressions = {

@@ -20,7 +20,7 @@ TAG = "triton"
 
 
 def tags(area: str) -> tuple[str, ...]:
-    """Tags of a dashboard; the first drives the menu between dashboards."""
+    """Return the tags of a dashboard; the first drives the menu between dashboards."""
     return (TAG, "generated", area)
 
 
@@ -84,7 +84,7 @@ OF_MODEL, OF_SERVER = 'model=~"$model|"', 'instance=~"$instance|"'
 
 
 def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
-    """Firing alerts as marks on every graph: those that meet all matchers of one of these sets."""
+    """Mark firing alerts on every graph: those that meet all matchers of one of these sets."""
     common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')
     return Annotation(
         "Firing alerts",
@@ -97,7 +97,7 @@ def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
 
 
 def load_annotations(scope: BoardScope) -> tuple[Annotation, ...]:
-    """Failed loads and new versions as marks on every graph of a dashboard."""
+    """Mark failed loads and new versions on every graph of a dashboard."""
     # The series exist only where something happened, so a maximum over each step misses no event and is fast.
     failed = f"max by (model, reason) (max_over_time({scope(FAILED_LOADS)}[$__interval]))"
     loaded = f"max by (model, version) (max_over_time({scope(BECAME_READY)}[$__interval]))"
@@ -115,7 +115,7 @@ def load_annotations(scope: BoardScope) -> tuple[Annotation, ...]:
 
 
 def event_annotations(scope: BoardScope, *alerts: tuple[str, ...]) -> tuple[Annotation, ...]:
-    """Firing alerts, loads and, where they are switched on, restarts on every graph of a dashboard."""
+    """Mark firing alerts, loads and, where they are switched on, restarts on every graph of a dashboard."""
     reset = f"sum by (instance) (resets({scope(triton.REQUEST_SUCCESS)}[2m])) > 0"
     return (
         alert_annotation(*alerts),

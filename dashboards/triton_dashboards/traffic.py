@@ -42,7 +42,7 @@ class RecordedTraffic:
         return ratio(self("failures", *by), self("requests", *by))
 
     def latency(self, *by: str) -> str:
-        """Mean seconds of successful requests."""
+        """Return the mean seconds of successful requests."""
         return ratio(self("request_seconds", *by), f"({self('requests', *by)} - {self('failures', *by)})")
 
     def queue_share(self, *by: str) -> str:
@@ -50,7 +50,7 @@ class RecordedTraffic:
         return ratio(self("queue_seconds", *by), self("request_seconds", *by))
 
     def batch(self, *by: str) -> str:
-        """Mean inferences in an execution."""
+        """Return the mean inferences in an execution."""
         return ratio(self("inferences", *by), self("executions", *by))
 
 
@@ -61,15 +61,15 @@ class RawTraffic:
     scope: BoardScope
 
     def rate(self, metric: Metric, *by: str) -> str:
-        """Summed per-second increase."""
+        """Return the summed per-second increase of a counter."""
         return total(self.scope.rate(metric), *by)
 
     def failures(self, *by: str) -> str:
-        """Failed requests a second."""
+        """Return the failed requests a second, without those that their clients canceled."""
         return total(self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED), *by)
 
     def requests(self, *by: str) -> str:
-        """Requests a second, answered or failed."""
+        """Return the requests a second, answered or failed."""
         return f"({self.rate(triton.REQUEST_SUCCESS, *by)} + {self.failures(*by)})"
 
     def failed(self, *by: str) -> str:
@@ -77,7 +77,7 @@ class RawTraffic:
         return ratio(self.failures(*by), self.requests(*by))
 
     def per_request(self, metric: Metric, *by: str) -> str:
-        """Mean of a duration over successful requests, in the unit of the counter."""
+        """Return the mean of a duration over successful requests, in the unit of the counter."""
         return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
 
     def queue_share(self, *by: str) -> str:
@@ -91,15 +91,15 @@ class RawTraffic:
         )
 
     def batch(self, *by: str) -> str:
-        """Mean inferences in an execution."""
+        """Return the mean inferences in an execution."""
         return ratio(self.rate(triton.INFERENCE_COUNT, *by), self.rate(triton.EXEC_COUNT, *by))
 
     def buckets(self, metric: Metric) -> str:
-        """Rates of a histogram's buckets."""
+        """Return the rates of a histogram's buckets."""
         return self.scope.rate(metric.bucket)
 
     def histogram(self, metric: Metric) -> str:
-        """Rates of a histogram: its buckets, or the native one that a Prometheus 3 has made of them."""
+        """Return the rates of a histogram: its buckets, or the native one that a Prometheus 3 has made of them."""
         return f"{self.buckets(metric)} or ignoring (le) {self.scope.rate(metric)}"
 
     def quantile(

@@ -26,7 +26,7 @@ from triton_slo.alert_settings.signal_kinds import Tail
 
 
 def ensemble(seen: View) -> tuple[Panel, ...]:
-    """The steps of an ensemble: mean latency and failures of each."""
+    """Return panels of the steps of an ensemble: mean latency and failures of each."""
     everything = RawTraffic(seen.servers)
     steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
@@ -52,7 +52,7 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
 
 
 def vllm(seen: View) -> tuple[Panel, ...]:
-    """Times of a vLLM model, to the first token, between tokens and to the end, and throughput."""
+    """Return panels of a vLLM model: times to the first token, between tokens and to the end, and throughput."""
     none = "No vLLM series"
 
     def shown(metric: Metric) -> list[Query]:
@@ -87,7 +87,7 @@ def vllm(seen: View) -> tuple[Panel, ...]:
 
 
 def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
-    """The load of a TensorRT-LLM engine: requests by state, KV cache, the in-flight batcher."""
+    """Return panels of the load of a TensorRT-LLM engine: requests by state, KV cache, the in-flight batcher."""
     kv_cache = seen.signal(signals.KV_CACHE)
     none = "No TensorRT-LLM series"
     iterations = seen.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
@@ -135,7 +135,7 @@ _BATCHER = "inflight_batcher_specific_metric"
 
 
 def cache(seen: View) -> tuple[Panel, ...]:
-    """Hits and savings of the response cache."""
+    """Return panels of the hits and savings of the response cache."""
     hits, misses = seen.raw.rate(triton.CACHE_HITS_PER_MODEL), seen.raw.rate(triton.CACHE_MISSES_PER_MODEL)
     return (
         TimeSeries(
@@ -148,7 +148,7 @@ def cache(seen: View) -> tuple[Panel, ...]:
 
 
 def gpu_share(seen: View) -> tuple[Panel, ...]:
-    """The model's share of its GPUs; estimates are named as such."""
+    """Return panels of the model's share of its GPUs; estimates are named as such."""
     by = ("instance", "gpu_uuid")
     legend = "{{instance}} {{gpu_uuid}}"
     return (

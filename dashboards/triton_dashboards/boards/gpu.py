@@ -69,7 +69,7 @@ class _Gpus:
         return f"sum {_BY_GPU} ({self.chosen(metric)})"
 
     def caused(self, recorded: str, each: Callable[[BoardScope], str]) -> str:
-        """The models' part of all GPUs as it is recorded, or the sum of `each` over the chosen ones."""
+        """Return the models' part of all GPUs as it is recorded, or the sum of `each` over the chosen ones."""
         return summed(self.chosen, recorded, each, "instance", "gpu_uuid")
 
     def memory_share(self) -> str:
@@ -221,7 +221,7 @@ def _lines(title: str, lead: str, metric: Metric, gpus: _Gpus, display: Display,
 
 
 def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
-    """Series that every source of GPU series has; Triton's own lack the temperature."""
+    """Return panels of the series that every source of GPU series has; Triton's own lack the temperature."""
     share = displays.SHARE.when_empty(_NO_GPU)
     watts = Display("watt", minimum=0, no_value=_NO_GPU, styles=(displays.DASHED_LIMIT,))
     return (

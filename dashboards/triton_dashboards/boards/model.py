@@ -60,7 +60,7 @@ def dashboard(options: Options) -> Dashboard:
 
 
 def marks(seen: View) -> tuple[Annotation, ...]:
-    """Events of the model, and alerts of it and of its servers."""
+    """Return marks of the model's events, and of alerts of it and of its servers."""
     # Not a regular expression: Grafana does not escape a variable with one value.
     [objectives] = seen.objectives.matchers
     here = shared.OF_SERVER
@@ -70,7 +70,7 @@ def marks(seen: View) -> tuple[Annotation, ...]:
 
 
 def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
-    """The rows of a model, `extras` among those that only some models have."""
+    """Return the rows of a model, `extras` among those that only some models have."""
     return (
         Row(f"Is {name} healthy?", (*availability(seen), *service(seen))),
         Row("Symptoms", symptoms(seen)),

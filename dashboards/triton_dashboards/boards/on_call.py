@@ -39,7 +39,7 @@ _KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
 
 
 def alerts(*matchers: str) -> str:
-    """Alerts of this stack that fire, as chosen by the variables."""
+    """Return a query of the alerts of this stack that fire, as chosen by the variables."""
     return BoardScope(('alertstate="firing"', *_CHOSEN, *matchers))(ALERTS)
 
 

@@ -262,7 +262,7 @@ def _traffic(within: BoardScope) -> tuple[Panel, ...]:
 
 
 def _fed(within: BoardScope, sources: Iterable[str]) -> str:
-    """Number of model versions whose latency histogram comes from these sources."""
+    """Return the number of model versions whose latency histogram comes from these sources."""
     source = "|".join(sources)
     fed = within(state.DISTRIBUTION_SOURCE, 'signal="request"', f'source=~"{source}"')
     return f"count by (instance) ({fed} == 1)"

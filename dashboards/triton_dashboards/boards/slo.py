@@ -76,7 +76,7 @@ _LEGEND = f"{{{{{SLO}}}}}: {{{{model}}}} {{{{version}}}}"
 
 
 def burn(within: BoardScope, window: str) -> str:
-    """Burn rate over a window: error ratio over the ratio that the objective allows."""
+    """Return the burn rate over a window: error ratio over the ratio that the objective allows."""
     return f"{within(sli_error(window))} / on ({', '.join(KEYS)}) group_left () {within(ERROR_BUDGET_RATIO)}"
 
 
@@ -94,7 +94,7 @@ def exhaustion(within: BoardScope) -> str:
 
 
 def targets(within: BoardScope) -> str:
-    """Targets of the groups that `tritonwatch status` lists.
+    """Return a query of the targets of the groups that `tritonwatch status` lists.
 
     It leaves out groups to which nothing ever happened: those that were unloaded on purpose or replaced, and a
     model's group without a version, once its versions are recorded.
@@ -107,7 +107,7 @@ def targets(within: BoardScope) -> str:
 
 
 def unknown(within: BoardScope) -> str:
-    """Groups whose data cannot be trusted, and objectives of which no group is listed."""
+    """Return a query of groups whose data cannot be trusted, and objectives of which no group is listed."""
     groups = f"({targets(within)} or {within(UNKNOWN)})"
     return f"{within(UNKNOWN)} or ({within(INFO)} unless on ({SLO}) {groups})"
 
@@ -201,7 +201,10 @@ def _counts(within: BoardScope) -> tuple[Panel, ...]:
 
 
 def _now(title: str, lead: str, expr: str, display: Display, reads: Sources | None = None) -> Panel:
-    """One number without its past, which over all groups would cost more than the rest of the page."""
+    """Return a panel of one number without its past.
+
+    Over all groups, the past would cost more than the rest of the page.
+    """
     return Stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
 
 
@@ -212,7 +215,7 @@ _CAVEAT_WORDS: dict[int, tuple[str, Color]] = {
 
 
 def _caveats(within: BoardScope) -> str:
-    """The number of each group's caveat, by its source."""
+    """Return a query of the number of each group's caveat, by its source."""
     parts = []
     for number, word in enumerate(_WORDS, 1):
         sources = "|".join(source for source, caveat in CAVEATS.items() if caveat.word == word)

@@ -114,7 +114,7 @@ def _state_timeline(panel: StateTimeline) -> Any:
 
 
 def _bands(panel: StateTimeline) -> int:
-    """Lines on a page: as many as leave 20 pixels to each; Grafana has 38 for a unit of height."""
+    """Return the number of lines on a page, each of 20 pixels or more; Grafana has 38 for a unit of height."""
     return (38 * panel.height - 100) // 20
 
 
@@ -199,7 +199,7 @@ def _table(panel: Table) -> Any:
 
 
 def _key_override(key: Key) -> Json:
-    """Links, width and colours of the column of a label."""
+    """Return the links, width and colours of the column of a label."""
     properties: Json = {}
     if key.link:
         properties["links"] = [_link_json(key.link)]
@@ -212,7 +212,7 @@ def _key_override(key: Key) -> Json:
 
 
 def _column(column: Column) -> Json:
-    """Unit, limits and colour of the column of a query."""
+    """Return the unit, limits and colour of the column of a query."""
     display = column.display
     properties: Json = {
         "unit": display.unit,
@@ -268,7 +268,7 @@ def _query_target(query: Query, index: int, form: str = "") -> library.Target:
 
 
 def _threshold_step(threshold: Threshold) -> Json:
-    """A threshold as Grafana's schema has it: the base is null, not the text "null" of grafanalib."""
+    """Return a threshold as Grafana's schema has it: the base is null, not the text "null" of grafanalib."""
     return {"color": threshold.color, "value": threshold.value}
 
 
@@ -321,7 +321,7 @@ def _limits(display: Display) -> Json:
 
 
 def _soft_maximum(display: Display) -> float | None:
-    """The least end of an axis: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
+    """Return an axis' least end: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
     if display.maximum is not None:
         return None
     if display.unit == "percentunit":
@@ -330,7 +330,7 @@ def _soft_maximum(display: Display) -> float | None:
 
 
 def _mappings(display: Display) -> list[Json]:
-    """Words for values, and for a division by no traffic, which PromQL gives as NaN."""
+    """Return words for values, and for a division by no traffic, which PromQL gives as NaN."""
     no_number = {
         "match": "null+nan",
         "result": {"text": display.no_value, "color": "text", "index": len(display.words)},

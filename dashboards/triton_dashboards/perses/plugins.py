@@ -161,7 +161,7 @@ def _time_series(panel: TimeSeries) -> Json:
 
 
 def _style(style: Style, index: int) -> Json:
-    """Settings of a query: Perses colours queries, not the series of one by their names."""
+    """Return the settings of a query: Perses colours queries, not the series of one by their names."""
     lines: Json = {
         "measured": {},
         "limit": {"lineStyle": "dashed", "areaOpacity": 0},
@@ -256,7 +256,7 @@ def _thresholds(display: Display) -> Json:
 
 
 def _mappings(display: Display) -> list[Json]:
-    """Words for values, and for a division by no traffic."""
+    """Return words for values, and for a division by no traffic."""
     words = [
         {"kind": "Value", "spec": {"value": str(value), "result": _result(word, color)}}
         for value, (word, color) in display.words.items()

@@ -41,7 +41,7 @@ def resource_text(dashboard: Dashboard, siblings: Sequence[Dashboard], project: 
 
 
 def _panel_names(panels: Sequence[Panel]) -> list[str]:
-    """Names of panels after their titles; the second of a title ends in 2."""
+    """Return names of panels after their titles; the second of a title ends in 2."""
     names: list[str] = []
     for panel in panels:
         name = re.sub(r"[^a-z0-9]+", "-", panel.title.lower()).strip("-")
