@@ -29,7 +29,7 @@ class SnapshotObserver(Protocol):
     """Gets the result of each poll of Triton's API."""
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Process index, statistics and configurations."""
+        """Process the index, statistics and configurations of a poll."""
 
 
 @runtime_checkable

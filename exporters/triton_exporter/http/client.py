@@ -72,7 +72,7 @@ class Client:
     _connection: _Connection | None = field(default=None, init=False, repr=False)
 
     def get(self, path: str) -> Answer:
-        """GET one path below the base URL. Raises FetchError; any status is an answer."""
+        """Get one path below the base URL. Raises FetchError; any status is an answer."""
         return self._request("GET", path, None)
 
     def index(self) -> Answer:

@@ -113,7 +113,7 @@ def send_grpc(
     headers: Mapping[str, str],
     certificates: Certificates,
 ) -> ProbeOutcome:
-    """One request over a gRPC stream, as decoupled models want it; it works when its first response does."""
+    """Send one request over a gRPC stream, as decoupled models want it; it works when its first response does."""
     started = time.monotonic()
     answers: _Answers = queue.Queue()
     first: float | None = None

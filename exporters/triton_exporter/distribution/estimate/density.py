@@ -202,10 +202,10 @@ def _on_grid(sums: Sums, step: float, size: int) -> Floats:
 
 
 def _read_off(shares: Floats, at: Floats, reach: Floats) -> Floats:
-    """The share at or below each place of the grid, by row, where places are spread evenly over `reach` both ways.
+    """Return the share at or below each place of the grid, by row.
 
-    Read off the integral of the cumulative shares, which is linear between the points of the grid. Each point is
-    spread over at least one step.
+    Places are spread evenly over `reach` both ways. Read off the integral of the cumulative shares, which is
+    linear between the points of the grid. Each point is spread over at least one step.
     """
     below = np.cumsum(shares, axis=1)
     integral = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(below, axis=1)], axis=1)
