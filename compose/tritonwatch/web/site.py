@@ -23,7 +23,7 @@ from triton_slo.verdict.status import read_status
 from tritonwatch.tables import status_table
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Site:
         return _environment()
 
     def page(
-        self, request: Request, template: str, context: Mapping[str, Any], *answers: Answer[Any]
+        self, request: Request, template: str, context: Mapping[str, Any], *answers: CachedAnswer[Any]
     ) -> Response:
         """Return a page made of these answers; where one is not new, a banner names the reason and the age."""
         shared_context = {
@@ -67,14 +67,14 @@ class Site:
         }
         return HTMLResponse(self._templates.get_template(template).render(shared_context | dict(context)))
 
-    def checked(self, answer: Answer[T]) -> Answer[T]:
+    def checked(self, answer: CachedAnswer[T]) -> CachedAnswer[T]:
         """Return an answer that is cached for long, with the reason where Prometheus does not answer now."""
         alive = self.sources.reader.ask(
             "alive", lambda prometheus: bool(prometheus.instant("vector(1)")), False
         )
         return replace(answer, problem=answer.problem or alive.problem)
 
-    def status(self, at: float | None) -> Answer[tuple[GroupStatus, ...]]:
+    def status(self, at: float | None) -> CachedAnswer[tuple[GroupStatus, ...]]:
         """Return the status of every objective, as `tritonwatch status` reads it, now or at Unix time `at`."""
 
         def read(prometheus: Prometheus) -> tuple[GroupStatus, ...]:
@@ -97,7 +97,7 @@ def _moment_of(request: Request) -> Mapping[str, str]:
     }
 
 
-def remarks_on(answers: Iterable[Answer[Any]]) -> Remarks:
+def remarks_on(answers: Iterable[CachedAnswer[Any]]) -> Remarks:
     """Return the remarks of Prometheus on all of these answers."""
     remarks = Remarks()
     for answer in answers:
@@ -105,7 +105,7 @@ def remarks_on(answers: Iterable[Answer[Any]]) -> Remarks:
     return remarks
 
 
-def banner_text(answers: Sequence[Answer[Any]], now: float) -> str:
+def banner_text(answers: Sequence[CachedAnswer[Any]], now: float) -> str:
     """Return why answers are not new, and the age of the oldest; empty where all are new."""
     failed = [answer for answer in answers if answer.problem]
     if not failed:

@@ -19,7 +19,7 @@ from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader
 from tritonwatch.web.readers.doctor_reader import DoctorReader
-from tritonwatch.web.readers.prometheus_reader import Answer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ class Sources:
     corrections: CorrectionSource | None = None
     doctor: DoctorReader | None = None
 
-    def incidents(self) -> Answer[list[RecordedIncident]]:
+    def incidents(self) -> CachedAnswer[list[RecordedIncident]]:
         """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""
-        return Answer([], None) if self._bridge is None else self._bridge.incidents()
+        return CachedAnswer([], None) if self._bridge is None else self._bridge.incidents()
 
-    def trail(self) -> Answer[Trail | None]:
+    def trail(self) -> CachedAnswer[Trail | None]:
         """Return the audit trail of corrections; None where there is none to read."""
         if self.corrections is None:
-            return Answer(None, None)
+            return CachedAnswer(None, None)
         try:
-            return Answer(Trail(self.corrections.trail), None)
+            return CachedAnswer(Trail(self.corrections.trail), None)
         except CommandError as error:
-            return Answer(None, None, str(error))
+            return CachedAnswer(None, None, str(error))
 
     @cached_property
     def _bridge(self) -> BridgeReader | None:

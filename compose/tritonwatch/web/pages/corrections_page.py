@@ -27,7 +27,7 @@ from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.tables.correction_table import COLUMNS, ordered
 from tritonwatch.web import urls
 from tritonwatch.web.forms import has_token, posted
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting
 
@@ -87,7 +87,7 @@ def _list_page(
 ) -> Response:
     source = site.sources.corrections
     trail = site.sources.trail()
-    answers: list[Answer[Any]] = [trail] if trail.problem else []
+    answers: list[CachedAnswer[Any]] = [trail] if trail.problem else []
     plan: tuple[GroupCorrection, ...] | None = None
     if any(form.get(name, "").strip() for name in _FIELDS):
         try:
@@ -235,7 +235,7 @@ def _form_message(error: Exception) -> str:
     return re.sub(rf"--({'|'.join((*_FIELDS, *_SIGNATURE))})\b", r"\1", str(error))
 
 
-def _planned(site: Site, form: Mapping[str, str]) -> Answer[tuple[GroupCorrection, ...] | None]:
+def _planned(site: Site, form: Mapping[str, str]) -> CachedAnswer[tuple[GroupCorrection, ...] | None]:
     now = site.sources.reader.now
     if form.get(HISTORY):
         plan = _plan(site, form)

@@ -23,7 +23,7 @@ from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web import urls
 from tritonwatch.web.drawing.time_axis import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time, refuse_others
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site
 
 MENU = ("Incidents", "/incidents")
@@ -142,7 +142,7 @@ def _list_page(site: Site, request: Request) -> Response:
     return site.page(request, "incidents.html", context, *_with_problem(answer))
 
 
-def _with_problem(answer: Answer[Any]) -> tuple[Answer[Any], ...]:
+def _with_problem(answer: CachedAnswer[Any]) -> tuple[CachedAnswer[Any], ...]:
     """Return the answer if it has a problem: without a bridge nothing was read, which is none."""
     return (answer,) if answer.problem else ()
 

@@ -20,7 +20,7 @@ from tritonwatch.web.drawing.time_axis import TimeAxis
 from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.queries import model_facts
 from tritonwatch.web.queries.lifecycle import Timeline, read_timeline
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site
 
 MENU = None
@@ -40,17 +40,17 @@ def routes(site: Site) -> Sequence[Route]:
 class _Facts(NamedTuple):
     """What Prometheus answered about one model."""
 
-    timeline: Answer[Timeline]
-    traffic: Answer[model_facts.TrafficFacts]
-    phases: Answer[tuple[model_facts.Phase, ...]]
-    devices: Answer[tuple[model_facts.Device, ...]]
-    limits: Answer[tuple[model_facts.ModelLimit, ...]]
+    timeline: CachedAnswer[Timeline]
+    traffic: CachedAnswer[model_facts.TrafficFacts]
+    phases: CachedAnswer[tuple[model_facts.Phase, ...]]
+    devices: CachedAnswer[tuple[model_facts.Device, ...]]
+    limits: CachedAnswer[tuple[model_facts.ModelLimit, ...]]
 
 
 def _read_facts(site: Site, model: str, at: float | None, last: str) -> _Facts:
     """Ask for the facts at a moment (None: now), and for the timeline of the time `last` before it."""
 
-    def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
+    def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> CachedAnswer[T]:
         return site.sources.reader.ask(("model", what, model, at), read, empty)
 
     length = parse_seconds(last)

@@ -28,7 +28,7 @@ from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.queries import group_history
 from tritonwatch.web.queries.group_history import Past
 from tritonwatch.web.queries.objective_facts import ObjectiveInfo, SloAlert, objective_infos, slo_alerts
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site, banner_text, remarks_on
 
 MENU = None
@@ -57,14 +57,14 @@ def _charts(site: Site, request: Request) -> Response:
 class _GroupAnswers(NamedTuple):
     """What Prometheus answered about one group."""
 
-    status: Answer[tuple[GroupStatus, ...]]
-    infos: Answer[Mapping[str, ObjectiveInfo]]
-    alerts: Answer[tuple[SloAlert, ...]]
-    budget: Answer[Past]
-    burn: Answer[Past]
-    states: Answer[Past]
-    causes: Answer[Past]
-    deployments: Answer[Past]
+    status: CachedAnswer[tuple[GroupStatus, ...]]
+    infos: CachedAnswer[Mapping[str, ObjectiveInfo]]
+    alerts: CachedAnswer[tuple[SloAlert, ...]]
+    budget: CachedAnswer[Past]
+    burn: CachedAnswer[Past]
+    states: CachedAnswer[Past]
+    causes: CachedAnswer[Past]
+    deployments: CachedAnswer[Past]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _read_page(site: Site, request: Request) -> _ObjectivePage:
     return _ObjectivePage(site, at, last, row, answers)
 
 
-def _asked_row(request: Request, status: Answer[tuple[GroupStatus, ...]]) -> GroupStatus:
+def _asked_row(request: Request, status: CachedAnswer[tuple[GroupStatus, ...]]) -> GroupStatus:
     asked = {label: value for label, value in request.query_params.items() if label not in _NOT_LABELS}
     slo = request.query_params.get(names.SLO, "")
     for row in status.value:

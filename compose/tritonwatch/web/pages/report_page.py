@@ -24,7 +24,7 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.review.period_reports import begun_period, formatted_report, of_owners, with_incidents
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
-from tritonwatch.web.readers.prometheus_reader import Answer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
 from tritonwatch.web.site import Site, banner_text
 
 MENU = ("Report", "/report")
@@ -150,7 +150,7 @@ def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, floa
 
 def _report_answers(
     site: Site, reader: Reader, chosen: ReportChoice, now: float
-) -> tuple[Answer[PeriodReport], Answer[list[RecordedIncident]], Answer[Trail | None]]:
+) -> tuple[CachedAnswer[PeriodReport], CachedAnswer[list[RecordedIncident]], CachedAnswer[Trail | None]]:
     """Return the report of the period as recorded, and the incidents and corrections that are added to it."""
 
     def read(prometheus: Prometheus) -> PeriodReport:
@@ -163,8 +163,8 @@ def _report_answers(
 
 def _narrowed(
     report: PeriodReport,
-    incidents: Answer[list[RecordedIncident]],
-    trail: Answer[Trail | None],
+    incidents: CachedAnswer[list[RecordedIncident]],
+    trail: CachedAnswer[Trail | None],
     chosen: ReportChoice,
 ) -> PeriodReport:
     """Return what the address chooses of a report. Raises CommandError where that is nothing."""

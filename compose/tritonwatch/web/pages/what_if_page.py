@@ -28,7 +28,7 @@ from triton_slo.verdict.group_names import version_name
 from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
 from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.readers.prometheus_reader import Answer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
 from tritonwatch.web.site import Site
 from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
@@ -116,7 +116,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
 
 def _evidence(
     site: Site, histories: Reader, form: WhatIfForm, chosen: Objective, at: float | None
-) -> Answer[Evidence | None]:
+) -> CachedAnswer[Evidence | None]:
     options = site.sources.options
     days = HISTORIES[form.history]
     clock = Clock(options.time_scale, options.scrape_interval_seconds)

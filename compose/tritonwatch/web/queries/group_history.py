@@ -14,7 +14,7 @@ from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, ChartAxis, Mark
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 _ERRORS = names.sli_error("")
@@ -74,18 +74,18 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
     return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
 
 
-def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
     """Return the budget and the running sums of events over the period."""
     pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
     return _past(sources, axis, [recorded_name(pattern, own_matchers(row))])
 
 
-def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
     """Return the error ratios of all windows and the events."""
     return _past(sources, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
 
 
-def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
     """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
     own = own_matchers(row)
     window = f"[{max(1, round(axis.step))}s]"
@@ -101,7 +101,7 @@ def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[P
     )
 
 
-def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
     """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
     group = [
@@ -113,14 +113,14 @@ def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[P
     return _past(sources, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
 
-def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> Answer[Past]:
+def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
     """Return when versions of the model became ready, and when loads failed."""
     window = f"[{max(1, round(axis.step))}s]"
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
     return _past(sources, axis, [f"last_over_time({chosen}{window})"])
 
 
-def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> Answer[Past]:
+def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> CachedAnswer[Past]:
     def read(prometheus: Prometheus) -> Past:
         # One request: the series of the queries differ in name or labels.
         return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
@@ -169,11 +169,11 @@ class Bucket:
     share: float
 
 
-def distribution(sources: Sources, row: GroupStatus, at: float | None) -> Answer[tuple[Bucket, ...]]:
+def distribution(sources: Sources, row: GroupStatus, at: float | None) -> CachedAnswer[tuple[Bucket, ...]]:
     """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
     measured = kind(row.indicator)
     if not issubclass(measured, HistogramOrSlices):
-        return Answer((), sources.reader.now)
+        return CachedAnswer((), sources.reader.now)
     plan = sources.plans.get(row.slo)
     matchers = plan.source_matchers if plan else Matchers()
     for label in names.GROUPING:

@@ -10,7 +10,7 @@ from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers, quote, regex_of
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 SPARKLINE_DAYS = 30
@@ -50,7 +50,7 @@ def row_key(row: GroupStatus) -> RowKey:
     return row.slo, tuple(sorted(row.group.items()))
 
 
-def objective_infos(sources: Sources, at: float | None) -> Answer[Mapping[str, ObjectiveInfo]]:
+def objective_infos(sources: Sources, at: float | None) -> CachedAnswer[Mapping[str, ObjectiveInfo]]:
     """Return the recorded owner, description and window of each objective, by its name."""
 
     def read(prometheus: Prometheus) -> Mapping[str, ObjectiveInfo]:
@@ -75,7 +75,7 @@ def _objective_info(info: Mapping[str, str], days: float | None) -> ObjectiveInf
     return ObjectiveInfo(info.get(names.OWNER, ""), info.get("description", ""), info.get("window", ""), days)
 
 
-def slo_alerts(sources: Sources, at: float | None) -> Answer[tuple[SloAlert, ...]]:
+def slo_alerts(sources: Sources, at: float | None) -> CachedAnswer[tuple[SloAlert, ...]]:
     """Return the alerts of all objectives, the most severe first."""
 
     def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
@@ -98,7 +98,7 @@ def _rank(severity: str) -> int:
 
 def past_budgets(
     sources: Sources, rows: Sequence[GroupStatus], at: float | None
-) -> Answer[Mapping[RowKey, Series]]:
+) -> CachedAnswer[Mapping[RowKey, Series]]:
     """Return the budget left of these rows, one point a day of the last 30; the present is in the rows."""
     step = DAY * sources.options.time_scale
     # Whole days, so that viewers of the same rows share the answer.

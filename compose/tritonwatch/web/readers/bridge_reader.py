@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from tritonwatch.command_error import CommandError
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 
 _INTERVAL_SECONDS = 10.0
 
@@ -21,15 +21,15 @@ class BridgeReader:
     read: Callable[[], list[RecordedIncident]]
     now: Callable[[], float] = time.time
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _answer: Answer[list[RecordedIncident]] = field(default_factory=lambda: Answer([], None))
+    _answer: CachedAnswer[list[RecordedIncident]] = field(default_factory=lambda: CachedAnswer([], None))
     _fresh_until: float = 0.0
 
-    def incidents(self) -> Answer[list[RecordedIncident]]:
+    def incidents(self) -> CachedAnswer[list[RecordedIncident]]:
         """Return the incidents, the oldest first; where reading fails, the last known ones with the reason."""
         with self._lock:
             if self.now() >= self._fresh_until:
                 try:
-                    self._answer = Answer(self.read(), self.now())
+                    self._answer = CachedAnswer(self.read(), self.now())
                 except CommandError as error:
                     self._answer = replace(self._answer, problem=str(error))
                 self._fresh_until = self.now() + _INTERVAL_SECONDS

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
-from tritonwatch.web.readers.prometheus_reader import Answer
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 
 log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 3.0
@@ -41,7 +41,7 @@ class DoctorReader:
     patience_seconds: float = _PATIENCE_SECONDS
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: threading.Event = field(default_factory=threading.Event)
-    _answer: Answer[TritonFacts | None] = field(default_factory=lambda: Answer(None, None))
+    _answer: CachedAnswer[TritonFacts | None] = field(default_factory=lambda: CachedAnswer(None, None))
     _fresh_until: float = 0.0
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class DoctorReader:
         own = tuple(finding for finding in findings if not finding.models or model in finding.models)
         return ModelFindings(self.url, own, answer.read_at, problem)
 
-    def _latest_facts(self) -> Answer[TritonFacts | None]:
+    def _latest_facts(self) -> CachedAnswer[TritonFacts | None]:
         with self._lock:
             late = self.now() >= self._fresh_until + self.interval_seconds
             if self.now() >= self._fresh_until and self._asked.is_set():
@@ -75,7 +75,7 @@ class DoctorReader:
 
     def _examine(self) -> None:
         try:
-            answer: Answer[TritonFacts | None] = Answer(self.gather(), self.now())
+            answer: CachedAnswer[TritonFacts | None] = CachedAnswer(self.gather(), self.now())
         except Exception:
             # A defect must not be shown as "no findings".
             log.exception("the Triton at %s could not be examined", self.url)

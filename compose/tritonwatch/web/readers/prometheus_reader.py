@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class CachedAnswer(Generic[T]):
     """Answer of Prometheus at Unix time `read_at`, None where it never answered.
 
     `problem` is why the answer is not newer; empty while Prometheus answers. `warnings` came with the answer and
@@ -33,7 +33,7 @@ class Answer(Generic[T]):
 @dataclass(eq=False, slots=True)
 class _Entry:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    answer: Answer[Any] | None = None
+    answer: CachedAnswer[Any] | None = None
     fresh_until: float = 0.0
 
 
@@ -79,7 +79,7 @@ class Reader:
         """Unix time."""
         return self._now()
 
-    def ask(self, key: Hashable, read: Callable[[Prometheus], T], empty: T) -> Answer[T]:
+    def ask(self, key: Hashable, read: Callable[[Prometheus], T], empty: T) -> CachedAnswer[T]:
         """Return what `read` returns; `key` identifies it, and `empty` is for when it never succeeded."""
         entry = self._entry(key)
         if entry.answer is not None and self._now() < entry.fresh_until:
@@ -90,7 +90,7 @@ class Reader:
             return entry.answer
         try:
             if entry.answer is None or self._now() >= entry.fresh_until:
-                entry.answer = self._ask_prometheus(read, entry.answer or Answer(empty, None))
+                entry.answer = self._ask_prometheus(read, entry.answer or CachedAnswer(empty, None))
                 wait = self._retry if entry.answer.problem else self._interval
                 entry.fresh_until = self._now() + wait
             return entry.answer
@@ -106,7 +106,7 @@ class Reader:
                 del self._entries[next(iter(self._entries))]
             return entry
 
-    def _ask_prometheus(self, read: Callable[[Prometheus], T], last: Answer[T]) -> Answer[T]:
+    def _ask_prometheus(self, read: Callable[[Prometheus], T], last: CachedAnswer[T]) -> CachedAnswer[T]:
         # A page has several queries: it must not wait for the timeout of each.
         if self._now() < self._unreachable_until:
             return replace(last, problem=self._unreachable)
@@ -117,4 +117,4 @@ class Reader:
             if isinstance(error.__cause__, requests.RequestException):
                 self._unreachable, self._unreachable_until = str(error), self._now() + self._retry
             return replace(last, problem=str(error))
-        return Answer(value, self._now(), "", tuple(remarks.warnings), tuple(remarks.infos))
+        return CachedAnswer(value, self._now(), "", tuple(remarks.warnings), tuple(remarks.infos))
