@@ -503,7 +503,7 @@ def test_the_page_quotes_messages_as_they_are() -> None:
     assert [] == [quote for quote, message in zip(quoted, messages, strict=True) if quote not in message]
 
 
-def test_the_example_of_the_page_and_the_shipped_file_are_sound() -> None:
+def test_the_example_of_the_page_and_the_shipped_file_are_valid() -> None:
     """They are read without mistakes; the shipped one changes nothing until an entry is uncommented."""
     page = (ROOT / "docs" / "alert-settings.md").read_text()
     example = read("alerts.yaml", re.findall(r"```yaml title=\"alerts.yaml\"\n(.*?)```", page, re.DOTALL)[0])

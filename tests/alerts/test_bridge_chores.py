@@ -347,7 +347,7 @@ def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
     assert "bridge" == next(bridge.audit.read())["who"]
 
 
-def test_an_answer_that_is_not_alertmanagers_is_no_accident(bridge: Bridge) -> None:
+def test_an_answer_that_is_not_alertmanagers_is_not_an_accident(bridge: Bridge) -> None:
     """Another service behind the address: the person who pressed is answered, and the trail records it."""
     bridge.fire({"a": bridge.clock()})
     bridge.alertmanager.answer = {"status": "welcome"}
@@ -420,7 +420,7 @@ def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sende
 @pytest.mark.parametrize(
     "payload", [{}, {"actions": None}, {"actions": [{}]}, {"actions": [{"block_id": "x"}]}]
 )
-def test_payloads_of_others_are_no_presses(payload: dict[str, Any]) -> None:
+def test_payloads_of_others_are_not_presses(payload: dict[str, Any]) -> None:
     """Link buttons and other apps' blocks arrive here too."""
     assert [] == button_presses("e", payload)
 

@@ -179,7 +179,7 @@ def test_a_late_all_resolved_ends_no_alert_that_started_since(bridge: Bridge) ->
     assert ["triton-1:9401"] == [member.labels["instance"] for member in incident.firing]
 
 
-def test_an_end_of_the_incident_before_is_no_part_of_this_one(bridge: Bridge) -> None:
+def test_an_end_of_the_incident_before_is_not_part_of_this_one(bridge: Bridge) -> None:
     """Alertmanager repeats it after a timeout, a twin sends it late: no line, no member, no earlier start."""
     bridge.fire(LOAD, group="loads")
     bridge.clock.now += 60

@@ -413,7 +413,7 @@ def test_a_report_is_due_on_the_first_working_day(kind: str, at: str, due: str) 
     assert due == f"{WORKING.first_start(kind, now):%Y-%m-%dT%H:%M}"
 
 
-def test_names_in_a_summary_are_no_markup(store: Store, tmp_path: Path) -> None:
+def test_names_in_a_summary_are_not_markup(store: Store, tmp_path: Path) -> None:
     """A model called `*a*` or `<!channel>` is text in Slack and in Markdown."""
     fire(store, "*a* <!channel>", MONDAY - HOUR)
     week = summarize(

@@ -68,7 +68,7 @@ def test_an_incident_keeps_the_start_of_an_alert_that_fires_again() -> None:
     assert (100.0, 520.0) == (incident.since, incident.ended_at)
 
 
-def test_the_end_of_an_alert_that_was_not_reported_is_no_line_in_the_thread() -> None:
+def test_the_end_of_an_alert_that_was_not_reported_adds_no_line_to_the_thread() -> None:
     """Alertmanager reports the end of what was inhibited while it fired, or of an earlier incident."""
     opened = merge_notification(None, notified(alert("a")), 1000.0).incident
     grown = merge_notification(opened, notified(alert("a"), alert("b", 110.0, end=120.0)), 1001.0)

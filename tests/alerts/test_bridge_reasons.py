@@ -63,7 +63,7 @@ def test_a_ready_model_and_a_model_of_another_have_no_reason() -> None:
     assert {} == reasons_in(state, {"broken"})
 
 
-def test_a_state_in_another_shape_is_no_reason() -> None:
+def test_a_state_in_another_shape_is_not_a_reason() -> None:
     """What is not understood is left out, never an error."""
     for state in (None, [], {"models": [7, {"model": "broken", "last_load_failure": "text"}]}):
         assert {} == reasons_in(state, {"broken"})

@@ -168,7 +168,7 @@ def test_a_channel_waits_as_long_as_slack_asks(tmp_path: Path) -> None:
     ("asked", "seconds"),
     [("0", 0.0), ("9999", 9999.0), ("9" * 400, 30.0), ("²", 30.0), ("-1", 30.0), ("", 30.0)],
 )
-def test_a_wait_that_is_no_sensible_number_silences_no_channel(asked: str, seconds: float) -> None:
+def test_a_wait_that_is_not_a_sensible_number_silences_no_channel(asked: str, seconds: float) -> None:
     """A number of 400 digits is infinite: the channel waited until the bridge was started again."""
     assert seconds == refusal(429, {"Retry-After": asked}, "ratelimited").retry_after
 
@@ -365,7 +365,7 @@ def test_a_missing_secret_is_for_a_person_to_fix(tmp_path: Path, content: str | 
         assert ("setup", False) == (refused.value.kind, refused.value.unconfirmed)
 
 
-def test_a_webhook_that_is_no_address_is_never_quoted() -> None:
+def test_a_webhook_that_is_not_an_address_is_never_quoted() -> None:
     """The address is the secret."""
     with pytest.raises(DeliveryError) as refused:
         SlackWebhook(lambda: "hooks.slack.com/services/T0/B0/s3cret").post("C0PAGES", Message("hello"), "n")

@@ -85,8 +85,15 @@ def private_names(source: str) -> set[str]:
     return {
         name
         for name in set(_names(source)) - LIBRARY_NAMES.keys()
-        if names_nothing(name) or any(map(PRIVATE_PART.fullmatch, PART.findall(name)))
+        if names_nothing(name)
+        or any(map(PRIVATE_PART.fullmatch, PART.findall(name)))
+        or private_words(sentence_of(name))
     }
+
+
+def sentence_of(name: str) -> str:
+    """Return the sentence that the name of a test is; empty for other names."""
+    return name.removeprefix("test_").replace("_", " ") if name.startswith("test_") else ""
 
 
 def names_nothing(name: str) -> bool:
@@ -172,6 +179,9 @@ def test_names_use_the_words_of_the_field(package: str) -> None:
         "write_one",
         "_found",
         "found_full",
+        "test_whoever_reads_it",
+        "test_what_is_relayed_is_sound",
+        "test_this_is_no_address",
     ],
 )
 def test_a_private_word_in_a_name_is_found(name: str) -> None:
@@ -192,6 +202,7 @@ def test_a_private_word_in_a_name_is_found(name: str) -> None:
         "one_to_one",
         "NotFoundError",
         "test_it_is_found",
+        "test_there_is_no_address",
     ],
 )
 def test_a_part_of_another_word_is_not_a_private_word(name: str) -> None:

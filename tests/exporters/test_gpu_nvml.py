@@ -132,7 +132,7 @@ def test_a_split_gpu_is_reported_by_instances() -> None:
     assert {"1g.10gb"} == {part.profile for part in reading.instances}
 
 
-def test_activity_lies_between_two_samples_and_none_is_leaked() -> None:
+def test_activity_is_between_two_samples_and_none_is_leaked() -> None:
     """Tensor and DRAM activity come with the second read; each sample is freed but the last."""
     library, nvml = source(FakeGpu(A, gpm={2: 80.0, 5: 50.0, 10: 25.0}))
 

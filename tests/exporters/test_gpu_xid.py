@@ -137,7 +137,7 @@ def test_no_count_ever_falls(polls: list[list[XidReport]]) -> None:
         before = now
 
 
-def test_the_table_is_sound() -> None:
+def test_the_table_is_valid() -> None:
     """Every class is of the closed set, no code stands twice, the codes everybody pages on are hardware."""
     assert {xid.cls for xid in XIDS} <= set(XID_CLASSES)
     assert len({xid.code for xid in XIDS}) == len(XIDS)

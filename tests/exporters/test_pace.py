@@ -52,7 +52,7 @@ def test_reading_keeps_most_of_the_budget() -> None:
     assert share == pytest.approx(0.014, rel=0.05)
 
 
-def test_where_a_steady_pace_is_too_dear_there_are_bursts() -> None:
+def test_where_a_steady_pace_costs_too_much_there_are_bursts() -> None:
     """A hundred models: some readings are close together, for two seconds, and most are far apart."""
     _, intervals = spent(Pace(draw=random.Random(1).random), 0.006, 600)
     bursts = [interval for interval in intervals if interval < 0.05]

@@ -63,7 +63,7 @@ def test_a_slow_index_is_not_an_outage() -> None:
     assert snapshot.statistics is not None
 
 
-def test_one_slow_index_is_no_reason_for_a_pause() -> None:
+def test_one_slow_index_is_not_a_reason_for_a_pause() -> None:
     """Triton answers late while a load begins on a busy machine: a pause hid loads of a few seconds."""
     waits = iter([0.0, 0.3, 0.3])
 

@@ -84,7 +84,7 @@ def _relayed(body: bytes) -> tuple[bytes, bytes]:
 
 
 @given(bodies())
-def test_what_is_relayed_is_sound(body: bytes) -> None:
+def test_what_is_relayed_is_valid(body: bytes) -> None:
     """Relaying the relayed page finds nothing more to leave out, in either format every line is whole."""
     text, openmetrics = _relayed(body)
 
@@ -105,7 +105,7 @@ def test_prometheus_accepts_what_is_relayed(promtool: Path, body: bytes) -> None
     assert result.returncode in (0, 3), result.stderr
 
 
-def test_what_is_sound_is_not_touched() -> None:
+def test_a_valid_body_is_not_changed() -> None:
     """The seed of the fuzzing itself goes through byte for byte."""
     assert _SEED == _relayed(_SEED)[0]
 

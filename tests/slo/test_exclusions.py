@@ -293,7 +293,7 @@ def test_times_are_read_as_people_write_them() -> None:
     assert (1_798_142_400.0, 1_798_146_000.0) == once.span
 
 
-def test_the_documented_exclusions_are_sound() -> None:
+def test_the_documented_exclusions_are_valid() -> None:
     """All forms that the reference shows are read as they stand there."""
     text = (ROOT / "docs" / "objectives.md").read_text()
     (block,) = [

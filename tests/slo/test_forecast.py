@@ -64,7 +64,7 @@ def test_what_is_unknown_or_spent_has_no_forecast() -> None:
 
 
 @given(st.floats(0.01, 1), _PACE, _PACE, st.none() | st.floats(0, 0.02))
-def test_the_forecast_lies_in_its_range(left: float, hour: float, six: float, error: float | None) -> None:
+def test_the_forecast_is_in_its_range(left: float, hour: float, six: float, error: float | None) -> None:
     """Whatever the paces: soonest, then the status' own estimate, then latest."""
     predicted = forecast(_row(left, hour, six, error), 30)
 

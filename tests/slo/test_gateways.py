@@ -65,7 +65,7 @@ def test_alerts_of_a_source_fire_on_its_series(indicator: dict[str, str], tmp_pa
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
-def test_the_page_shows_every_source_with_a_sound_example() -> None:
+def test_the_page_shows_every_source_with_a_valid_example() -> None:
     """Each row of the table stands on the page with its series, and an example that `check` accepts."""
     text = PAGE.read_text(encoding="utf-8")
     rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}

@@ -134,7 +134,7 @@ def test_the_version_of_another_server_is_not_that_of_a_prometheus(_server: str,
         assert "refuses the query: unknown function" in fault(Access(url))
 
 
-def test_hints_of_thanos_are_no_warnings() -> None:
+def test_hints_of_thanos_are_not_warnings() -> None:
     """A sidecar that does not answer is a warning; that Triton's counters have unusual names is none."""
     [(_, body)] = bodies("sources", "thanos-*.partial.json")
     assert b"PromQL info: metric might not be a counter" in body
@@ -193,7 +193,7 @@ def test_many_warnings_are_read_too() -> None:
         assert 200 == len(client.warnings)
 
 
-def test_infos_are_no_warnings_and_none_is_about_the_names_of_triton() -> None:
+def test_infos_are_not_warnings_and_none_is_about_the_names_of_triton() -> None:
     """Triton's counters do not end in _total, and a newer Prometheus remarks on it in every rate of them."""
     name = "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "
     infos = [f'{name}"nv_inference_request_success" (3:24)', "PromQL info: ignored histograms"]
