@@ -48,8 +48,8 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
     alerts = []
     if objective.unknown.policy != "ignore":
         after = parse_seconds(objective.unknown.after) * plan.options.time_scale
-        loud = objective.unknown.severity == "critical"
-        alerts.append(PolicyAlert("unknown", "page" if loud else "ticket", Missing(), pending=after))
+        is_page = objective.unknown.severity == "critical"
+        alerts.append(PolicyAlert("unknown", "page" if is_page else "ticket", Missing(), pending=after))
     alerts += [_tier_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
         "tritonwatch",

@@ -131,11 +131,11 @@ def _run_on_chunk(
     rows: slice,
 ) -> Iterator[Episode]:
     chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
-    silent = quiet(history, policy)
-    louder: Flags = np.zeros(chunk.shape, dtype=bool)
+    excluded_steps = quiet(history, policy)
+    inhibited: Flags = np.zeros(chunk.shape, dtype=bool)
     for alert in (alert for alert in policy.alerts if alert.condition != _ALL_MISSING):
-        firing = chunk.firing(alert) & ~silent
-        for row, started, ended, column in runs_of_true(history, firing & ~louder):
+        firing = chunk.firing(alert) & ~excluded_steps
+        for row, started, ended, column in runs_of_true(history, firing & ~inhibited):
             left = None if alert.on_missing_data else float(chunk.budget_left(column, basis_at(started))[row])
             key = history.keys[rows.start + row]
             # A calendar period that has just begun has no event, and so all of its budget.
@@ -143,7 +143,7 @@ def _run_on_chunk(
             yield Episode(key, alert.name, alert.severity, started, ended, left)
         # Unknown time that burns its budget is also burning: Alertmanager puts both into one notification.
         if policy.inhibits and not (alert.on_missing_data and policy.unknown):
-            louder |= firing
+            inhibited |= firing
 
 
 class _Chunk:

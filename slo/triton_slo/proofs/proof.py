@@ -171,13 +171,14 @@ def _unknown_burns(plan: Plan, model: tuple[str, str], scrapes: int) -> Iterator
     highest = max((plan.factor(tier) * allowed for tier in live), default=0.0)
     # b of b + n slices are bad: over the highest threshold, with as much again to be sure.
     bad = round(min(2 * INCIDENT_SCRAPES * highest / (1 - highest), 40 * INCIDENT_SCRAPES)) + scrapes
-    quiet, loud = Check(INCIDENT_SCRAPES * scrape, frozenset()), (INCIDENT_SCRAPES + scrapes + bad) * scrape
+    before_incident = Check(INCIDENT_SCRAPES * scrape, frozenset())
+    fires_at = (INCIDENT_SCRAPES + scrapes + bad) * scrape
     vanished = vanished_series(plan, model, INCIDENT_SCRAPES, 2 * scrapes + bad)
-    yield Proof("series vanish: unknown, and burning", vanished, (quiet, Check(loud, firing)))
+    yield Proof("series vanish: unknown, and burning", vanished, (before_incident, Check(fires_at, firing)))
     for reason in standstills(plan):
         input_series = standstill_series(plan, model, reason, INCIDENT_SCRAPES + 2 * scrapes + bad)
         early = Check(0.5 * scrapes * scrape, frozenset())
-        yield Proof(f"{reason.proof}: unknown, and burning", input_series, (early, Check(loud, firing)))
+        yield Proof(f"{reason.proof}: unknown, and burning", input_series, (early, Check(fires_at, firing)))
 
 
 def _unknown_alert(plan: Plan, model: tuple[str, str]) -> frozenset[Identity]:
