@@ -28,7 +28,7 @@ from triton_slo.problem import Problem, by_line, explained_once
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.rules.plan import Plan, chosen
-from triton_slo.verdict.estimate import carries, uncertainties
+from triton_slo.verdict.estimate import is_precise_enough, uncertainties
 from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_sources import fed_groups, unmeasured
 from tritonwatch import access
@@ -206,7 +206,7 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
         blurred = [
             row
             for row in fed_groups(prometheus, plan)
-            if not all(carries(row, source) for source in row.caveats)
+            if not all(is_precise_enough(row, source) for source in row.caveats)
         ]
         if idle := [group_name(row.group) for row in blurred if row.idle]:
             reason = f"{objective.name}: no traffic in the last hour: {', '.join(sorted(idle))}"

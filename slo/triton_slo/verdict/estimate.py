@@ -24,22 +24,22 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Worst:
+class WorstCase:
     """The worst that an estimate allows: whether it is still good enough, with the words for both cases."""
 
     error: float
-    enough: bool
-    if_enough: str
-    if_not: str
+    is_acceptable: bool
+    words_if_acceptable: str
+    words_if_not: str
 
 
-def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
+def worst_budget(row: GroupStatus, minimum: float) -> WorstCase | None:
     """Return the budget left if the estimate is wrong by its error; None where the error is not known."""
     if row.estimate_error is None or row.target is None or row.budget_left is None:
         return None
     left = row.budget_left - row.estimate_error / error_budget(row.target)
     error = either_way(row.estimate_error)
-    return Worst(
+    return WorstCase(
         row.estimate_error,
         left > minimum,
         f", and {budget_left(left)} at the largest error of the estimate ({error})",
@@ -49,14 +49,14 @@ def worst_budget(row: GroupStatus, minimum: float) -> Worst | None:
 
 def worst_comparison(
     comparison: Comparison, canary: GroupStatus, baseline: GroupStatus | None
-) -> Worst | None:
+) -> WorstCase | None:
     """Return the difference of two versions if both estimates are wrong; None where an error is not known."""
     errors = [status.estimate_error for status in (canary, baseline) if status is not None and status.caveats]
     known = [error for error in errors if error is not None]
     if baseline is None or len(known) < len(errors):
         return None
     error = sum(known)
-    return Worst(
+    return WorstCase(
         error,
         comparison.high + error <= comparison.margin,
         f", also at the largest error of the estimates ({either_way(error)})",
@@ -98,8 +98,8 @@ def _traces_needed(row: GroupStatus) -> int:
     return needed if needed <= _MOST_TRACES else 0
 
 
-def carries(row: GroupStatus, source: str) -> bool:
-    """Return whether a source with a caveat is sure enough for the row's target: off by no more than may fail."""
+def is_precise_enough(row: GroupStatus, source: str) -> bool:
+    """Return whether a caveated source is precise enough for the row's target: off by no more than may fail."""
     known = source not in HIDING and row.estimate_error is not None and row.target is not None
     return known and (row.estimate_error or 0.0) <= error_budget(row.target or 0.0)
 
@@ -107,23 +107,24 @@ def carries(row: GroupStatus, source: str) -> bool:
 def uncertainties(
     rows: Iterable[GroupStatus], name: Callable[[GroupStatus], str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Return per source with a caveat whose numbers it feeds, what it misses, and what settles that.
+    """Yield per source with a caveat the groups whose numbers it feeds, what it misses, and what settles that.
 
-    Every group that the source cannot carry is named; of the others three. Groups without any event have no share.
+    Every group for which the source is not precise enough is named; of the others three. Groups without any event
+    have no share.
     """
     by_source: dict[tuple[str, bool], list[GroupStatus]] = {}
     for row in rows:
         for source in () if row.idle and row.budget_left is None else row.caveats:
-            by_source.setdefault((source, carries(row, source)), []).append(row)
-    for (source, carried), members in by_source.items():
+            by_source.setdefault((source, is_precise_enough(row, source)), []).append(row)
+    for (source, precise), members in by_source.items():
         caveat = CAVEATS[source]
-        shown = [name(row) + ("" if carried else _blur(row)) for row in members]
-        blurred = "" if carried or source in HIDING else ", too uncertain for the target"
-        names = listed(shown, _NAMED if carried else len(shown))
-        yield f"{caveat.word} ({source}){blurred}: {names}", caveat.meaning, caveat.settled_by
+        shown = [name(row) + ("" if precise else _error_words(row)) for row in members]
+        imprecise = "" if precise or source in HIDING else ", too uncertain for the target"
+        names = listed(shown, _NAMED if precise else len(shown))
+        yield f"{caveat.word} ({source}){imprecise}: {names}", caveat.meaning, caveat.settled_by
 
 
-def _blur(row: GroupStatus) -> str:
+def _error_words(row: GroupStatus) -> str:
     if row.estimate_error is None or row.target is None:
         return ""
     return f" ({either_way(row.estimate_error)}, {100 * error_budget(row.target):.3g} may fail)"

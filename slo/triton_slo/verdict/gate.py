@@ -129,7 +129,7 @@ def hold_if_unproven(
             return replace(judgement, verdict="hold", reason=reason)
     if worst is None or not worst.error or HIDING.issuperset(doubted):
         return judgement
-    return replace(judgement, reason=judgement.reason + worst.if_enough)
+    return replace(judgement, reason=judgement.reason + worst.words_if_acceptable)
 
 
 def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -> str:
@@ -142,15 +142,17 @@ def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -
     return _unresolved(source, f"see objective {judged.slo}, {judged.verdict}: {judged.reason}")
 
 
-def _error(row: GroupStatus, source: str, worst: estimate.Worst | None) -> str:
+def _error(row: GroupStatus, source: str, worst: estimate.WorstCase | None) -> str:
     """Return why an estimate may be too far off, and what settles it; empty where its error changes nothing."""
     caveat = CAVEATS[source]
     if worst is None:
         return _unresolved(source, caveat.settled_by)
-    if worst.enough:
+    if worst.is_acceptable:
         return ""
     settled = estimate.settled_by(row, source)
-    return f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.if_not}; to fix this, {settled}"
+    return (
+        f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.words_if_not}; to fix this, {settled}"
+    )
 
 
 def _unresolved(source: str, fix: str) -> str:
@@ -160,7 +162,7 @@ def _unresolved(source: str, fix: str) -> str:
 
 def _worst(
     judgement: Judgement, row: GroupStatus, limits: GateLimits, baseline: GroupStatus | None
-) -> estimate.Worst | None:
+) -> estimate.WorstCase | None:
     if judgement.comparison is not None:
         return estimate.worst_comparison(judgement.comparison, row, baseline)
     return estimate.worst_budget(row, limits.minimum_budget)
