@@ -51,7 +51,7 @@ class Errors(GatewayIndicator):
     source: Literal["triton", GatewayName] = "triton"
     reasons: Names = FAILURE_REASONS
     burn_alert: ClassVar = "TritonErrorsBudgetBurn"
-    promised: ClassVar = "of requests without an error"
+    share_words: ClassVar = "of requests without an error"
     cause_split: ClassVar = "errors"
     first_step: ClassVar = (
         "Read the model's errors in Triton's log; if they began with a new version, roll it back."

@@ -26,7 +26,7 @@ class FirstResponse(TimedIndicator):
     kind: Literal["first_response"] = "first_response"
     engine: Literal["triton", "vllm"] = "triton"
     burn_alert: ClassVar = "TritonFirstResponseBudgetBurn"
-    promised: ClassVar = "of first responses within"
+    share_words: ClassVar = "of first responses within"
 
     def edge(self, threshold: float) -> tuple[Metric, float]:
         """Return the histogram, and the threshold in its unit: Triton counts milliseconds, vLLM seconds."""

@@ -21,7 +21,7 @@ _OVERLAPS = "gpu_throttled"
 class Indicator(Value):
     """A kind of indicator: its events, causes, words and limits, as methods that every kind has.
 
-    A new kind defines `kind`, `burn_alert`, `promised`, `measure` and `incident`; the other methods have
+    A new kind defines `kind`, `burn_alert`, `share_words`, `measure` and `incident`; the other methods have
     an answer that fits most kinds.
 
     Long because whatever depends on the kind is a method: no module outside this folder asks for the kind.
@@ -29,7 +29,7 @@ class Indicator(Value):
 
     kind: str = ""
     burn_alert: ClassVar[str] = ""
-    promised: ClassVar[str] = "good"
+    share_words: ClassVar[str] = "good"
     """Words between share and threshold: `of requests within` in `99 % of requests within 500 ms`."""
     names_alerts: ClassVar[bool] = False
     """True if an objective may name its burn alert: no runbook or inhibition names it."""

@@ -28,7 +28,7 @@ class Latency(HistogramOrSlices, GatewayIndicator):
     kind: Literal["latency"] = "latency"
     source: Literal["auto", "histogram", "slices", GatewayName] = "auto"  # type: ignore[assignment]
     burn_alert: ClassVar = "TritonLatencyBudgetBurn"
-    promised: ClassVar = "of requests within"
+    share_words: ClassVar = "of requests within"
     histogram: ClassVar = state.REQUEST_DURATION
     sums: ClassVar = triton.REQUEST_DURATION_US
     signal: ClassVar = "request"

@@ -31,7 +31,7 @@ class Probe(Indicator):
 
     kind: Literal["probe"] = "probe"
     burn_alert: ClassVar = "TritonProbeBudgetBurn"
-    promised: ClassVar = "of probes answered"
+    share_words: ClassVar = "of probes answered"
     cause_split: ClassVar = "probe"
     first_step: ClassVar = "Send the probe's request by hand and check where it fails."
 

@@ -28,7 +28,7 @@ class Queue(HistogramOrSlices):
 
     kind: Literal["queue"] = "queue"
     burn_alert: ClassVar = "TritonQueueBudgetBurn"
-    promised: ClassVar = "of requests queued at most"
+    share_words: ClassVar = "of requests queued at most"
     default_seconds: ClassVar = 0.1
     histogram: ClassVar = state.QUEUE_DURATION
     sums: ClassVar = triton.QUEUE_DURATION_US

@@ -36,7 +36,7 @@ class Readiness(Indicator):
 
     kind: Literal["readiness"] = "readiness"
     burn_alert: ClassVar = "TritonReadinessBudgetBurn"
-    promised: ClassVar = "of the time ready"
+    share_words: ClassVar = "of the time ready"
     counts_time: ClassVar = True
     cause_split: ClassVar = "readiness"
     first_step: ClassVar = (

@@ -36,7 +36,7 @@ def unmeasured(prometheus: Prometheus, plan: Plan, at: float | None = None) -> I
 
 
 def fed_groups(prometheus: Prometheus, plan: Plan, at: float | None = None) -> Iterator[GroupStatus]:
-    """Return each group of an objective that may be estimated: its sources, target, error, and if it is idle.
+    """Yield each group of an objective that may be estimated: its sources, target, error, and if it is idle.
 
     Now, or at a Unix time. Raises PrometheusError.
     """

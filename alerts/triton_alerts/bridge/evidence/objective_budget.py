@@ -95,7 +95,7 @@ def _short_history_hint(
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
     """Return what is promised to this model, and for how long it may fail where seconds are counted."""
-    promised = f"{100 * target:.10g} % {indicator.promised}"
+    promised = f"{100 * target:.10g} % {indicator.share_words}"
     if threshold is not None:
         promised += f" {time_text(threshold)}"
     promised += f" over {days:.3g} d"
