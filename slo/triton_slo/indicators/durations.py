@@ -67,7 +67,11 @@ class TimedIndicator(Indicator):
         return threshold
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
         """Yield the reason for stuck requests: one that waits for ever is in no histogram."""
         yield stuck(scope, after_seconds)

@@ -120,7 +120,11 @@ class Errors(GatewayIndicator):
         return tuple(reason for reason in self.reasons if reason != QUEUE_FULL)
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
         """Yield the reason for a stuck model: it completes no request, so none fails. A gateway counts timeouts."""
         if self.gateway is None:

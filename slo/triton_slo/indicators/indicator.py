@@ -91,9 +91,13 @@ class Indicator(Value):
         raise NotImplementedError
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
-        """Yield reasons for knowing nothing beside vanished series; `settled` leaves out retired and new groups."""
+        """Yield the unknown reasons beside vanished series; `without_retired` also leaves out new groups."""
         return iter(())
 
     def buckets(self, scope: Scope) -> tuple[str, float]:

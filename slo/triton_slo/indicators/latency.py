@@ -53,11 +53,15 @@ class Latency(HistogramOrSlices, GatewayIndicator):
         return Measure(presence, events, ((presence, "histogram"),), wrong_settings)
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
         """Yield none where a gateway counts its timeouts."""
         if self.gateway is None:
-            yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, settled)
+            yield from super().unknown_reasons(scope, after_seconds, counts_as_failed, without_retired)
 
     def buckets(self, scope: Scope) -> tuple[str, float]:
         """Return PromQL for the buckets of the exporter or a gateway, and the unit of `le` in seconds."""

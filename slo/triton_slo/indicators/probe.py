@@ -47,7 +47,11 @@ class Probe(Indicator):
         return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, PROBER),))
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
         """Yield the reason for models without probes, which come at a steady rate: no event means not knowing."""
         window = duration_text(after_seconds)
@@ -57,7 +61,7 @@ class Probe(Indicator):
         present = scope.present(probe.REQUESTS, _COUNTED)
         yield UnknownReason(
             "silent",
-            settled(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
+            without_retired(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
             "No probe was conclusive for {after}: no probes are sent, or the model does not "
             "take the probe's input.",
             proof="no probe is sent",

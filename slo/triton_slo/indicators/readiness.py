@@ -65,7 +65,11 @@ class Readiness(Indicator):
         return f"{few}\nor {scope.on} {away}"
 
     def unknown_reasons(
-        self, scope: Scope, after_seconds: float, counts_as_failed: bool, settled: Callable[[str], str]
+        self,
+        scope: Scope,
+        after_seconds: float,
+        counts_as_failed: bool,
+        without_retired: Callable[[str], str],
     ) -> Iterator[UnknownReason]:
         """Yield the reason for a stuck model, which calls itself ready, where unknown time counts as failed."""
         if counts_as_failed:

@@ -39,7 +39,7 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
     """Return the reasons that show in series which are there and do not move."""
     objective = plan.objective
 
-    def settled(expr: str) -> str:
+    def without_retired(expr: str) -> str:
         return f"({expr} {unless_retired(plan)}) == 1 {warm(plan)}"
 
     return tuple(
@@ -47,7 +47,7 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
             plan.scope(chosen(objective)),
             plan.clock.real(objective.unknown.after, UNKNOWN_SCRAPES),
             objective.unknown.policy == "bad",
-            settled,
+            without_retired,
         )
     )
 
