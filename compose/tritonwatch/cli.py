@@ -118,7 +118,6 @@ def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
         parser = subparsers.add_parser(
             name,
             help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.",
             epilog=f"example: {verb.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

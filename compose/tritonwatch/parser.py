@@ -11,12 +11,21 @@ from triton_exporter.common.nearest import nearest
 from triton_exporter.common.printable import printable, without_secrets
 
 
+class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Subcommands whose own help begins with the summary that the list of subcommands shows."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> Any:
+        summary = kwargs.get("help", "")
+        return super().add_parser(name, **{"description": f"{summary[:1].upper()}{summary[1:]}."} | kwargs)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose mistakes take one line; `add_subparsers` makes more of its kind."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # An abbreviation would make a wrong `--slack-token xoxb-...` a secret on the command line.
         super().__init__(*args, **{"allow_abbrev": False} | kwargs)
+        self.register("action", "parsers", _Subcommands)
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2, after the mistake and where help is found; what is missing is shown in the example."""
