@@ -29,13 +29,13 @@ EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS
 """Query for all models that Prometheus knows."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True, purpose: str = "") -> None:
     """Declare --prometheus and how to log in there."""
     add = adder(parser.add_argument)
     default = os.environ.get(URL_VARIABLE)
     add(
         "--prometheus URL",
-        f"URL of Prometheus, including its path (or the variable {URL_VARIABLE})",
+        f"URL of Prometheus, including its path{purpose} (or the variable {URL_VARIABLE})",
         required=required and not default,
         default=default,
     )

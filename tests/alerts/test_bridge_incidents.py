@@ -202,7 +202,7 @@ def test_a_week_is_summed_up_as_markdown(
     assert "- broken: 1 incident, 1 page, 15m in total\n" in page
     assert f"- Sat 00:37, acknowledged in 3m: Model broken1 failed to load ({name})\n" in page
     assert "- resnet: 1 of 1 page\n" in page
-    assert "- Unknown: the bridge was started without --prometheus URL.\n" in page
+    assert "- Unknown: no --prometheus URL was given.\n" in page
 
 
 @pytest.mark.real

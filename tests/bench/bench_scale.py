@@ -369,7 +369,7 @@ and one Alertmanager serve them all.
 `pytest tests/bench/bench_scale.py` on two cores that other work shared: one agent scrapes {SERVERS} pages,
 each made from a page of the real exporter with {MODELS} models, and writes to a real Prometheus and to a real
 VictoriaMetrics at once; Prometheus and vmalert run the shipped rules and alerts there, windows shortened by
-{1 / TIME_SCALE:.0f}. Every model fails a known share of its requests, from none to twice its budget.
+a factor of {1 / TIME_SCALE:.0f}. Every model fails a known share of its requests, from none to twice its budget.
 
 {table}
 

@@ -66,7 +66,7 @@ _EMOJI = {
     dot: '<svg width="16" height="16" style="vertical-align:-2px">'
     f'<circle cx="8" cy="8" r="7" fill="{fill}"/></svg>'
     for dot, fill in (("🔴", "#d92b2b"), ("🟠", "#f08c1a"), ("🔵", "#2b6cd9"), ("🟢", "#2aa84a"))
-} | {"👀": "<b>[eyes]</b>", "🔕": "<b>[bell off]</b>"}
+} | {"👀": "", "🔕": ""}
 """Machines that draw have no emoji font; Slack has."""
 
 
@@ -210,8 +210,11 @@ def _load_failure() -> Incident:
         "Internal: FileNotFoundError: [Errno 2] No such file or directory: '/models/ranker/3/weights.pt'\n\n"
         "At:\n  /models/ranker/3/model.py(31): initialize"
     )
-    changes = "version 2 unloaded 2 min before the first alert"
-    gpus = "H200 GPU-5a1e3f2c: utilization 0 %, 12.4 of 139.8 GiB used, 38 °C, not throttled, no XID"
+    changes = "version 2 unloaded 2m before the first alert"
+    gpus = (
+        "H200 GPU-5a1e3f2c: utilization 0 %, 12.4 of 139.8 GiB used, 38 °C, "
+        "not throttled, no XID in the last hour"
+    )
     facts = ((LAST_CHANGE, changes), (GPU, gpus))
     return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts))
 
@@ -231,10 +234,10 @@ def _burn() -> Incident:
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30 d"),
         ("Burn rate", "22.4x the allowed rate"),
-        ("Budget left", "61.0%, spent in 19 h 36 min at this burn rate"),
+        ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
         (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
-        (LAST_CHANGE, "version 2 loaded 1 h 58 min before the first alert"),
+        (LAST_CHANGE, "version 2 loaded 1h 58m before the first alert"),
         (GPU, gpus),
     )
     evidence = Evidence(at=NOW, facts=facts, first_step=Latency.step_for("queue"))

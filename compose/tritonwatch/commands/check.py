@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         seconds,
     )
     add("--json", "write JSON instead of text")
-    access.add_arguments(parser, required=False)
+    access.add_arguments(parser, required=False, purpose=", to check the files against its series, too")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ _TRAIL = "corrections"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands of the verb and their arguments."""
     subcommands = parser.add_subparsers(
-        dest="subcommand", metavar="plan | apply | list | undo NAME | resume NAME", required=True
+        dest="subcommand", metavar="plan | apply | list | undo ID | resume ID", required=True
     )
     plan = subcommands.add_parser(
         "plan", help="show the error budgets before and after a correction; writes nothing"
@@ -58,9 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     resume = subcommands.add_parser("resume", help="complete a correction or an undo that was interrupted")
     for verb in (undo, resume):
-        adder(verb.add_argument)(
-            "id", "name of the correction, as in `correct list`, or its first characters"
-        )
+        adder(verb.add_argument)("id", "id of the correction, as in `correct list`, or its first characters")
         _add_trail(verb)
         add_place(verb, required=False)
         access.add_login(verb, "access to the address of --import")

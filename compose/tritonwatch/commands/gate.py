@@ -62,9 +62,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument_group("comparison of two versions over the same time").add_argument)
     add("--canary V", "the new version")
     add("--baseline V", "the version that --canary is compared with")
-    add("--window 1h", "length of the compared time (default: 1h)", seconds, default=3600.0)
-    add("--confidence 95%", "confidence of the comparison (default: 95%%)", _parse_ratio, default=0.95)
-    add("--margin 0.1%", "allowed increase of the error ratio (default: the error budget)", _parse_ratio)
+    add("--window DURATION", "length of the compared time (default: 1h)", seconds, default=3600.0)
+    add("--confidence PERCENT", "confidence of the comparison (default: 95%%)", _parse_ratio, default=0.95)
+    add(
+        "--margin PERCENT",
+        "allowed increase of the error ratio, such as 0.1%% (default: the error budget)",
+        _parse_ratio,
+    )
     add("--min-events N", "hold if a version has fewer events than this (default: 50)", float, default=50)
     access.add_arguments(parser)
 

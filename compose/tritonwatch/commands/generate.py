@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add_arguments(parser)
-    access.add_arguments(parser, required=False)
+    access.add_arguments(parser, required=False, purpose=", to warn about names that match no model")
     add("--only", "write only this kind of file, directly into --out", choices=PARTS)
     add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
     add(
@@ -66,7 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_objectives(add, required=True)
     add_alerts(parser)
     add_links(parser)
-    add("--out DIR", "folder to write <part>/<file> to", path, required=True)
+    add(
+        "--out DIR",
+        "folder for the generated files, in subfolders such as rules, alertmanager and dashboards",
+        path,
+        required=True,
+    )
     add(
         "--target EXPORTER=TRITON...",
         "add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address "

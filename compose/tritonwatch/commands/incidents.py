@@ -31,9 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     every = subcommands.add_parser("list", help="list incidents (the default)")
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
     show = subcommands.add_parser("show", help="show one incident: cause, acknowledgement, timeline")
-    adder(show.add_argument)(
-        "id", "name of the incident, as in the list and in Slack, or its first characters"
-    )
+    adder(show.add_argument)("id", "id of the incident, as in the list and in Slack, or its first characters")
     _add_shared(show)
     week = subcommands.add_parser("summary", help="print a summary of a week as Markdown")
     _add_data(week)
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parsed(hours.parse),
         default=hours.WORKING,
     )
-    access.add_arguments(week, required=False)
+    access.add_arguments(week, required=False, purpose=", to add error budgets to the summary")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,7 +74,7 @@ def _add_shared(parser: argparse.ArgumentParser, **how: object) -> None:
 
 def _add_data(parser: argparse.ArgumentParser, **how: object) -> None:
     adder(parser.add_argument, **{"default": argparse.SUPPRESS} | how)(
-        "--data DIR", "data folder of the bridge (its --data)", path
+        "--data DIR", "data folder of the bridge (its --data); required", path
     )
 
 

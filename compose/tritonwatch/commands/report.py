@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="UTC",
     )
     add("--owner NAME...", "report only the objectives and incidents of this owner (repeatable)")
-    add("--format", "markdown, html or json (default: markdown)", choices=FORMATS, default=FORMATS[0])
+    add("--format", "format of the report (default: markdown)", choices=FORMATS, default=FORMATS[0])
     add("--out FILE", "file to write instead of standard output; an existing file is overwritten", path)
     add_bridge(add)
     add("--trail DIR", "folder of the audit trail, to show the reasons and authors of corrections", path)

@@ -29,7 +29,7 @@ REQUEST_FAILURE = Metric(
     (*_MODEL, "reason"),
     "requests",
     _SOURCE,
-    "label reason since 24.07",
+    "24.07 (the label reason)",
     caveat="Queue-full rejections, bad input and unknown models are never counted; an ensemble counts a "
     "step's failure twice; never reset by a reload.",
 )

@@ -61,7 +61,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
             (
                 BUDGET_LEFT,
                 budget_left(left)
-                + (f", spent in {in_words(gone)} at this burn rate" if gone else "")
+                + (f"; lasts {in_words(gone)} at this burn rate" if gone else "")
                 + _short_history_hint(
                     prometheus, where, matchers_of(member, names.SLO, names.INDICATOR), days
                 ),

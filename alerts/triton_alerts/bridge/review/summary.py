@@ -28,7 +28,7 @@ from triton_slo.report.markup import escape_markdown
 
 MOST_LINES = 10
 WEEK_SECONDS = 7.0 * DAY
-NO_PROMETHEUS = "Unknown: the bridge was started without --prometheus URL."
+NO_PROMETHEUS = "Unknown: no --prometheus URL was given."
 _SMALL_SHARE = 0.01
 
 
