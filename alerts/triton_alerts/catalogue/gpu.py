@@ -23,8 +23,7 @@ _MEMORY_ALL = f"({gpu.MEMORY_TOTAL} > 0)"
 
 
 def _throttled(cause: str, reasons: str, share: str, window: str = "5m") -> str:
-    """Return the condition of throttling for more than a share of the time, as counted by the GPU or by
-    scrapes."""
+    """Return the condition of throttling for more than a share of the time, counted by the GPU or by scrapes."""
     return f"""\
 sum without (cause) (rate({gpu.THROTTLED_SECONDS}{{cause="{cause}"}}[{window}])) > {share}
 or

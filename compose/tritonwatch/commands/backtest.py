@@ -117,8 +117,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _mistakes(args: argparse.Namespace, objectives: Sequence[Objective]) -> list[str]:
-    """Return the mistakes that `tritonwatch check` reports, because an alert that cannot fire is never
-    replayed."""
+    """Return the mistakes that `tritonwatch check` reports: an alert that cannot fire is never replayed."""
     around = Surroundings(args.scrape_interval, now=time.time())
     problems = (
         problem

@@ -167,8 +167,7 @@ def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> froz
 
 
 def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
-    """Yield the alerts that cannot fire because Prometheus stores neither the classic nor the native
-    histogram."""
+    """Yield the alerts that cannot fire: Prometheus stores neither the classic nor the native histogram."""
     for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN):
         stored = " or ".join(f"count({name})" for name in (signal.metric.bucket, signal.metric))
         if prometheus.instant(f"count({llm.VLLM_GENERATION_TOKENS}) unless ({stored})"):

@@ -1,5 +1,7 @@
-"""Choose the Alertmanager to query about an alert; an Alertmanager that never had the alert cannot show that
-it resolved."""
+"""Choose the Alertmanager to query about an alert.
+
+An Alertmanager that never had the alert cannot show that it resolved.
+"""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def reply(
 ) -> Message:
     """Return what changed, for the thread; `missed` older changes are only counted.
 
-    `mention` is Slack markup for who is called when a ticket becomes a page, `others` how many other incidents
-    are open.
+    `mention` is Slack markup for who is called when a ticket becomes a page.
+    `others` is how many other incidents are open.
     """
     lines = (
         [f"_{missed} earlier changes are not listed; see tritonwatch incidents show {incident.name}_"]
