@@ -339,7 +339,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
     assert "C0TICKETS" == root.channel
     assert "· page ·" in pages[0].shown
     assert "*not acknowledged*" in pages[0].shown_over_time[0]
-    assert "|the ticket>" in pages[0].shown
+    assert "|earlier ticket>" in pages[0].shown
     assert [] == [message for message in stack.slack.workspace.messages if message.broadcast]
     assert "Nobody has acknowledged this" in stack.slack.workspace.roots("C0PAGES")[1].text
 
@@ -524,8 +524,8 @@ def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(st
     assert all("Late: due on 2025-10-01 09:00 UTC." in shown for shown in messages.values())
     assert "answers (search): SLI 99.88%, 1 of 2 groups met" in messages["Objectives of 2025-09"]
     assert (
-        "not posted: `tritonwatch report --period 2025-08`, `tritonwatch report --period 2025-07`"
-        in messages["Objectives of 2025-09"]
+        "were not posted; to print them, run: `tritonwatch report --period 2025-08`, "
+        "`tritonwatch report --period 2025-07`" in messages["Objectives of 2025-09"]
     )
     assert "not posted" not in messages["Objectives of 2025-Q3"]
     assert "1 unknown" in messages["Objectives of 2025-Q3"], "nothing was recorded before the end of August"

@@ -427,7 +427,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
     assert (True, False) == before
     assert bridge.thread()[-1] == (
         "unsilenced",
-        "the silence was ended in Alertmanager, or lost there, and no end of the alert is known",
+        "the silence no longer exists in Alertmanager, and the alert is not known to have resolved",
     )
     assert bridge.is_escalated()
     bridge.time.ahead += 13 * 3600

@@ -122,8 +122,8 @@ def test_a_failed_rollout_is_described_by_version(
 ) -> None:
     """Version 3 failed, version 2 was unloaded, and how long before the alert; passing states are left out."""
     expected = [
-        "version 3 failed to load 2m before this began",
-        "version 2 unloaded 3m before this began",
+        "version 3 failed to load 2m before the first alert",
+        "version 2 unloaded 3m before the first alert",
     ]
     shown = change(made_prometheus, model="ranker", version="3", instance="a")
 
@@ -135,8 +135,8 @@ def test_servers_alike_are_one_line_and_a_change_after_the_alert_is_marked(
 ) -> None:
     """Without an instance, as burn alerts are, a rollout over servers is one line a version."""
     expected = [
-        "version 1 unloaded on 2 servers 5m after this began",
-        "version 2 gone from the list on 2 servers 5m before this began",
+        "version 1 unloaded on 2 servers 5m after the first alert",
+        "version 2 no longer listed by Triton on 2 servers 5m before the first alert",
     ]
 
     assert expected == change(made_prometheus, model="wide")
@@ -148,7 +148,7 @@ def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
     """The state stays ready; only the counter shows it."""
     [line] = change(made_prometheus, model="hot", instance="a")
 
-    assert "a reload failed (bad_config) 10m before this began" == line
+    assert "a reload failed (bad_config) 10m before the first alert" == line
 
 
 def test_a_change_of_the_day_before_is_found_by_the_wider_query(
@@ -157,7 +157,7 @@ def test_a_change_of_the_day_before_is_found_by_the_wider_query(
     """Nothing in six hours: a week is looked at, more coarsely."""
     [line] = change(made_prometheus, model="old")
 
-    assert line.startswith("version 1 loaded 1d 5h before this began")
+    assert line.startswith("version 1 loaded 1d 5h before the first alert")
 
 
 @pytest.mark.parametrize("labels", [{"model": "calm"}, {"model": "unheard of"}, {"instance": "a"}])
@@ -175,10 +175,13 @@ def gpu_lines(where: tuple[Prometheus, float], **labels: str) -> list[str]:
 
 def test_a_models_gpus_are_listed_the_troubled_one_first(made_prometheus: tuple[Prometheus, float]) -> None:
     """Use, memory, heat, throttling and XIDs of the GPUs that the model runs on, and of no other."""
-    troubled = "H200 GPU-1111bbbb: 25 % busy, 100.0 of 140.0 GiB used, 61 °C, throttled by hw_thermal"
+    troubled = "H200 GPU-1111bbbb: utilization 25 %, 100.0 of 140.0 GiB used, 61 °C, throttled by hw_thermal"
     expected = [
         f"{troubled}, XID 999 (unknown) in the last hour",
-        "H200 GPU-0000aaaa: 0 % busy, 100.0 of 140.0 GiB used, 60 °C, not throttled, no XID in the last hour",
+        (
+            "H200 GPU-0000aaaa: utilization 0 %, 100.0 of 140.0 GiB used, 60 °C, "
+            "not throttled, no XID in the last hour"
+        ),
     ]
 
     assert expected == gpu_lines(made_prometheus, model="ranker", version="3", instance="a")
@@ -188,14 +191,14 @@ def test_a_gpu_alert_is_about_its_gpu_alone(made_prometheus: tuple[Prometheus, f
     """Without a model the alert's own gpu_uuid decides."""
     [line] = gpu_lines(made_prometheus, component="gpu", instance="a", gpu_uuid="GPU-2222cccc-1")
 
-    assert line.startswith("H200 GPU-2222cccc: 50 % busy")
+    assert line.startswith("H200 GPU-2222cccc: utilization 50 %")
 
 
 def test_a_part_of_a_gpu_is_named_and_a_guess_is_called_one(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
     """A model on a MIG instance gets that instance's figures, and the board's heat."""
-    expected = ["GPU-3333dddd part 2 (a guess): 50 % busy, 55 °C"]
+    expected = ["GPU-3333dddd part 2 (mapping uncertain): utilization 50 %, 55 °C"]
 
     assert expected == gpu_lines(made_prometheus, model="small")
 

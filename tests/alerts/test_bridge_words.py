@@ -307,7 +307,7 @@ def test_the_last_change_and_the_gpus_are_below_the_reason() -> None:
     evidence = Evidence(
         at=1.0,
         reasons={"ranker v3": "unable to find weights.pt"},
-        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9m before this began")),
+        facts=((GPU, "H200: 98 % busy"), (LAST_CHANGE, "version 3 failed to load 9m before the first alert")),
     )
     blocks = message.root(failed_load(evidence=evidence), Style(), 1_700_000_600.0).blocks
     shown = "\n".join(

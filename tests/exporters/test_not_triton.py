@@ -56,7 +56,10 @@ def test_the_doctor_names_a_server_that_is_not_triton(
     assert 1 == main(["doctor", "--triton", prometheus])
     answer = capsys.readouterr()
     assert ("", 1) == (answer.out, answer.err.count("\n"))
-    assert f"this is not a Triton: {prometheus}: GET /v2 answers HTTP 404; give --triton" in answer.err
+    assert (
+        f"the server at {prometheus} is not a Triton: {prometheus}: GET /v2 answers HTTP 404; give --triton"
+        in answer.err
+    )
 
     assert 1 == main(["doctor", "--triton", prometheus, "--json"])
     assert ["This is not a Triton"] == [finding["title"] for finding in json.loads(capsys.readouterr().out)]

@@ -48,10 +48,10 @@ def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
     return bytes(data[:MAX_BYTES])
 
 
-def by_mutation(target: str, seconds: float) -> int:
-    """Mutate seeds until the time is over; returns how many ran."""
+def by_mutation(target: str, seconds: float, least: int = 0) -> int:
+    """Mutate seeds until the time is over and `least` have run; returns how many ran."""
     rng, corpus, ran, ends = random.Random(0), seeds(target), 0, time.monotonic() + seconds
-    while time.monotonic() < ends:
+    while ran < least or time.monotonic() < ends:
         data = mutated(rng, corpus)
         try:
             TARGETS[target](data)

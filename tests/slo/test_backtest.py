@@ -129,7 +129,7 @@ def test_a_history_begins_where_records_do(
     assert [len(outcome["episodes"]) for outcome in exact["outcomes"]] == [
         len(outcome["episodes"]) for outcome in document["outcomes"]
     ]
-    assert f"warning: --last {last}: Prometheus has no record of these objectives before 20" in printed.err
+    assert f"warning: --last {last}: Prometheus has no data of these objectives before 20" in printed.err
 
 
 @pytest.mark.real
@@ -165,7 +165,7 @@ def test_an_objective_that_shows_no_events_is_named(
     assert "" == capsys.readouterr().err
     (folder / "other.yaml").write_text("{name: other, target: 99%, indicator: errors, models: [nobody]}\n")
     assert 0 == main(["backtest", "--prometheus", prometheus, *words])
-    assert "warning: no events of other, so not replayed (fix: " in capsys.readouterr().err
+    assert "warning: not replayed, because there are no events: other (fix: " in capsys.readouterr().err
 
 
 @pytest.mark.real

@@ -148,10 +148,10 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
             "promote  latency good version 1: budget left: 80.0%, current burn rate 0.5x (data 5 s old)",
         ),
         ("by-server", PROMOTE, "latency by-server instance=triton-0:8002 version 1: budget left: 90.0%"),
-        ("spent", HOLD, "budget left: 1.2x spent, more than 0.0% is needed"),
+        ("spent", HOLD, "budget left: 1.2x spent; more than 0.0% is required (--min-budget)"),
         ("paging", ROLLBACK, "a page fires: page_fast"),
         ("burning", HOLD, "the error budget burns: ticket_slow"),
-        ("ageless", HOLD, "age of the data unknown"),
+        ("ageless", HOLD, "the age of the data is unknown: the exporter exports no series of this model"),
         ("nobody", HOLD, "no recorded objective matches"),
     ],
 )
@@ -171,8 +171,8 @@ def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
     """A slip of the pen holds, and says which objective or model may be meant."""
     assert HOLD == gate(prometheus, "--objective", "latncy", "--model", "goood")
     message = capsys.readouterr().err
-    assert "no objective latncy here; did you mean latency?" in message
-    assert "no model goood here; did you mean good?" in message
+    assert "Prometheus has no data of objective latncy; did you mean latency?" in message
+    assert "Prometheus has no data of model goood; did you mean good?" in message
 
 
 @pytest.mark.real
@@ -191,7 +191,7 @@ def test_a_version_that_does_not_exist_is_named_with_those_that_do(
     """A slip in a version holds, and the message says which versions the model has."""
     assert HOLD == gate(prometheus, "--model", "estimated-versions", *words)
     message = capsys.readouterr().err
-    assert "9: no objective has data of this version; model estimated-versions has 1, 2, 3" in message
+    assert "9: no objective has data of this version; versions with data: 1, 2, 3" in message
 
 
 @pytest.mark.real
@@ -272,7 +272,7 @@ def test_canaries_are_compared_with_the_errors_of_both_estimates(
     words = ("--model", "estimated-versions", "--baseline", "1", "--canary")
 
     assert PROMOTE == gate(prometheus, *words, "2")
-    assert "also if the estimates (+-0.7 points) are wrong" in capsys.readouterr().out
+    assert "also at the largest error of the estimates (+-0.7 points)" in capsys.readouterr().out
     assert HOLD == gate(prometheus, *words, "3")
     assert "but estimated (decomposed, +-1.3 points)" in capsys.readouterr().out
 
@@ -326,7 +326,7 @@ def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixtu
     """A higher minimum of budget, or a lower age, turns promote into hold; an unknown objective holds."""
     assert HOLD == gate(prometheus, "--model", "good", "--min-budget", "80%")
     assert HOLD == gate(prometheus, "--model", "good", "--max-age", "4s")
-    assert "the data is 5 s old, at most 4 s are allowed" in capsys.readouterr().out
+    assert "the data is 5 s old, and at most 4 s are allowed (--max-age)" in capsys.readouterr().out
     assert HOLD == gate(prometheus, "--model", "good", "--objective", "latency", "--objective", "latencey")
     assert "hold     latencey good: unknown: no data" in capsys.readouterr().out
 

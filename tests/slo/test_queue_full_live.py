@@ -140,7 +140,7 @@ def test_untraced_rejections_are_in_doubt_everywhere(
     check = capsys.readouterr().err
     for slo in ("queue", "all-errors"):
         assert f"{slo}: rejections may be hidden of unseen" in check
-    assert 1 == check.count("Triton counts no request that it rejects")
+    assert 1 == check.count("Triton does not count requests that it rejects")
     assert 0 == main(["status", *words])
     assert "rejections may be hidden" in capsys.readouterr().out
     assert 0 == main(["status", *words, "--json"])

@@ -218,9 +218,9 @@ def test_rows_are_chosen_and_an_empty_choice_is_not_success(
         row["group"]["model"] for row in json.loads(capsys.readouterr().out)["group_statuses"]
     ]
     assert 1 == main([*words, "--model", "embeder"])
-    assert "no model embeder here; did you mean embedder?" in capsys.readouterr().err
+    assert "Prometheus has no data of model embeder; did you mean embedder?" in capsys.readouterr().err
     assert 1 == main([*words, "--objective", "latencyy", "--model", "embedder"])
-    assert "no objective latencyy here; did you mean latency?" in capsys.readouterr().err
+    assert "Prometheus has no data of objective latencyy; did you mean latency?" in capsys.readouterr().err
 
 
 @pytest.mark.real

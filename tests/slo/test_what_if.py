@@ -137,9 +137,7 @@ def test_a_model_without_the_bucket_and_one_with_gaps_are_named(read: Read) -> N
     """What is not known is neither good nor bad, and the reader sees whose it is and what to change."""
     limitations = {limitation.what: limitation for limitation in read().limitations}
 
-    (bucket,) = (
-        place for what, place in limitations.items() if "no bucket that ends at the threshold" in what
-    )
+    (bucket,) = (place for what, place in limitations.items() if "no bucket bound at the threshold" in what)
     assert (("coarse version 1",), True) == (bucket.groups, "--buckets-from" in bucket.fix)
     (gap,) = (place for what, place in limitations.items() if "no data for up to" in what)
     assert "gap version 1" in gap.groups

@@ -190,7 +190,7 @@ class Reconciler:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
             self._end_silence(alertmanager, silence)
-            text = "the silence no longer exists in Alertmanager, and the alert has not resolved"
+            text = "the silence no longer exists in Alertmanager, and the alert is not known to have resolved"
             self._silence_over(number, silence, text, now)
         elif silence.id in answer.silences:
             current = silence
