@@ -12,17 +12,24 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from support.history import END, serve
+from support.history import openmetrics as written
 from support.loopback import Handler, answering
 from support.promtool import evaluated, grouped
 from support.recorded_fleet import OBJECTIVE
+from support.recorded_group import group_labels, recorded_group
 from support.tools import promtools
+from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.correction.excluding_time import excluding
 from triton_slo.correction.group_correction import GroupCorrection, PeriodBudget, Tile
 from triton_slo.correction.recorded_growth import Growth, ScaledLengths
 from triton_slo.correction.samples import openmetrics, reversed_text, samples_of
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import Objective
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from triton_slo.promql import Matchers
 from tritonwatch.audited_corrections.protocol import apply_correction, resume, undo
 from tritonwatch.audited_corrections.trail import Entry, Trail, locked
@@ -342,3 +349,32 @@ def test_the_list_shows_reason_author_and_state(tmp_path: Path, capsys: pytest.C
         ["correct", "undo", "no-such", "--trail", str(tmp_path), "--reason", "r", "--author", "a"]
     )
     assert "the trail has no such correction" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_a_stretch_that_begins_before_the_rules_loses_none_of_their_events(tmp_path: Path) -> None:
+    """The failures of the first outage after the rules were loaded are all taken out, as from a later start."""
+    began = END - 570.0  # between two tiles
+    labels = group_labels("readiness", "m")
+
+    def failed(at: float) -> float:
+        return max(0.0, min(at, END - 240) - (END - 420))
+
+    recorded = recorded_group(
+        labels,
+        [began + 15 * i for i in range(39)],
+        target=0.99,
+        since=began,
+        sums=(failed, lambda at: at - began),
+        events={"30d": (lambda at: failed(at) / (30 * DAY), lambda at: (at - began) / (30 * DAY))},
+    )
+    info = (names.INFO, {names.SLO: "readiness", names.INDICATOR: "readiness", "window": "30d"}, [(END, 1)])
+
+    with serve(written([*recorded, info]), tmp_path) as url:
+        prometheus = Prometheus(Access(url))
+        taken = [
+            excluding(prometheus, Matchers(), (start, END - 60.0), END, ScaledLengths())[0].error
+            for start in (began + 60, began - 120)
+        ]
+
+    assert [pytest.approx(-180, abs=1)] * 2 == taken

@@ -131,7 +131,8 @@ def growths(
         for first, last in query_ranges(*grid, lengths.tile):
             for series in prometheus.range(sums, first, last, lengths.tile):
                 points[_group_labels(series.labels)].put(event, zip(series.times, series.values, strict=True))
-        for edge in span:
+        # A sum that begins within the stretch has its events from there on, not spread over the hour before.
+        for edge in {*span, *(group.since for group in groups if span[0] < group.since < span[1])}:
             for sample in prometheus.instant(sums, edge):
                 points[_group_labels(sample.labels)].put(event, [(edge, sample.value)])
     earlier = [group.since - lengths.hour for group in groups]
