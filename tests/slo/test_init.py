@@ -114,12 +114,16 @@ def test_without_metrics_the_defaults_are_proposed_with_the_reason(
     words = ["--triton", server.http_url, "--triton-metrics", "http://127.0.0.1:1/metrics", "--out", "-"]
 
     assert 0 == main(["init", *words])
-    text = capsys.readouterr().out
+    printed = capsys.readouterr()
+    text = printed.out
     assert 0 == main(["check", str(write(tmp_path, text))])
+    assert (
+        "tritonwatch init: cannot read Triton's metrics at http://127.0.0.1:1/metrics: refused" in printed.err
+    )
     assert "cannot read Triton's metrics at http://127.0.0.1:1/metrics: refused" in " ".join(
         text.replace("#", " ").split()
     )
-    assert "embedder: no requests yet" in text
+    assert "embedder: no requests measured yet" in text
     assert () == read([("-", text)]).problems
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue import Metric, state, triton
 from triton_exporter.common.options import adder
+from triton_exporter.common.printable import printable
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Client, FetchError
@@ -81,6 +83,8 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
             _add_percentiles(measured.requests, prometheus, state.REQUEST_DURATION)
             _add_percentiles(measured.queues, prometheus, state.QUEUE_DURATION)
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
+    for note in measured.notes:
+        print(printable(f"tritonwatch init: {note}"), file=sys.stderr)
     models = merge(snapshot.index, configs, measured.requests, measured.queues, measured.failed)
     return propose(models, MeasurementSource(snapshot.triton_version, origin, measured.notes))
 

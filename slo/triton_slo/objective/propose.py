@@ -52,7 +52,8 @@ class Timing:
         if self.p99 is not None:
             return f"p99 {measured_text(self.p99)}"
         return (
-            "no requests yet, so the threshold is a guess; run init again once it has served some"
+            "no requests measured yet, so the threshold is a guess; "
+            "run init again, with another --out, once there are some"
             if self.mean is None
             else f"mean {measured_text(self.mean)} of {self.requests:.0f} requests"
         )
