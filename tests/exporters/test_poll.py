@@ -13,6 +13,7 @@ import pytest
 from exporters.faults import Answer, FaultyServer, body, faulty, hang
 from triton_exporter.http.client import Client, Limits
 from triton_exporter.snapshot import ModelVersion
+from triton_exporter.triton.claims import claims
 from triton_exporter.triton.model_endpoints import PER_POLL
 from triton_exporter.triton.poll import ApiPoller
 
@@ -79,6 +80,33 @@ def test_one_slow_index_is_not_a_reason_for_a_pause() -> None:
             pauses.append(polling.pause_seconds)
 
     assert pauses[1] < 4 * 0.3 <= pauses[2]
+
+
+def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready() -> None:
+    """The index is read again once if a version has just stopped being ready, and not in the polls after that."""
+    path = "/v2/models/a/versions/1/ready"
+    unloaded = [{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
+    with faulty({"/v2/repository/index": index("a")}) as target:
+
+        def refuse(connection: socket.socket, stop: threading.Event) -> None:
+            target.answers["/v2/repository/index"] = body(json.dumps(unloaded).encode())
+            body(b"{}", "400 Bad Request")(connection, stop)
+
+        polling = poller(target.url)
+        polling.poll()
+        target.answers[path] = refuse
+        target.requests.clear()
+        snapshot = polling.poll()
+        counts = [asked(target).count("/v2/repository/index")]
+        target.answers["/v2/repository/index"] = index("a")
+        target.answers[path] = body(b"{}", "400 Bad Request")
+        for _ in range(2):
+            target.requests.clear()
+            polling.poll()
+            counts.append(asked(target).count("/v2/repository/index"))
+
+    assert {"unloaded"} == {claim.state for claim in claims(snapshot).values()}
+    assert [2, 1, 1] == counts
 
 
 def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:

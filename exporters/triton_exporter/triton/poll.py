@@ -76,7 +76,11 @@ class ApiPoller:
         index = self._index()
         if not self._next_statistics:
             statistics = self._statistics()
+        before = dict(self._models.ready)
         self._models.ask(_serving(index, statistics))
+        if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
+            # An unload that began since the index was read would be a version in state ready that is not ready.
+            index = self._index() or index
         if self._requests.unanswered:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
