@@ -82,14 +82,22 @@ def test_one_slow_index_is_not_a_reason_for_a_pause() -> None:
     assert pauses[1] < 4 * 0.3 <= pauses[2]
 
 
-def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready() -> None:
+@pytest.mark.parametrize(
+    ("listed", "states"),
+    [
+        ([{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}], {"unloaded"}),
+        pytest.param([], set(), id="deleted"),
+    ],
+)
+def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
+    listed: list[dict[str, str]], states: set[str]
+) -> None:
     """The index is read again once if a version has just stopped being ready, and not in the polls after that."""
     path = "/v2/models/a/versions/1/ready"
-    unloaded = [{"name": "a", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}]
     with faulty({"/v2/repository/index": index("a")}) as target:
 
         def refuse(connection: socket.socket, stop: threading.Event) -> None:
-            target.answers["/v2/repository/index"] = body(json.dumps(unloaded).encode())
+            target.answers["/v2/repository/index"] = body(json.dumps(listed).encode())
             body(b"{}", "400 Bad Request")(connection, stop)
 
         polling = poller(target.url)
@@ -105,7 +113,7 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready() -> None:
             polling.poll()
             counts.append(asked(target).count("/v2/repository/index"))
 
-    assert {"unloaded"} == {claim.state for claim in claims(snapshot).values()}
+    assert states == {claim.state for claim in claims(snapshot).values()}
     assert [2, 1, 1] == counts
 
 

@@ -80,7 +80,8 @@ class ApiPoller:
         self._models.ask(_serving(index, statistics))
         if any(not is_ready and before.get(key, True) for key, is_ready in self._models.ready.items()):
             # An unload that began since the index was read would be a version in state ready that is not ready.
-            index = self._index() or index
+            again = self._requests.parsed("index", self.client.index, self._read_index)
+            index = index if again is None else again
         if self._requests.unanswered:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
