@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
-    """Build the parts beside the state of models: distributions, GPUs, the prober.
+    """Build the parts beside the state of models: configurations, counters, distributions, GPUs.
 
     Raises OSError when a port to listen on is taken.
     """

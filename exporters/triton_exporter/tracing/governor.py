@@ -97,7 +97,7 @@ class TraceGovernor:
         self._interference = Interference(client, metrics, mailbox, per_second)
         self._mailbox = mailbox
         self._per_second = per_second
-        self._lock = threading.Lock()  # guards what observe, see and families share with poll
+        self._lock = threading.Lock()  # guards what observe, observe_snapshot and families share with poll
         self._traffic: dict[str, Traffic] = {}
         self._observed_at = float("-inf")
         self._sent: dict[str, _SentSetting] = {}
