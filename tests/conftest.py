@@ -47,20 +47,20 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 LONGEST = (
-    "alerts/test_bridge_real.py",
-    "exporters/test_state_truth_real.py",
+    "alerts/bridge/test_bridge_real.py",
+    "exporters/lifecycle/test_state_truth_real.py",
     "docs/test_recipes_real.py",
-    "exporters/test_govern_traces_real.py",
+    "exporters/tracing/test_govern_traces_real.py",
     "compose/test_mounted_stack.py",
     "compose/test_demo.py",
-    "slo/test_corrections_real.py",
-    "slo/test_rollouts_live.py",
-    "slo/test_pauses.py",
-    "exporters/test_decomposition.py",
-    "slo/test_scenarios_of_estimates.py",
-    "exporters/test_distributions_real.py",
+    "slo/correction/test_corrections_real.py",
+    "slo/burn/test_rollouts_real.py",
+    "slo/burn/test_pauses.py",
+    "exporters/distribution/test_decomposition.py",
+    "slo/burn/test_scenarios_of_estimates.py",
+    "exporters/distribution/test_distributions_real.py",
     "compose/test_soak.py",
-    "slo/test_calendar_periods.py",
+    "slo/rules/test_calendar_periods.py",
     "alerts/test_load_failures_real.py",
 )
 """Files of a minute or more in `make test`."""

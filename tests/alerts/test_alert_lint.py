@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
-from support.tools import promtools
+from support.tools import ROOT, promtools
 from triton_alerts.generate import artifacts
 from triton_alerts.rules import alert_lint, shape
 from triton_exporter.catalogue import gpu, state, triton
@@ -142,7 +142,7 @@ def test_our_own_rules_have_no_problem(options: Options) -> None:
 
 def test_the_committed_rules_have_no_problem() -> None:
     """The alerts of the objectives hold to it too."""
-    assert 0 == main(["check", str(Path(__file__).parents[2] / "alerts" / "generated" / "rules")])
+    assert 0 == main(["check", str(ROOT / "alerts" / "generated" / "rules")])
 
 
 @pytest.mark.parametrize("wrap", [False, True], ids=["rule file", "PrometheusRule"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from support.tools import ROOT
 from triton_alerts import reference
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
@@ -15,7 +15,7 @@ from triton_alerts.rules.alert_rules import texts
 from triton_dashboards.generate import artifacts as dashboards
 from triton_slo.artifact import Options
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def test_the_reference_agrees_with_the_catalogue() -> None:

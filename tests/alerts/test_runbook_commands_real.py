@@ -15,7 +15,7 @@ from support.exporter import exporting
 from support.files import write
 from support.loopback import free_ports, started
 from support.repository import Repository
-from support.tools import alertmanagers
+from support.tools import ROOT, alertmanagers
 from support.triton import live_triton
 from support.watching import INTERVAL_SECONDS, SCALE, watching
 from triton_alerts.alertmanager import configuration as alertmanager
@@ -23,7 +23,7 @@ from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real
-RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+RUNBOOKS = ROOT / "alerts" / "runbooks"
 BLOCK = re.compile(r"^( *)```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import promql_parser
 import pytest
 
+from support.tools import ROOT
 from triton_alerts.alert import Alert
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.rules import shape
@@ -16,7 +17,7 @@ from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import names
 from triton_slo.indicators import BURN_ALERTS
 
-RUNBOOKS = Path(__file__).parents[2] / "alerts" / "runbooks"
+RUNBOOKS = ROOT / "alerts" / "runbooks"
 NAMES = (
     *(alert.name for alert in ALERTS),
     *BURN_ALERTS.values(),

@@ -296,7 +296,7 @@ def reactions(scenarios: tuple[Scenario, ...], scale: float) -> dict[tuple[str, 
 SECTION = """
 ## Estimated latencies
 
-Played by `tests/slo/test_scenarios_of_estimates.py` with promtool, for one objective (99 % of requests within
+Played by `tests/slo/burn/test_scenarios_of_estimates.py` with promtool, for one objective (99 % of requests within
 50 ms). The upper rows feed simulated requests through the exporter's estimator, with the errors that it states,
 in a time scale of 1:10 (a minute of the table is six seconds of requests); the lower rows are made-up shares and
 errors, in real time. Each is played as an exact source shows the requests, and as estimated. Minutes are from the

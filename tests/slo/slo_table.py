@@ -53,8 +53,8 @@ long windows miss a scrape's share of an hour (0.8 % at 30 s): the ramp is paged
 
 ## Budgets that no burn alert sees
 
-Played by `tests/slo/test_budget_alerts.py` with promtool, over a week in real time, on what is left of a budget:
-two tickets, which a page about the same objective and group inhibits.
+Played by `tests/slo/burn/test_budget_alerts.py` with promtool, over a week in real time, on what is left of a
+budget: two tickets, which a page about the same objective and group inhibits.
 
 | what happens | expected | seen |
 |---|---|---|
@@ -70,10 +70,10 @@ two tickets, which a page about the same objective and group inhibits.
 
 ## Rollouts, run live
 
-Played by `tests/slo/test_rollouts_live.py` with real Tritons, an exporter beside each, a real Prometheus that finds
-them in a file, and the generated rules in a time scale of 1:100 (unknown after 24 s without data). The
-objectives are errors by version, errors by version and server, and readiness. `tests/slo/test_retired.py` plays the
-same and more with promtool in real time.
+Played by `tests/slo/burn/test_rollouts_real.py` with real Tritons, an exporter beside each, a real Prometheus that
+finds them in a file, and the generated rules in a time scale of 1:100 (unknown after 24 s without data). The
+objectives are errors by version, errors by version and server, and readiness. `tests/slo/burn/test_retired.py`
+plays the same and more with promtool in real time.
 
 | what happens | pages before | pages now |
 |---|---|---|
@@ -88,14 +88,15 @@ same and more with promtool in real time.
 
 Seen by promtool only: a model that vanishes with all its versions and servers pages for each version that still
 served, and a version that was replaced earlier does not. A model that leaves a running Triton counts as
-unloaded, also where its files are removed at once (`tests/exporters/test_lifecycle.py`), unless it was the only
-one: then the repository may be lost. A model that is renamed, or moved off a server, across a restart and
+unloaded, also where its files are removed at once (`tests/exporters/lifecycle/test_lifecycle.py`), unless it was
+the only one: then the repository may be lost. A model that is renamed, or moved off a server, across a restart and
 without an unload, looks like one that vanished: it pages until it has been gone for a day. Unload it first.
 
 Servers that restart in place, one after the other, page nobody as long as half of them are ready and none is
-away for ten minutes (`tests/slo/test_rolling_restart.py`, in real time: three servers of a minute or six each, two
-of five minutes). The time still spends budget of `readiness`, and raises tickets. More than half of the servers at
-once, or one for longer, pages. Groups of one server (`group_by` with `instance`) page as a single server does.
+away for ten minutes (`tests/slo/burn/test_rolling_restart.py`, in real time: three servers of a minute or six
+each, two of five minutes). The time still spends budget of `readiness`, and raises tickets. More than half of the
+servers at once, or one for longer, pages. Groups of one server (`group_by` with `instance`) page as a single server
+does.
 """
 
 

@@ -35,7 +35,7 @@ _NEAR = 1.15
 _LEAST_PART = 0.6
 """Least part of the batches that wait for the delay alone: it says little where instances are busy.
 
-From 0.3 to 0.9, the mean error of simulated requests (tests/exporters/test_decomposition.py) is about 0.7 points.
+From 0.3 to 0.9, the mean error of simulated requests (test_decomposition.py) is about 0.7 points.
 """
 
 _FIRSTS = (1 / 6, 1 / 2, 5 / 6)

@@ -36,14 +36,14 @@ LEAST_SINCE_CHANGE = 60
 MOSTLY_ALIKE = 0.6
 """From this weight of the mean on, the requests of an interval are spread evenly around their mean.
 
-With 0.3, the mean error of simulated requests (tests/exporters/test_decomposition.py) is 0.76 instead of 0.71
+With 0.3, the mean error of simulated requests (test_decomposition.py) is 0.76 instead of 0.71
 points; with 0.9 it is the same.
 """
 
 GROUPS = 6
 """Groups of a similar level that intervals are divided into where neighbours are alike.
 
-From 1 to 12, the mean error of simulated requests (tests/exporters/test_decomposition.py, 60 s of each) is 0.60 to
+From 1 to 12, the mean error of simulated requests (test_decomposition.py, 60 s of each) is 0.60 to
 0.61 points.
 """
 

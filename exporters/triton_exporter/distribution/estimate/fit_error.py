@@ -13,7 +13,7 @@ from triton_exporter.distribution.estimate.stated_error import at_limits, bin_ed
 LEAST_ERROR = 0.003
 """Part of each estimated error (a share) that depends on nothing.
 
-Of 588 shares of random traffic (`covered` in tests/exporters/test_decomposition.py, seeds 7000 to 7014, all kinds)
+Of 588 shares of random traffic (`covered` in test_decomposition.py, seeds 7000 to 7014, all kinds)
 the stated error contains the truth in 94 of 100; without this part in 92, and of waits in 89 instead of 98.
 """
 

@@ -33,7 +33,7 @@ _LEAST = 0.1
 _ALIKE = 0.15
 """A correlation of the logarithms below this changes little, whatever it comes from.
 
-From 0.05 to 0.4, the mean error of simulated requests (tests/exporters/test_decomposition.py) is 0.71 points.
+From 0.05 to 0.4, the mean error of simulated requests (test_decomposition.py) is 0.71 points.
 """
 
 

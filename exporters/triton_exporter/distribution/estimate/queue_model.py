@@ -24,7 +24,7 @@ SERVERS = (1, 2, 3, 4, 6, 8, 12, 16)
 SIMILAR = 12
 """Simulated intervals that stand for an observed one: the most similar ones.
 
-With 3 or 48, the mean error of simulated waits (tests/exporters/test_decomposition.py) is 0.72 or 0.70 points.
+With 3 or 48, the mean error of simulated waits (test_decomposition.py) is 0.72 or 0.70 points.
 """
 
 _SCALES = (0.1, 0.15, 0.3)
@@ -33,7 +33,7 @@ _SCALES = (0.1, 0.15, 0.3)
 _LARGEST = 6.0
 """Differences added up, beyond which an interval is not similar.
 
-Mean error of simulated waits (tests/exporters/test_decomposition.py): 0.72 points; with 2 it is 0.76, with 20
+Mean error of simulated waits (test_decomposition.py): 0.72 points; with 2 it is 0.76, with 20
 it is 0.96.
 """
 

@@ -14,7 +14,7 @@ from triton_exporter.distribution.estimate.density import Density, Floats, Sums
 SCATTER = 0.8
 """Part of their standard deviation inside an interval by which requests of several executions are spread.
 
-Mean error of the simulated requests and waits of tests/exporters/test_decomposition.py, 30 s of each, in points:
+Mean error of the simulated requests and waits of test_decomposition.py, 30 s of each, in points:
 0.71 and 0.72; with 0.5 it is 0.74 and 0.76, with 1.2 it is 0.71 and 0.79.
 """
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from support.tools import promtools
+from support.tools import ROOT, promtools
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
 from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 
-ROOT = Path(__file__).resolve().parents[2]
 QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
 SERIES = {name for metric in METRICS for name in (metric.name, metric.bucket, metric.sum, metric.count)}
 

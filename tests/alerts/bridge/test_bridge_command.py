@@ -22,6 +22,7 @@ import support
 from support.bridge import body_of
 from support.loopback import free_ports
 from support.slack import ALL_SCOPES, TOKEN, SlackServer, Workspace
+from support.tools import ROOT
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
@@ -29,7 +30,7 @@ from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
 from tritonwatch.commands import bridge, generate, incidents
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "on-call.md"
+PAGE = ROOT / "docs" / "on-call.md"
 
 
 def test_every_option_of_the_page_exists() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "slo-live.md").read_text(encoding="utf-8")
+from support.tools import ROOT
+
+PAGE = (ROOT / "docs" / "slo-live.md").read_text(encoding="utf-8")
 VERBS = ("status", "gate", "backtest", "init")
 
 

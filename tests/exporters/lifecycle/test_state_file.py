@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.test_distributions import REQUEST, M, body, shown
+from exporters.distribution.test_distributions import REQUEST, M, body, shown
 from support.exporter import exporting
 from support.thorough import examples
 from triton_exporter.app.state_file import StateFile, StateFileInUseError

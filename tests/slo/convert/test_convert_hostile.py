@@ -16,10 +16,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.commands import convert as verb
 
-ROOT = Path(__file__).resolve().parents[2]
 SLOTH = """
 version: prometheus/v1
 service: shop

@@ -17,6 +17,7 @@ import requests
 from alerts.pagers import KEY, LATE, TOKEN, PagerServer
 from support.bridge import BridgeUnderTest, Clock, body_of
 from support.loopback import free_ports, served
+from support.tools import ROOT
 from support.waiting import eventually
 from triton_alerts.bridge.deliver import pagers
 from triton_alerts.bridge.deliver.attempts import Attempts
@@ -27,7 +28,7 @@ from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, M
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessages
 from triton_alerts.bridge.incidents.store import Change
 
-PAGE = Path(__file__).parents[2] / "docs" / "on-call.md"
+PAGE = ROOT / "docs" / "on-call.md"
 
 
 class Bridge(BridgeUnderTest):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.files import write
 from support.promtool import promtool
 from support.thorough import examples
-from support.tools import promtools, shared_out
+from support.tools import ROOT, promtools, shared_out
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -28,7 +28,7 @@ from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.objective.reading import read
 
 pytestmark = pytest.mark.real
-SHIPPED = Path(__file__).parents[2] / "slo" / "objectives"
+SHIPPED = ROOT / "slo" / "objectives"
 TIERS = {
     "page_fast": ("critical", "1", "1h", "5m"),
     "page_slow": ("critical", "2", "6h", "30m"),

@@ -14,6 +14,7 @@ import pytest
 
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
 from support.slack import Workspace
+from support.tools import ROOT
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
@@ -23,7 +24,7 @@ from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import GRACE_SECONDS, PRUNED_AT_ONCE, Store
 
-RELEASED = sorted((Path(__file__).parents[1] / "captures" / "bridge").glob("database-*.sql"))
+RELEASED = sorted((ROOT / "tests" / "captures" / "bridge").glob("database-*.sql"))
 """A dump of the database as each release writes it."""
 _SCHEMA = (
     "SELECT m.name, p.name, p.type FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p ORDER BY 1, 2"
