@@ -71,6 +71,7 @@ def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
 
     assert 0 == demo.returncode, output
     assert re.search("web page +http://127", output), output
+    assert f"Triton metrics  http://127.0.0.1:{base + 2}/metrics\n" in re.sub(" +\n", "\n", output)
     assert re.search(r'<tr data-state="(burning|exhausted)', page), "the page shows what the alert is about"
     assert "all steps completed" in output
     assert "TritonQueueBudgetBurn" in output

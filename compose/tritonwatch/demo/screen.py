@@ -27,7 +27,7 @@ def render(
         _alert_table(view.alerts),
         *_step_lines(progress),
         Text(""),
-        *(Text.assemble((f"{name:>13}  ", "dim"), url) for name, url in addresses.items()),
+        *(Text.assemble((f"{name:>14}  ", "dim"), url) for name, url in addresses.items()),
         *([Text(""), Text("last message to on-call", style="dim"), Text(last_notice)] if last_notice else []),
     )
 

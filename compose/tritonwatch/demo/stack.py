@@ -86,7 +86,8 @@ class Stack:
         shown += ["Grafana"] if any(child.name == "Grafana" for child in self.children) else []
         addresses_by_name = {name: self.ports.url(name) for name in shown}
         addresses_by_name["exporter"] += "/metrics"
-        return {"Triton": self.triton.http_url, **addresses_by_name, "files": str(self.directory)}
+        triton = {"Triton": self.triton.http_url, "Triton metrics": self.triton.metrics_url}
+        return {**triton, **addresses_by_name, "files": str(self.directory)}
 
     @property
     def bridge_log(self) -> Path:
