@@ -10,8 +10,18 @@ missing() {
     command -v alertmanager >/dev/null 2>&1 || command -v prometheus-alertmanager >/dev/null 2>&1 || echo alertmanager
 }
 
+# The first line of --version is for example: prometheus, version 2.42.0 (branch: HEAD, revision: ...)
+report_versions() {
+    found=""
+    for tool in prometheus promtool alertmanager amtool; do
+        program=$(command -v "$tool" || command -v "prometheus-$tool")
+        found="$found${found:+, }$tool $("$program" --version 2>&1 | awk 'NR == 1 { print $3 }')"
+    done
+    echo "tritonwatch: found $found"
+}
+
 lack=$(missing | tr '\n' ' ')
-[ -z "$lack" ] && exit 0
+if [ -z "$lack" ]; then report_versions; exit 0; fi
 
 hint="install Prometheus (2.42 or later) and Alertmanager (0.25 or later) and put them on PATH; missing: $lack"
 command -v apt-get >/dev/null 2>&1 || { echo "tritonwatch: $hint" >&2; exit 1; }
@@ -31,3 +41,4 @@ fi
 rm -f "$log"
 lack=$(missing | tr '\n' ' ')
 [ -z "$lack" ] || { echo "tritonwatch: $hint" >&2; exit 1; }
+report_versions
