@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tritonwatch.demo.demo_view import DemoView, ModelRow
-from tritonwatch.demo.notices import Notice, new_messages, read_messages
+from tritonwatch.demo.notices import MessageLog, Notice
 from tritonwatch.demo.steps import AFTER_REPAIR, BEFORE_REPAIR, Observation, Progress
 
 SERVING = [
@@ -85,15 +85,27 @@ def test_a_resolve_before_the_repair_does_not_count() -> None:
     assert AFTER_REPAIR[1].name in progress.missing
 
 
-def test_each_message_between_two_reads_is_new(tmp_path: Path) -> None:
-    """Two messages of one second are both shown, and one that was read half written is shown again."""
-    log = tmp_path / "bridge.log"
-    seen: list[list[str]] = []
-    before: list[str] = []
-    for text in ("", "receiving\n\nfirst", "receiving\n\nfirst, whole\n\nsecond\n\nthird\n"):
-        log.write_text(text)
-        messages = read_messages(log)
-        seen.append(new_messages(messages, before))
-        before = messages
+def test_each_message_is_returned_once_when_it_is_appended(tmp_path: Path) -> None:
+    """Two messages of one second are both returned, and one that was read half written is returned again."""
+    path = tmp_path / "bridge.log"
+    path.touch()
+    log = MessageLog(path)
+    new = []
+    for appended in ("", "\nfirst\n", "", "\nsecond\n\nthi", "rd \u2713\n", "\nfourth\n"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(appended)
+        new.append(log.new_messages())
 
-    assert [[], ["receiving", "first"], ["first, whole", "second", "third"]] == seen
+    assert [[], ["first"], [], ["second", "thi"], ["third \u2713"], ["fourth"]] == new
+    assert "fourth" == log.newest
+
+
+def test_what_the_bridge_wrote_before_is_not_read_again(tmp_path: Path) -> None:
+    """Only the bytes after the last read are read; the demo polls every second, for days if nobody stops it."""
+    path = tmp_path / "bridge.log"
+    path.write_text("\nfirst\n")
+    log = MessageLog(path)
+    log.new_messages()
+    path.write_text("\n?????\n\nsecond\n")
+
+    assert ["second"] == log.new_messages()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import list_incidents
@@ -35,13 +34,24 @@ def _notices(incident: Incident) -> Iterator[Notice]:
             yield Notice(status, member.labels["alertname"], member.labels.get("model", ""), reason)
 
 
-def read_messages(log: Path) -> list[str]:
-    """Return the messages as the bridge printed them, oldest first; an empty line stands between two."""
-    text = log.read_text(errors="replace").rstrip() if log.exists() else ""
-    return text.split("\n\n") if text else []
+class MessageLog:
+    """Messages in the log of the demo's bridge, read as they are appended; an empty line stands between two."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._last = b""
+        self.newest = ""
+        """The last message, which may be incomplete."""
 
-def new_messages(messages: Sequence[str], before: Sequence[str]) -> list[str]:
-    """Return the messages that an earlier read did not return, or returned half written."""
-    earlier = chain(before, repeat(None))
-    return [message for message, old in zip(messages, earlier, strict=False) if message != old]
+    def new_messages(self) -> list[str]:
+        """Return the messages appended since the last call; one that was incomplete then is returned again."""
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            appended = log.read()
+        self._offset += len(appended)
+        *complete, self._last = (self._last + appended).split(b"\n\n")
+        messages = [part.decode(errors="replace").strip("\n") for part in (*complete, self._last)]
+        new = messages[1:] if messages[0] == self.newest else messages
+        self.newest = messages[-1]
+        return new

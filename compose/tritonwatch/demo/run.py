@@ -15,7 +15,7 @@ from rich.live import Live
 
 from tritonwatch.demo.demo_view import DemoView, Viewer
 from tritonwatch.demo.load import LoadGenerator
-from tritonwatch.demo.notices import new_messages, read_messages, read_notices
+from tritonwatch.demo.notices import MessageLog, read_notices
 from tritonwatch.demo.screen import render
 from tritonwatch.demo.stack import Ports, Stack
 from tritonwatch.demo.steps import Observation, Progress
@@ -76,7 +76,7 @@ class _DemoLoop:
         self._repaired = False
         self._triton_end_reported = False
         self._view = DemoView()
-        self._messages: list[str] = []
+        self._bridge_log = MessageLog(stack.bridge_log)
 
     def watch(self) -> int:
         """Poll every second until the last step or the deadline; without `once`, until interrupted."""
@@ -106,10 +106,9 @@ class _DemoLoop:
             self._console.print(f"{ended}; now watch the alert arrive", style="bold red", markup=False)
         self._view = self._viewer.poll()
         notices = read_notices(self._stack.bridge_data)
-        messages = read_messages(self._stack.bridge_log)
-        for message in () if self._console.is_terminal else new_messages(messages, self._messages):
-            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
-        self._messages = messages
+        for message in self._bridge_log.new_messages():
+            if not self._console.is_terminal:
+                self._console.print(message, markup=False, highlight=False, soft_wrap=True)
         observation = Observation(self._view, notices, self._repaired)
         for step in self._progress.update(observation, self._elapsed):
             self._console.print(f"{self._elapsed:4.0f} s  {step.name}", style="green", markup=False)
@@ -131,8 +130,8 @@ class _DemoLoop:
         return 1
 
     def _render(self) -> RenderableType:
-        newest = self._messages[-1] if self._messages else ""
-        return render(self._view, self._progress, self._stack.addresses, newest, self._elapsed)
+        newest, elapsed = self._bridge_log.newest, self._elapsed
+        return render(self._view, self._progress, self._stack.addresses, newest, elapsed)
 
     @contextmanager
     def _screen(self) -> Iterator[Callable[[], None]]:
