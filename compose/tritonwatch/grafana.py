@@ -11,7 +11,7 @@ import requests
 from tritonwatch.command_error import CommandError
 
 Json = dict[str, Any]
-_MOST = 5000
+_MAX_DASHBOARDS = 5000
 """Results of a search; Grafana gives no more."""
 
 
@@ -58,7 +58,7 @@ class Grafana:
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
         """Return the uids of the dashboards in a folder that have a tag."""
-        boards = self._request("GET", f"/api/search?type=dash-db&limit={_MOST}&tag={tag}")
+        boards = self._request("GET", f"/api/search?type=dash-db&limit={_MAX_DASHBOARDS}&tag={tag}")
         return [str(board["uid"]) for board in boards or () if board.get("folderUid") == folder_uid]
 
     def delete(self, uid: str) -> None:

@@ -21,7 +21,7 @@ from tritonwatch import access, files
 from tritonwatch.arguments import objective_texts, path
 from tritonwatch.command_error import CommandError
 
-_NAMED = 5
+_MAX_NAMED = 5
 """Groups that a line names at most."""
 
 
@@ -110,7 +110,8 @@ def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> lis
             change = f"{what} {loaded} is loaded, {filed} is in the files"
             groups_by_change[row.slo, change].append(group_name(row.group))
     return [
-        f"  {slo} {listed(groups, _NAMED)}: {change}" for (slo, change), groups in groups_by_change.items()
+        f"  {slo} {listed(groups, _MAX_NAMED)}: {change}"
+        for (slo, change), groups in groups_by_change.items()
     ]
 
 

@@ -14,7 +14,7 @@ from support.tools import ROOT, alertmanagers, prometheuses
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
-MOST_GROWTH = 1.3
+MAX_GROWTH = 1.3
 PAGE = ROOT / "docs" / "soak.md"
 
 
@@ -45,7 +45,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         print(page)
         if MINUTES >= 10:  # a shorter run shows nothing about memory, and is not a report
             PAGE.write_text(page)
-            assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MOST_GROWTH]
+            assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MAX_GROWTH]
 
 
 def test_an_alert_that_no_message_shows_counts_as_undelivered() -> None:
@@ -61,5 +61,5 @@ def test_a_leak_is_growth_and_a_restart_is_none() -> None:
     steady = [(float(at), 20.0 if at % 100 == 0 else 60.0) for at in range(0, 900, 2)]
     record = Record(memory={"leaky": [(float(at), 60 + at / 6) for at in range(0, 900, 2)], "steady": steady})
 
-    assert record.growth("leaky") > MOST_GROWTH
+    assert record.growth("leaky") > MAX_GROWTH
     assert 1.0 == record.growth("steady")

@@ -329,7 +329,7 @@ def test_a_runbook_address_that_no_page_could_use_is_refused(
 def test_answers_that_were_used_longest_ago_are_dropped() -> None:
     """Memory is bounded, whatever times and names are asked for."""
     with Prometheus(Access("http://127.0.0.1:1")) as client:
-        reader = Reader(client, 10.0, most=2)
+        reader = Reader(client, 10.0, max_answers=2)
         for key in "abac":
             reader.ask(key, lambda _: 1, 0)
 

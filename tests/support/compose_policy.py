@@ -28,7 +28,7 @@ _STATE_OF_IMAGES = {"grafana/grafana": "/var/lib/grafana"}
 # A Triton that holds a broken model is never ready as a whole: it is up when it is live.
 _READY = ("/-/ready", "/api/health", "/v2/health/live", "9400/health")
 _INTERNAL = {"metrics", "alerts"}
-_LONGEST_OBJECTIVE_DAYS = 30
+_MAX_OBJECTIVE_DAYS = 30
 
 
 def resolved(path: Path = COMPOSE, **environment: str) -> Stack:
@@ -92,8 +92,8 @@ def _bounded(service: Service, _name: str) -> Iterator[str]:
     if any(word.startswith("--storage.tsdb.path=") for word in words):
         settings = dict(word.split("=", 1) for word in words if "=" in word)
         days = re.fullmatch(r"(\d+)d", settings.get("--storage.tsdb.retention.time", ""))
-        if days is None or int(days[1]) <= _LONGEST_OBJECTIVE_DAYS:
-            yield f"keeps less than an objective of {_LONGEST_OBJECTIVE_DAYS} days needs"
+        if days is None or int(days[1]) <= _MAX_OBJECTIVE_DAYS:
+            yield f"keeps less than an objective of {_MAX_OBJECTIVE_DAYS} days needs"
         if not settings.get("--storage.tsdb.retention.size"):
             yield "history grows without bound"
 

@@ -23,7 +23,7 @@ from tritonwatch.local.triton import port_is_free
 TIME_SCALE = 1 / 60
 """The demo's own."""
 GIVE_UP_SECONDS = 120
-LEAST_SECONDS = 25
+MIN_SECONDS = 25
 """The panels of the worst look at every tenth second, and rates need a few scrapes."""
 
 
@@ -45,7 +45,7 @@ def live(directory: Path) -> DemoRun:
     with _running(directory) as stack:
         began = int(time.time())
         _wait_for_the_incidents(stack)
-        time.sleep(max(0.0, began + LEAST_SECONDS - time.time()))
+        time.sleep(max(0.0, began + MIN_SECONDS - time.time()))
         per_model = _per_model(stack, directory / "per-model")
         ended = int(time.time())
     return DemoRun(directory / "demo" / "prometheus", began, ended, per_model)

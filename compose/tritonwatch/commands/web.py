@@ -40,7 +40,7 @@ from tritonwatch.web.readers.prometheus_reader import Reader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
 
-_SHORTEST_TOKEN = 16
+_MIN_TOKEN_CHARACTERS = 16
 _WATCH_SECONDS = 0.5
 """Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
@@ -145,9 +145,9 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
 
     def token() -> str:
         secret = access.read_secret(str(args.corrections_token_file), "--corrections-token-file")
-        if len(secret) < _SHORTEST_TOKEN:
+        if len(secret) < _MIN_TOKEN_CHARACTERS:
             raise UsageError(
-                f"--corrections-token-file: the token is too short; write at least {_SHORTEST_TOKEN} "
+                f"--corrections-token-file: the token is too short; write at least {_MIN_TOKEN_CHARACTERS} "
                 "characters into the file"
             )
         return secret

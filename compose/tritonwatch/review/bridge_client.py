@@ -15,7 +15,7 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.review.bridge_data import recorded_incidents
 
 _TIMEOUT_SECONDS = 5.0
-_MOST_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def _incidents_at(bridge: BridgeAddress) -> list[RecordedIncident]:
             body = bytearray()
             for part in response.iter_content(65_536):
                 body += part
-                if len(body) > _MOST_BYTES:
-                    raise CommandError(f"{where} sends more than {_MOST_BYTES // 2**20} MiB")
+                if len(body) > _MAX_BYTES:
+                    raise CommandError(f"{where} sends more than {_MAX_BYTES // 2**20} MiB")
     except requests.RequestException as error:
         raise CommandError(f"{where} is not reachable: {innermost_reason(error)}") from error
     if response.status_code in (401, 403):

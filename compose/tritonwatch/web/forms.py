@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 TOKEN = "token"  # noqa: S105 # the name of a field
-_MOST_BYTES = 16_384
+_MAX_BYTES = 16_384
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -26,8 +26,8 @@ async def posted(request: Request) -> dict[str, str]:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > _MOST_BYTES:
-            raise HTTPException(413, f"the form is longer than {_MOST_BYTES} bytes")
+        if len(body) > _MAX_BYTES:
+            raise HTTPException(413, f"the form is longer than {_MAX_BYTES} bytes")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=50))
     except ValueError as error:

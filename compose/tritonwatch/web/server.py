@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from triton_exporter.http.certificates import Renewed
 
-_MOST_CONNECTIONS = 500
+_MAX_CONNECTIONS = 500
 
 
 def http_server(app: ASGIApp, tls: Renewed | None = None) -> uvicorn.Server:
@@ -22,7 +22,7 @@ def http_server(app: ASGIApp, tls: Renewed | None = None) -> uvicorn.Server:
         access_log=False,  # addresses contain names of models
         server_header=False,
         lifespan="off",
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=5,
         ssl_context_factory=factory,
     )

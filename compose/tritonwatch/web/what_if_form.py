@@ -25,7 +25,7 @@ TARGETS = ("90", "95", "98", "99", "99.5", "99.8", "99.9", "99.95", "99.98", "99
 HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
 """Lengths of the history in days."""
 HISTORY = "30d"
-_LONGEST = 4000
+_MAX_FIELD_CHARACTERS = 4000
 _FIELDS = ("name", "models", "target", "threshold", "window", "history", "min_failures", "confidence")
 _TIER_FIELDS = ("severity", "long", "short", "spent")
 
@@ -105,7 +105,7 @@ def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "
     texts = {field: parameters[prefix + field] for field in fields if prefix + field in parameters}
     # A pattern of a name may end in a blank.
     return {
-        field: (text.lstrip() if text.startswith("~") else text.strip())[:_LONGEST]
+        field: (text.lstrip() if text.startswith("~") else text.strip())[:_MAX_FIELD_CHARACTERS]
         for field, text in texts.items()
     }
 

@@ -11,7 +11,7 @@ from triton_exporter.common.duration import DAY
 WIDTH = 1000.0
 """Units of a drawing's width; it is stretched to the page's."""
 _TICKS = (60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY)
-_MOST_TICKS = 8
+_MAX_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TimeAxis:
     def ticks(self) -> tuple[Tick, ...]:
         """Whole minutes, hours or days (UTC), at most eight."""
         length = self.end - self.start
-        every = next((seconds for seconds in _TICKS if length / seconds <= _MOST_TICKS), 28 * DAY)
+        every = next((seconds for seconds in _TICKS if length / seconds <= _MAX_TICKS), 28 * DAY)
         form = "%d %b" if every >= DAY else "%H:%M" if length <= DAY else "%d %b %H:%M"
         first = -(-self.start // every) * every
         count = int((self.end - first) // every) + 1

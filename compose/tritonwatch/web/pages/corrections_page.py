@@ -40,7 +40,7 @@ STATES: Mapping[str, str] = {
     "undo incomplete": "exhausted",
 }
 """State of a correction -> the state of a group that has its colour and its symbol."""
-_GROUPS = 50
+_MAX_GROUPS = 50
 _TIME_FIELDS = ("from", "to", "objective", "model", "version")
 HISTORY: Final = "history"
 """Field with the objective that gets its history, in place of a time that does not count."""
@@ -102,8 +102,8 @@ def _list_page(
         "form": {name: form.get(name, "") for name in (*_FIELDS, *_SIGNATURE)},
         "objectives": sorted({row.slo for row in status.value}),
         "plans": sorted(site.sources.plans),
-        "plan": None if plan is None else ordered(plan)[:_GROUPS],
-        "more": max(0, len(plan or ()) - _GROUPS),
+        "plan": None if plan is None else ordered(plan)[:_MAX_GROUPS],
+        "more": max(0, len(plan or ()) - _MAX_GROUPS),
         "problem": problem,
         "lines": [_correction_line(trail.value, entry) for entry in reversed(trail.value.entries)]
         if trail.value
@@ -130,8 +130,8 @@ def _correction(site: Site, request: Request, name: str, problem: str = "", code
     )
     context = {
         "line": line,
-        "groups": groups[:_GROUPS],
-        "more": max(0, len(groups) - _GROUPS),
+        "groups": groups[:_MAX_GROUPS],
+        "more": max(0, len(groups) - _MAX_GROUPS),
         "place": next(iter(entry.place.values()), ""),
         "loaded": loaded.value,
         "next_step": _next_step(source, entry),

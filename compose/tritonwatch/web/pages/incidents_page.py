@@ -30,7 +30,7 @@ MENU = ("Incidents", "/incidents")
 LENGTHS = ("1d", "7d", "30d")
 """Lengths of time that the list can show; a bridge keeps ended incidents for 30 days."""
 _LENGTH = "7d"
-_MOST = 200
+_MAX_LINES = 200
 """Incidents of one list; the newest are there."""
 KINDS = ("all", "page", "ticket")
 STATES = ("all", "firing", "resolved")
@@ -129,10 +129,10 @@ def _list_page(site: Site, request: Request) -> Response:
         "axis": axis,
         "lines": [
             _incident_line(record, axis, now, request.query_params.get(urls.TIME, ""))
-            for record in matching[:_MOST]
+            for record in matching[:_MAX_LINES]
         ],
         "found": len(matching),
-        "more": max(0, len(matching) - _MOST),
+        "more": max(0, len(matching) - _MAX_LINES),
         "during": len(during),
         "firing": sum(record.incident.open for record in during),
         "without_bridge": site.sources.bridge_data is None,

@@ -27,7 +27,7 @@ MENU = None
 LENGTHS = ("1h", "6h", "1d", "7d")
 """Lengths of time that a timeline can show."""
 _LENGTH = "6h"
-LONGEST_NAME = 500
+MAX_NAME_CHARACTERS = 500
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def _read_facts(site: Site, model: str, at: float | None, last: str) -> _Facts:
 
 def _page(site: Site, request: Request) -> Response:
     model = request.query_params.get("model", "")
-    if not model or len(model) > LONGEST_NAME:
+    if not model or len(model) > MAX_NAME_CHARACTERS:
         raise HTTPException(400, "the address names no model: open a model from the overview")
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)

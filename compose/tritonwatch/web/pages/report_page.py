@@ -30,7 +30,7 @@ from tritonwatch.web.site import Site, banner_text
 MENU = ("Report", "/report")
 CACHE_SECONDS = 600.0
 """A period is read for all viewers and owners once in so long: it takes more queries than other pages."""
-_REPORTS = 16
+_CACHED_REPORTS = 16
 _PERIOD, _ZONE = "last-month", "UTC"
 _CHOSEN = ("period", "owner", "timezone")
 _MONTHS, _QUARTERS = 13, 5
@@ -71,7 +71,7 @@ class Cell:
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page, and the report as `tritonwatch report` writes it."""
-    reader = site.sources.reader.sibling(CACHE_SECONDS, _REPORTS)
+    reader = site.sources.reader.sibling(CACHE_SECONDS, _CACHED_REPORTS)
     return [
         Route(MENU[1], partial(_page, site, reader)),
         Route("/report.md", partial(_file, site, reader, form="markdown")),

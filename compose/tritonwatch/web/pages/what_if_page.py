@@ -35,16 +35,16 @@ from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0
 """A history serves every change of the objective for so long; only then is Prometheus read again."""
-_HISTORIES = 4
+_CACHED_HISTORIES = 4
 """Histories that are cached: each may have tens of megabytes."""
 _FINE_SECONDS = 60.0
 _FINE_DAYS = 1
 """Histories of at most so many days are read by the minute, longer ones as they are recorded."""
-_CURVES = 3
-_EPISODES = 40
-_GROUPS = 50
+_MAX_CURVES = 3
+_MAX_EPISODES = 40
+_MAX_GROUPS = 50
 _HEIGHT = 160.0
-_LOWEST = -0.5
+_MIN_BUDGET = -0.5
 """Budget at the bottom of the drawing: one that is overspent by more stays there."""
 
 
@@ -70,7 +70,7 @@ class PolicyLine:
 
 def routes(site: Site) -> Sequence[Route]:
     """Return the page."""
-    histories = site.sources.reader.sibling(CACHE_SECONDS, _HISTORIES)
+    histories = site.sources.reader.sibling(CACHE_SECONDS, _CACHED_HISTORIES)
     return [Route(MENU[1], partial(_page, site, histories))]
 
 
@@ -181,18 +181,18 @@ def _result(result: WhatIf) -> dict[str, object]:
         "report": report,
         "axis": axis,
         "curves": [
-            (index, group, lines(axis, result.times, curve, _LOWEST, 1.0, _HEIGHT))
+            (index, group, lines(axis, result.times, curve, _MIN_BUDGET, 1.0, _HEIGHT))
             for index, (group, curve) in enumerate(zip(result.groups, result.curves, strict=True))
-            if index < _CURVES and group.budget_left is not None
+            if index < _MAX_CURVES and group.budget_left is not None
         ],
         "height": _HEIGHT,
-        "zero": round(_HEIGHT * (1 / (1 - _LOWEST)), 1),
+        "zero": round(_HEIGHT * (1 / (1 - _MIN_BUDGET)), 1),
         "drawing_width": WIDTH,
         "policies": [_policy_line(outcome, axis) for outcome in report.outcomes],
-        "groups": result.groups[:_GROUPS],
-        "more_groups": max(0, len(result.groups) - _GROUPS),
+        "groups": result.groups[:_MAX_GROUPS],
+        "more_groups": max(0, len(result.groups) - _MAX_GROUPS),
         "episodes": list(_episodes(report.outcomes[0])),
-        "more_episodes": max(0, len(report.outcomes[0].episodes) - _EPISODES),
+        "more_episodes": max(0, len(report.outcomes[0].episodes) - _MAX_EPISODES),
         "spent": sum(
             1 for group in result.groups if group.budget_left is not None and group.budget_left <= 0
         ),
@@ -228,5 +228,5 @@ def _of(episode: Episode) -> str:
 
 
 def _episodes(outcome: PolicyOutcome) -> Iterator[tuple[Episode, str]]:
-    for episode in outcome.episodes[-_EPISODES:][::-1]:
+    for episode in outcome.episodes[-_MAX_EPISODES:][::-1]:
         yield episode, _of(episode)

@@ -14,7 +14,7 @@ from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 SPARKLINE_DAYS = 30
-_LONGEST = 4000
+_MAX_PATTERN_CHARACTERS = 4000
 """Characters of names in a query; many proxies refuse addresses of twice that."""
 _BUDGET = names.PERIOD_BUDGET_REMAINING
 _INFO = f'{{__name__=~"{names.INFO}|{names.PERIOD_DAYS}", {names.RECORDED_HERE}}}'
@@ -119,4 +119,4 @@ def _budgets_of(rows: Sequence[GroupStatus]) -> str:
     models = regex_of(sorted({row.model for row in rows}))
     of_slos = Matchers((names.RECORDED_HERE, f"{names.SLO}=~{quote(slos)}"))
     of_models = of_slos.also(f"model=~{quote(models)}")
-    return f"{_BUDGET}{of_models if len(models) < _LONGEST else of_slos}"
+    return f"{_BUDGET}{of_models if len(models) < _MAX_PATTERN_CHARACTERS else of_slos}"

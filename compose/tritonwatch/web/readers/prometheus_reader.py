@@ -41,33 +41,33 @@ class Reader:
     """One Prometheus for all viewers; safe for threads.
 
     Nobody waits for a query that another viewer has sent, unless the last answer is older than two intervals.
-    At most `most` answers are cached; the least recently used one is dropped first.
+    At most `max_answers` answers are cached; the least recently used one is dropped first.
     """
 
     def __init__(
         self,
         prometheus: Prometheus,
         interval_seconds: float,
-        most: int = 256,
+        max_answers: int = 256,
         now: Callable[[], float] = time.time,
         retry_seconds: float | None = None,
     ) -> None:
         self._prometheus = prometheus
         self._interval = interval_seconds
         self._retry = interval_seconds if retry_seconds is None else retry_seconds
-        self._most = most
+        self._max_answers = max_answers
         self._now = now
         self._lock = threading.Lock()
         self._entries: dict[Hashable, _Entry] = {}
         self._unreachable = ""
         self._unreachable_until = 0.0
 
-    def sibling(self, interval_seconds: float, most: int) -> Reader:
+    def sibling(self, interval_seconds: float, max_answers: int) -> Reader:
         """Return another reader of the same Prometheus, for answers that are cached longer, or are large.
 
         What failed is asked again as soon as by this one.
         """
-        return Reader(self._prometheus, interval_seconds, most, self._now, self._retry)
+        return Reader(self._prometheus, interval_seconds, max_answers, self._now, self._retry)
 
     @property
     def prometheus(self) -> Prometheus:
@@ -102,7 +102,7 @@ class Reader:
             entry = self._entries.pop(key, None) or _Entry()
             # Appended again, so that the first entry is always the one used longest ago.
             self._entries[key] = entry
-            while len(self._entries) > self._most:
+            while len(self._entries) > self._max_answers:
                 del self._entries[next(iter(self._entries))]
             return entry
 
