@@ -134,7 +134,7 @@ def test_a_dead_part_is_named(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    """A taken port is one clear line with the way out, and nothing is started."""
+    """A taken port is one line with its program and other ports, and nothing is started or left."""
     base = port_base()
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -144,8 +144,13 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         output = _read_rest(demo)
 
     assert 1 == demo.returncode
-    assert f"port {base + 4} (for Prometheus) is in use; choose other ports with --port-base N" in output
-    assert "Traceback" not in output
+    program = Path("/proc/self/comm").read_text().strip()
+    problem = f"port {base + 4} (for Prometheus) is in use by {program} (process {os.getpid()})"
+    assert re.fullmatch(
+        rf"tritonwatch demo: nothing was started: {re.escape(problem)}; choose 9 other ports: --port-base \d+ .*\n",
+        output,
+    )
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:

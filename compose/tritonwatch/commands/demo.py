@@ -9,7 +9,7 @@ from pathlib import Path
 
 from triton_exporter.common.options import adder
 from tritonwatch.arguments import add_time_scale
-from tritonwatch.command_error import UsageError
+from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
 
@@ -32,20 +32,31 @@ def run(args: argparse.Namespace) -> int:
     directory = args.dir
     if directory is None:
         directory = Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
+    from tritonwatch.demo.stack import Ports, check_machine
+    from tritonwatch.local.triton import CannotStartError
     elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"--dir {directory} is not an empty folder; name a new one")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create --dir {directory}: {error.strerror}; name another folder") from error
-    settings = DemoSettings(directory.resolve(), args.port_base, args.time_scale, args.once)
+        check_machine(Ports(args.port_base), args.dir or Path(tempfile.gettempdir()))
+    except CannotStartError as problem:
+        raise CommandError(f"nothing was started: {problem}") from problem
+    settings = DemoSettings(_new_folder(args.dir), args.port_base, args.time_scale, args.once)
     # A pipe has no width: the table should not be squeezed into 80 columns there.
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
     return run_demo(settings, console)
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 1024 <= port <= 65535 - 9:
-        raise argparse.ArgumentTypeError(f"port {text} is not between 1024 and {65535 - 9}")
-    return port
+def _new_folder(chosen: Path | None) -> Path:
+    if chosen is None:
+        return Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot create --dir {chosen}: {error.strerror}; name another folder") from error
+    return chosen.resolve()
+
+
+    if not text.isdecimal() or not 1024 <= int(text) <= 65535 - 8:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1024 to {65535 - 8}")
+    return int(text)

@@ -14,12 +14,20 @@ import requests
 from triton_exporter.catalogue.external.bridge import BRIDGE_JOB
 from tritonwatch import cli, files
 from tritonwatch.local.grafana_server import grafana_child
-from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines
-from tritonwatch.local.prometheus import alertmanager_command, prometheus_command, prometheus_config
-from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer, port_is_free
+from tritonwatch.local.process import Child, Guard, describe_exit, kill_group, last_lines, listener
+from tritonwatch.local.prometheus import (
+    alertmanager_binary,
+    alertmanager_command,
+    find_binary,
+    prometheus_command,
+    prometheus_config,
+)
+from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer, port_is_free, wheel_folder
 
 INTERVAL_SECONDS = 1.0
 """Scrape and evaluation interval of the demo."""
+FIRST_OTHER_PORT = 21_000
+"""From here, other ports are proposed where those of the demo are in use."""
 FREE_DISK_BYTES = 300 * 1024 * 1024
 POLL_SECONDS = 3
 """Seconds between two polls of the model repository by Triton, which so retries `broken` and finds it repaired."""
@@ -49,13 +57,28 @@ class Ports:
     def url(self, part: str) -> str:
         return f"http://127.0.0.1:{self[part]}"
 
-    def check(self) -> None:
-        """Raise CannotStartError naming the first port that is taken."""
-        for part in self.PARTS:
-            if not port_is_free(self[part]):
-                raise CannotStartError(
-                    f"port {self[part]} (for {part}) is in use; choose other ports with --port-base N"
-                )
+    def taken(self) -> Iterator[str]:
+        """Yield each part whose port is in use."""
+        return (part for part in self.PARTS if not port_is_free(self[part]))
+
+
+def check_machine(ports: Ports, folder: Path) -> None:
+    """Raise CannotStartError if the demo cannot run here; `folder` need not exist, and nothing is written."""
+    if part := next(ports.taken(), None):
+        user = listener(ports[part])
+        free = next(base for base in range(FIRST_OTHER_PORT, 60_000, 100) if not any(Ports(base).taken()))
+        raise CannotStartError(
+            f"port {ports[part]} (for {part}) is in use{f' by {user}' if user else ''}; choose "
+            f"{len(Ports.PARTS)} other ports: --port-base {free} (make demo ARGS='--port-base {free}')"
+        )
+    find_binary("prometheus")
+    alertmanager_binary()
+    wheel_folder()
+    folder = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if shutil.disk_usage(folder).free < FREE_DISK_BYTES:
+        raise CannotStartError(
+            f"less than {FREE_DISK_BYTES // 2**20} MiB free in {folder}; choose another --dir"
+        )
 
 
 class Stack:
@@ -147,11 +170,6 @@ class Stack:
         draft.replace(weights)
 
     def _prepare(self) -> None:
-        self.ports.check()
-        if shutil.disk_usage(self.directory).free < FREE_DISK_BYTES:
-            raise CannotStartError(
-                f"less than {FREE_DISK_BYTES // 2**20} MiB free in {self.directory}; choose another --dir"
-            )
         for name in ("triton", "logs", "prometheus", "alertmanager", "bridge"):
             (self.directory / name).mkdir(exist_ok=True)
         shutil.copytree(files.demo_models(), self.directory / "models")

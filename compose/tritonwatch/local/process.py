@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,25 @@ def kill_group(pid: int) -> None:
     """End a process group at once; nothing happens if it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def listener(port: int, proc: Path = Path("/proc")) -> str:
+    """Return which program listens on a TCP port, such as `prometheus (process 71)`; empty where unknown."""
+    listening = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)}
+    for process in proc.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # another user's, or it has ended
+            if any(os.readlink(descriptor) in listening for descriptor in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
+    return ""
+
+
+def _inodes(table: Path, port: int) -> Iterator[str]:
+    """Yield the inode of each socket that listens on a port, from a table of the kernel."""
+    listen_state = "0A"
+    for line in table.read_text().splitlines()[1:] if table.exists() else ():
+        _, local, _, state, *_, inode = line.split()[:10]
+        if state == listen_state and local.endswith(f":{port:04X}"):
+            yield inode
 
 
 def describe_exit(code: int) -> str:

@@ -72,7 +72,7 @@ class TritonServer:
     def command(self) -> list[str]:
         """Return the full command line."""
         return [
-            str(_wheel() / "bin" / "tritonserver"),
+            str(wheel_folder() / "bin" / "tritonserver"),
             f"--model-repository={self.repository}",
             f"--backend-directory={self.directory / 'backends'}",
             "--exit-on-error=false",
@@ -166,19 +166,19 @@ def port_is_free(port: int) -> bool:
 def prepare_backends(directory: Path) -> None:
     """Make a backend folder: the wheel's python backend beside the stub of the running Python."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    stub = _wheel() / "python_backend_stubs" / version / "triton_python_backend_stub"
+    stub = wheel_folder() / "python_backend_stubs" / version / "triton_python_backend_stub"
     if not stub.exists():
-        have = ", ".join(sorted(path.name for path in (_wheel() / "python_backend_stubs").glob("3.*")))
+        have = ", ".join(sorted(path.name for path in (wheel_folder() / "python_backend_stubs").glob("3.*")))
         raise CannotStartError(f"no Triton python stub for Python {version}; use one of {have}")
     target = directory / "python"
     if not target.exists():
-        shutil.copytree(_wheel() / "backends" / "python", target)
+        shutil.copytree(wheel_folder() / "backends" / "python", target)
         shutil.copy2(stub, target / stub.name)
 
 
 def environment() -> dict[str, str]:
     """Return the environment of tritonserver: libpython, its standard library, the wheel's libraries, and numpy."""
-    wheel = _wheel()
+    wheel = wheel_folder()
     paths = [_libpython_directory(), wheel.parents[1] / "nvidia_pytriton.libs"]
     return os.environ | {
         # An embedded Python takes the standard library of the first python3 on PATH, which may be another build.
@@ -200,7 +200,8 @@ def _gpu_metrics() -> tuple[str, ...]:
     return () if Path("/dev/nvidiactl").exists() else ("--allow-gpu-metrics=false",)
 
 
-def _wheel() -> Path:
+def wheel_folder() -> Path:
+    """Return the folder of the real tritonserver. Raises CannotStartError where its wheel is not installed."""
     spec = importlib.util.find_spec("pytriton")
     if spec is None or spec.origin is None:
         raise CannotStartError(
