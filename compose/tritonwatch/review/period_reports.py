@@ -47,13 +47,8 @@ def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
 
     Raises CommandError where nothing was recorded, and on an owner that no objective has.
     """
-    if not report.objectives:
-        if report.warnings:
-            raise CommandError(f"{WARNS}{report.warnings[0]}; nothing is known of {report.reported.name}")
-        raise CommandError(
-            f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then, and "
-            "does it keep samples for so long (--storage.tsdb.retention.time)?"
-        )
+    if reason := why_empty(report):
+        raise CommandError(reason)
     for owner in owners:
         if owner not in report.owners:
             raise CommandError(
@@ -61,6 +56,18 @@ def of_owners(report: PeriodReport, owners: Sequence[str]) -> PeriodReport:
             )
     chosen = tuple(judged for judged in report.objectives if not owners or judged.owner in owners)
     return replace(report, objectives=chosen)
+
+
+def why_empty(report: PeriodReport) -> str:
+    """Return why a report has no objective, or an empty text if it has one."""
+    if report.objectives:
+        return ""
+    if report.warnings:
+        return f"{WARNS}{report.warnings[0]}; nothing is known of {report.reported.name}"
+    return (
+        f"Prometheus has no record of any objective in {report.reported.name}: were the rules loaded then, and "
+        "does it keep samples for so long (--storage.tsdb.retention.time)?"
+    )
 
 
 def with_incidents(

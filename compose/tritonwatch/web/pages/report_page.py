@@ -21,7 +21,7 @@ from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.period_reports import begun_period, formatted_report, of_owners, with_incidents
+from tritonwatch.review.period_reports import begun_period, formatted_report, of_owners, why_empty, with_incidents
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
@@ -88,16 +88,20 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
         "quarters": tuple(_periods(now, chosen.timezone, "quarter")),
         "owners": [owner for owner in answer.value.owners if owner],
         "title": report_text.title(answer.value),
-        "refused": "",
+        "missing": "",
+        "current": replace(chosen, reported=parse_period("this-month", now, chosen.timezone), owner=""),
         "tally": (),
         "sections": (),
         "colours": COLOURS,
     }
+    code = 200
     if answer.read_at is not None:
         try:
             report = _narrowed(answer.value, incidents, trail, chosen)
         except CommandError as error:
-            context["refused"] = str(error)
+            context["missing"] = str(error)
+            # The menu leads to last month, which is empty until the rules have been loaded for a month.
+            code = 200 if why_empty(answer.value) else 404
         else:
             context["tally"] = tuple(tally(report.objectives).items())
             context["sections"] = [
@@ -106,7 +110,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
     response = site.page(
         request, "report.html", context, answer, *(other for other in (incidents, trail) if other.problem)
     )
-    response.status_code = 404 if context["refused"] else 200
+    response.status_code = code
     return response
 
 
