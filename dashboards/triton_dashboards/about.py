@@ -10,7 +10,7 @@ from triton_exporter.catalogue.external import bridge
 from triton_exporter.exposition.series_text import without_strings
 from triton_slo.alert_settings.signal_kinds import Signal
 
-Sources = Metric | str | Sequence[Metric | str]
+MetricNames = Metric | str | Sequence[Metric | str]
 
 UNITS = {
     "s": "s",

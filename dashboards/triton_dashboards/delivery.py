@@ -69,23 +69,23 @@ def changes(ours: Json, theirs: Json) -> list[str]:
 
     What Grafana added (id, version, defaults of its own) is not a change, or a push would never be idempotent.
     """
-    return list(_differs(ours, theirs, ""))
+    return list(_differences(ours, theirs, ""))
 
 
-def _differs(ours: Any, theirs: Any, path: str) -> list[str]:
+def _differences(ours: Any, theirs: Any, path: str) -> list[str]:
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         lacking = [f"{path}/{key}: new" for key in ours if key not in theirs]
         return lacking + [
             line
             for key in ours
             if key in theirs
-            for line in _differs(ours[key], theirs[key], f"{path}/{key}")
+            for line in _differences(ours[key], theirs[key], f"{path}/{key}")
         ]
     if isinstance(ours, list) and isinstance(theirs, list):
         if len(ours) != len(theirs):
             return [f"{path}: {len(theirs)} -> {len(ours)} entries"]
         pairs = zip(ours, theirs, strict=True)
-        return [line for i, (a, b) in enumerate(pairs) for line in _differs(a, b, f"{path}/{i}")]
+        return [line for i, (a, b) in enumerate(pairs) for line in _differences(a, b, f"{path}/{i}")]
     return [] if ours == theirs else [f"{path}: {_short(theirs)} -> {_short(ours)}"]
 
 

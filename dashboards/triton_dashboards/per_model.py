@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from triton_dashboards import shared
 from triton_dashboards.boards import model
 from triton_dashboards.values import Dashboard
-from triton_dashboards.view import View, view_of
+from triton_dashboards.view import View, model_view
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 
@@ -51,10 +51,10 @@ def _heading(name: str) -> str:
 def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Options) -> Dashboard:
     """Make the dashboard of one model."""
     template = model.dashboard(options)
-    seen = _with_limits(view_of(facts.name, options), facts, objectives)
+    view = _with_limits(model_view(facts.name, options), facts, objectives)
     version = replace(
         shared.VERSION,
-        selector=shared.VERSION.selector.replace('model="$model"', seen.objectives.matchers[0]),
+        selector=shared.VERSION.selector.replace('model="$model"', view.objectives.matchers[0]),
     )
     return replace(
         template,
@@ -62,12 +62,12 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
         title=f"Triton / Model / {facts.name}",
         tags=(TAG, *template.tags[1:]),
         variables=(*shared.variables("cluster", "job", "instance"), version),
-        annotations=model.marks(seen),
-        rows=model.rows(seen, _heading(facts.name), facts.rows),
+        annotations=model.marks(view),
+        rows=model.rows(view, _heading(facts.name), facts.rows),
     )
 
 
-def _with_limits(seen: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
+def _with_limits(view: View, facts: ModelFacts, objectives: Sequence[Objective]) -> View:
     """Return the view with this model's limits; where versions differ, the strictest."""
     limits: dict[str, list[float]] = defaultdict(list)
     for objective in objectives:
@@ -76,4 +76,4 @@ def _with_limits(seen: View, facts: ModelFacts, objectives: Sequence[Objective])
             limit = None if promise is None else objective.indicator.limit(*promise)
             if limit is not None:
                 limits[objective.indicator.kind].append(round(limit, 12))
-    return replace(seen, limits={kind: min(values) for kind, values in limits.items()})
+    return replace(view, limits={kind: min(values) for kind, values in limits.items()})

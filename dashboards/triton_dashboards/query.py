@@ -13,7 +13,7 @@ RATE = "$__rate_interval"
 
 
 NO_SHARE = 2
-"""Value that `or_last` puts for a share that has none."""
+"""Value of a share that is not known: above every share, so that its row comes last in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class BoardScope:
 
 
 def summed(within: BoardScope, recorded: str, each: Callable[[BoardScope], str], *variables: str) -> str:
-    """Return what is recorded over all values of some variables, or `each` of the chosen ones.
+    """Return the recorded sum while all variables are All, otherwise `each` of the chosen series.
 
-    Exactly one of the two has series. What is recorded lacks the labels of the variables, which only All matches:
-    the expression .*. No series has a label `chosen`, so All refuses every series of `each`, and nothing is read.
+    Exactly one of the two has series. The recorded sum lacks the labels of the variables, so only All (.*) matches.
+    No series has a label `chosen`, so with All its matcher excludes every series of `each`, and none is read.
     """
     chosen = 'chosen!~"' + "".join(f"${name}" for name in variables) + '"'
     return f"{within(recorded)} or {each(BoardScope((*within.matchers, chosen)))}"
@@ -85,28 +85,28 @@ def or_zero(expr: str, alive: str) -> str:
 
 
 def or_last(share: str, every: str) -> str:
-    """Return a number above every share where there is none: sorted upwards, tables begin with empty cells."""
+    """Return a share, and NO_SHARE for the other series of `every`: empty cells would be sorted first."""
     return f"{share} or {NO_SHARE} + 0 * {every}"
 
 
 def worst(expr: str, count: int = 10, every: str = "10m") -> str:
-    """Return the series that were highest at any time in view: the same few at every point of the graph.
+    """Return the `count` series with the highest maximum in the time range, the same at every point of the graph.
 
-    A plain topk picks again at each point and so draws far more lines than it promises. The steps keep the look
-    back cheap; a view can be shorter than one.
+    A plain topk selects again at each point, and draws many more lines. Steps of `every` keep the query cheap; a
+    time range that is shorter than one step uses the last minute.
     """
     long, short = (f"max_over_time(({expr})[{span}] @ end())" for span in (f"$__range:{every}", "1m:10s"))
     return f"({expr}) and topk({count}, {long} or {short})"
 
 
 def emptiest(expr: str, count: int = 10) -> str:
-    """Return the series that are lowest at the end of the view."""
+    """Return the `count` series with the lowest values at the end of the time range."""
     return f"({expr}) and bottomk({count}, last_over_time(({expr})[1m:10s] @ end()))"
 
 
 def quantile(level: float, buckets: str, *by: str) -> str:
     """Return a quantile estimated from histogram buckets.
 
-    Of no observations it is NaN, and the comparison turns NaN into no value.
+    Without observations the quantile is NaN, which the comparison turns into no value.
     """
     return f"histogram_quantile({level:g}, {total(buckets, 'le', *by)}) >= 0"

@@ -62,18 +62,18 @@ def groups(options: Options) -> tuple[Group, ...]:
 
 def _traffic(name: Callable[[str], str], level: str, options: Options) -> Iterator[Rule]:
     for what in TRAFFIC:
-        yield Rule(record=name(what), expr=_figure(what, _figure_labels(options, level), options))
+        yield Rule(record=name(what), expr=_traffic_expr(what, _recorded_labels(options, level), options))
 
 
 def _gpus(options: Options) -> Iterator[Rule]:
     """Yield what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
-    by = _figure_labels(options, "model")
+    by = _recorded_labels(options, "model")
     yield Rule(record=UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
     yield Rule(record=POWER_CAUSED, expr=total(_rate(gpu.MODEL_ENERGY, options), *by))
 
 
 def _loads(options: Options) -> Iterator[Rule]:
-    by = _figure_labels(options, "instance")
+    by = _recorded_labels(options, "instance")
     yield Rule(record=MODELS_IN_STATE, expr=total(_selected(state.MODEL_STATE, options), *by, "state"))
     failed = _over("increase", state.MODEL_LOAD_FAILURES, options)
     yield Rule(record=FAILED_LOADS, expr=f"{total(failed, *by, 'model', 'reason')} > 0")
@@ -98,8 +98,8 @@ def _burn_rate(window: str) -> str:
     return f"{sli_error(window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
 
 
-def _figure_labels(options: Options, level: str) -> tuple[str, ...]:
-    """Return the labels that a figure keeps: those of its level, and those by which the panels will select it."""
+def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:
+    """Return the labels of a recorded series: those of its level, and those of the fleet's own selector."""
     matchers, _ = parse_selector(options.selector)
     selecting = (label for label, _, _ in Matchers(matchers).split)
     return tuple(dict.fromkeys((*_JOB_LABELS, level, *selecting)))
@@ -110,8 +110,8 @@ def rules_text(options: Options) -> str:
     return render(groups(options), "triton-dashboards", options.format)
 
 
-def _figure(what: str, labels: tuple[str, ...], options: Options) -> str:
-    """Return the expression of one figure. Times are recorded in seconds per second; Triton counts microseconds."""
+def _traffic_expr(what: str, labels: tuple[str, ...], options: Options) -> str:
+    """Return the expression of one value. Times are recorded in seconds per second; Triton counts microseconds."""
     success = total(_rate(triton.REQUEST_SUCCESS, options), *labels)
     failures = total(_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED), *labels)
     expressions = {

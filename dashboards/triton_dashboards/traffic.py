@@ -11,7 +11,7 @@ from triton_slo.alert_settings import signals
 from triton_slo.indicators.errors import CANCELED
 
 NOT_CANCELED = f'reason!="{CANCELED}"'
-"""A request that its client gave up is neither a failure nor one that was served."""
+"""Matcher without requests that the client cancelled: they neither failed nor succeeded."""
 
 PHASES = tuple((name.replace("_", " "), metric) for name, metric in triton.PHASES.items())
 """Parts of a request in the order they happen."""
@@ -22,14 +22,14 @@ UNCOUNTED = (
     "Triton does not count as failures: requests that a full queue rejects, malformed requests and, "
     "since 24.06, requests that a Python model answers with an error response (docs/uncounted.md)."
 )
-"""The doubt about every figure of failed requests."""
+"""Caveat of every number of failed requests."""
 SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
-"""Description of a panel of failed requests."""
+"""Description of a panel with the share of failed requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTraffic:
-    """Traffic as the generated rules record it; `name` turns a figure into a series of one level."""
+    """Traffic as the generated rules record it; `name` returns the series of a value for models or for servers."""
 
     scope: BoardScope
     name: Callable[[str], str]

@@ -1,4 +1,4 @@
-"""The values that dashboards are made of; nothing here knows how Grafana or Perses writes them down."""
+"""The values that dashboards are made of, without the formats of Grafana and Perses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from triton_dashboards.about import Sources, about, metrics_of
+from triton_dashboards.about import MetricNames, about, metrics_of
 from triton_exporter.catalogue import Metric
 
 Color = Literal[
@@ -42,7 +42,7 @@ Queries = str | Mapping[str, str] | Sequence[Query]
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A colour from a value on; None is the base, below every other."""
+    """A colour for values from `value` upwards; None is the base colour, of all lower values."""
 
     color: Color
     value: float | None = None
@@ -50,10 +50,10 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Style of a series that is chosen by its name or the beginning of its name.
+    """Style of the series with a name, or with a name that begins so (`prefix`).
 
-    A `limit` is dashed and named where the pointer is, not in a legend that shows three lines. A `reference` is
-    thin, behind what is measured.
+    A `limit` is a dashed line that the tooltip names; it takes no line of the legend, which shows three. A
+    `reference` is a thin line, to compare the measured ones with.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way out of a value: to a page (`url`), or to a dashboard with the same data source and time range.
+    """A link from a value to a page (`url`), or to a dashboard with the same data source and time range.
 
-    `carried` are variables that keep their values there; `chosen` are set, from `shared.field` or a text.
+    `carried` variables keep their values on that dashboard; `chosen` ones are set, from `shared.field` or a text.
     """
 
     title: str
@@ -93,7 +93,7 @@ class Display:
     """Draw every series in shades of one colour, where all of them mean the same: a failure is never green."""
 
     def when_empty(self, text: str) -> Display:
-        """Return the same with another text for no value."""
+        """Return the display with another text for no value."""
         return replace(self, no_value=text)
 
 
@@ -107,7 +107,7 @@ class Panel:
 
     title: str
     lead: str
-    reads: Sources | None = field(default=None, kw_only=True)
+    reads: MetricNames | None = field(default=None, kw_only=True)
     width: int = field(default=12, kw_only=True)
     height: int = field(default=9, kw_only=True)
 
@@ -150,10 +150,10 @@ class Stat(Figure):
 
 @dataclass(frozen=True, slots=True)
 class TimeSeries(Figure):
-    """Lines over time, stacked bars of events, or the parts of a whole stacked; thresholds dashed on request.
+    """Lines over time; stacked, as bars, as steps or with dashed thresholds on request.
 
     A legend below the graph shows three series and scrolls; where there are always more, put it at the `right`.
-    `over` is a range of its own (30d), whatever the dashboard shows. A step is not shorter than `every`.
+    `over` is the panel's own time range, such as 30d, instead of the dashboard's. `every` is the shortest step.
     """
 
     stacked: bool = field(default=False, kw_only=True)
@@ -183,7 +183,7 @@ class Heatmap(Figure):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of a table that is a label of its series: its heading, where its values lead, how they look."""
+    """A column of a table with the values of a label: its heading, and the links and colours of the values."""
 
     label: str
     heading: str = ""
@@ -199,7 +199,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table that a query fills: its heading, the query by the table's keys, how its values read."""
+    """A column of a table with the values of a query by the table's keys: its heading and display."""
 
     name: str
     expr: str
@@ -263,7 +263,7 @@ class Menu:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of panels under one heading; a collapsed one asks nothing until it is opened."""
+    """Panels under one heading; a collapsed row sends no query until it is opened."""
 
     title: str
     panels: tuple[Panel, ...]

@@ -1,4 +1,4 @@
-"""One model as a dashboard's variables narrow it."""
+"""The view of one model: the series that the variables of its dashboard select."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Signal)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One model as the variables narrow it: all its versions (`model`) or the chosen ones (`chosen`)."""
+    """Series of one model: of all its versions (`model`), or of those that the variables choose (`chosen`)."""
 
     model: BoardScope
     chosen: BoardScope
@@ -40,7 +40,7 @@ class View:
     tuning: Tuning = field(default_factory=Tuning)
 
     def signal(self, signal: S) -> S:
-        """Return a signal as it is in force for this model."""
+        """Return a signal with the threshold that applies to this model."""
         return signal.tuned(self.tuning, self.name)
 
     def limit(self, indicator: type[Indicator]) -> float | None:
@@ -52,7 +52,7 @@ class View:
         return RawTraffic(self.chosen)
 
 
-def view(options: Options) -> View:
+def template_view(options: Options) -> View:
     """Return the view of the template, whose model is a variable."""
     servers = ("cluster", "job", "instance")
     return View(
@@ -73,31 +73,31 @@ def quantiles(raw: RawTraffic, metric: Metric) -> tuple[Query, ...]:
 
 
 def with_limit(display: Display, limit: float | None) -> Display:
-    """Return the same with the objective's own limit in red, where it is known."""
+    """Return a display with the objective's own limit in red, if it is known."""
     if limit is None:
         return display
     return replace(display, thresholds=(display.thresholds[0], Threshold("red", limit)))
 
 
 def with_limit_line(display: Display, limit: float | None) -> Display:
-    """Return the same for a graph: a known limit is a threshold, else `limit_queries` make it a series."""
+    """Return a display for a graph: a known limit is a threshold, any other a series of `limit_queries`."""
     if limit is None:
         return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
     return with_limit(display, limit)
 
 
-def limit_queries(seen: View, indicator: type[Indicator]) -> tuple[Query, ...]:
+def limit_queries(view: View, indicator: type[Indicator]) -> tuple[Query, ...]:
     """Return the limit of the chosen model's objectives as a series of its own, in the indicator's unit.
 
     Nothing where the limit is known already: then it is the graph's threshold.
     """
-    if seen.limit(indicator) is not None:
+    if view.limit(indicator) is not None:
         return ()
-    promise = seen.objectives(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
+    promise = view.objectives(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
     return (Query(f"min by ({SLO}) ({promise})", f"limit of {{{{{SLO}}}}}"),)
 
 
-def view_of(name: str, options: Options) -> View:
+def model_view(name: str, options: Options) -> View:
     """Return the view of one model by name, for a dashboard of its own."""
     servers = ("cluster", "job", "instance")
     matcher = f"model={quote_for_grafana(name)}"

@@ -25,10 +25,10 @@ from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signal_kinds import Tail
 
 
-def ensemble(seen: View) -> tuple[Panel, ...]:
+def ensemble(view: View) -> tuple[Panel, ...]:
     """Return panels of the steps of an ensemble: mean latency and failures of each."""
-    everything = RawTraffic(seen.servers)
-    steps = f'label_replace({seen.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
+    everything = RawTraffic(view.servers)
+    steps = f'label_replace({view.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
     member = f"and on (model) sum by (model) ({steps})"
     return (
         TimeSeries(
@@ -51,15 +51,15 @@ def ensemble(seen: View) -> tuple[Panel, ...]:
     )
 
 
-def vllm(seen: View) -> tuple[Panel, ...]:
+def vllm(view: View) -> tuple[Panel, ...]:
     """Return panels of a vLLM model: times to the first token, between tokens and to the end, and throughput."""
     none = "No vLLM series"
 
     def shown(metric: Metric) -> list[Query]:
-        return [Query(quantile(q, seen.raw.histogram(metric)), f"p{q * 100:g}") for q in QUANTILES]
+        return [Query(quantile(q, view.raw.histogram(metric)), f"p{q * 100:g}") for q in QUANTILES]
 
     def tail(title: str, lead: str, signal: Tail) -> Panel:
-        signal = seen.signal(signal)
+        signal = view.signal(signal)
         display = displays.warned(displays.SECONDS.when_empty(none), signal)
         described = f"{lead} For the p{signal.level * 100:g}, {fires(signal)}"
         return TimeSeries(title, described, shown(signal.metric), display, limit_line=True)
@@ -77,8 +77,8 @@ def vllm(seen: View) -> tuple[Panel, ...]:
             "Tokens",
             "Prompt tokens and generated tokens per second.",
             {
-                "generated": seen.raw.rate(llm.VLLM_GENERATION_TOKENS),
-                "prompt": seen.raw.rate(llm.VLLM_PROMPT_TOKENS),
+                "generated": view.raw.rate(llm.VLLM_GENERATION_TOKENS),
+                "prompt": view.raw.rate(llm.VLLM_PROMPT_TOKENS),
             },
             Display("count:tok/s", minimum=0, no_value=none),
             reads=(llm.VLLM_PROMPT_TOKENS, llm.VLLM_GENERATION_TOKENS),
@@ -86,20 +86,20 @@ def vllm(seen: View) -> tuple[Panel, ...]:
     )
 
 
-def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
+def tensorrt_llm(view: View) -> tuple[Panel, ...]:
     """Return panels of the load of a TensorRT-LLM engine: requests by state, KV cache, the in-flight batcher."""
-    kv_cache = seen.signal(signals.KV_CACHE)
+    kv_cache = view.signal(signals.KV_CACHE)
     none = "No TensorRT-LLM series"
-    iterations = seen.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
+    iterations = view.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
 
     def blocks(metric: Metric, *kind: str) -> str:
-        return total(seen.chosen(metric, *kind), "instance")
+        return total(view.chosen(metric, *kind), "instance")
 
     return (
         TimeSeries(
             "Requests in the engine",
             "Active and waiting requests, and the maximum number of active requests of the engine.",
-            {"{{request_type}}": total(seen.chosen(llm.TRTLLM_REQUESTS), "request_type")},
+            {"{{request_type}}": total(view.chosen(llm.TRTLLM_REQUESTS), "request_type")},
             displays.COUNT.when_empty(none),
             legend="right",
             calcs=("lastNotNull",),
@@ -117,7 +117,7 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
             "Requests that the in-flight batcher processes, and requests that it has paused.",
             {
                 f"{{{{{_BATCHER}}}}}": total(
-                    seen.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
+                    view.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
                 )
             },
             displays.COUNT.when_empty(none),
@@ -134,9 +134,9 @@ def tensorrt_llm(seen: View) -> tuple[Panel, ...]:
 _BATCHER = "inflight_batcher_specific_metric"
 
 
-def cache(seen: View) -> tuple[Panel, ...]:
+def cache(view: View) -> tuple[Panel, ...]:
     """Return panels of the hits and savings of the response cache."""
-    hits, misses = seen.raw.rate(triton.CACHE_HITS_PER_MODEL), seen.raw.rate(triton.CACHE_MISSES_PER_MODEL)
+    hits, misses = view.raw.rate(triton.CACHE_HITS_PER_MODEL), view.raw.rate(triton.CACHE_MISSES_PER_MODEL)
     return (
         TimeSeries(
             "Cache hits",
@@ -147,7 +147,7 @@ def cache(seen: View) -> tuple[Panel, ...]:
     )
 
 
-def gpu_share(seen: View) -> tuple[Panel, ...]:
+def gpu_share(view: View) -> tuple[Panel, ...]:
     """Return panels of the model's share of its GPUs; estimates are named as such."""
     by = ("instance", "gpu_uuid")
     legend = "{{instance}} {{gpu_uuid}}"
@@ -155,20 +155,20 @@ def gpu_share(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Execution time on GPUs",
             "Execution time of this model on each GPU; overlapping executions add up.",
-            {legend: seen.raw.rate(gpu.MODEL_BUSY, *by)},
+            {legend: view.raw.rate(gpu.MODEL_BUSY, *by)},
             Display("percentunit", minimum=0, no_value="No GPU known"),
         ),
         TimeSeries(
             "Utilisation caused (estimate)",
             "Estimated share of each GPU's utilisation that this model caused.",
-            {legend: total(seen.chosen(gpu.MODEL_UTILIZATION), *by)},
+            {legend: total(view.chosen(gpu.MODEL_UTILIZATION), *by)},
             displays.SHARE.when_empty("No GPU known"),
         ),
     )
 
 
-def first_response(seen: View) -> tuple[Panel, ...]:
-    buckets = seen.raw.buckets(triton.FIRST_RESPONSE_MS)
+def first_response(view: View) -> tuple[Panel, ...]:
+    buckets = view.raw.buckets(triton.FIRST_RESPONSE_MS)
     return (
         TimeSeries(
             "Time to first response",
@@ -179,18 +179,18 @@ def first_response(seen: View) -> tuple[Panel, ...]:
         Heatmap(
             "First responses",
             "Distribution of the time to first response.",
-            total(seen.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
+            total(view.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
             Display("ms", no_value="Needs histogram_latencies"),
         ),
     )
 
 
-def summaries(seen: View) -> tuple[Panel, ...]:
+def summaries(view: View) -> tuple[Panel, ...]:
     def panel(title: str, metric: Metric) -> Panel:
         return TimeSeries(
             title,
             "Quantiles of the slowest server, because Triton's quantiles cannot be aggregated over servers.",
-            {"q{{quantile}}": f"max by (quantile) ({seen.chosen(metric)})"},
+            {"q{{quantile}}": f"max by (quantile) ({view.chosen(metric)})"},
             displays.MICROSECONDS.when_empty("Needs summary_latencies"),
         )
 

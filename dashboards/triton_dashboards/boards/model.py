@@ -32,7 +32,7 @@ from triton_dashboards.values import (
     Threshold,
     TimeSeries,
 )
-from triton_dashboards.view import View, limit_queries, quantiles, view, with_limit, with_limit_line
+from triton_dashboards.view import View, limit_queries, quantiles, template_view, with_limit, with_limit_line
 from triton_exporter.catalogue import gpu, models, state, triton
 from triton_slo import links
 from triton_slo.alert_settings import signals
@@ -43,7 +43,7 @@ from triton_slo.names import ESTIMATE_ERROR, PERIOD_BUDGET_REMAINING, RECORDED_H
 
 def dashboard(options: Options) -> Dashboard:
     """Make the template that serves any model."""
-    seen = view(options)
+    view = template_view(options)
     return Dashboard(
         uid=links.MODEL,
         title="Triton / Model",
@@ -53,68 +53,68 @@ def dashboard(options: Options) -> Dashboard:
         "is idle, increase batching; if the GPU is busy, its capacity is exhausted.",
         tags=shared.tags("model"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.ONE_MODEL, shared.VERSION),
-        annotations=marks(seen),
+        annotations=marks(view),
         links=shared.links(options),
-        rows=rows(seen),
+        rows=rows(view),
     )
 
 
-def marks(seen: View) -> tuple[Annotation, ...]:
+def marks(view: View) -> tuple[Annotation, ...]:
     """Return marks of the model's events, and of alerts of it and of its servers."""
     # Not a regular expression: Grafana does not escape a variable with one value.
-    [objectives] = seen.objectives.matchers
+    [objectives] = view.objectives.matchers
     here = shared.OF_SERVER
     return shared.event_annotations(
-        BoardScope((*seen.servers.matchers, objectives)), (objectives, here), ('model=""', here)
+        BoardScope((*view.servers.matchers, objectives)), (objectives, here), ('model=""', here)
     )
 
 
-def rows(seen: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
+def rows(view: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
     """Return the rows of a model, `extras` among those that only some models have."""
     return (
-        Row(f"Is {name} healthy?", (*availability(seen), *service(seen))),
-        Row("Symptoms", symptoms(seen)),
-        Row("Where does the time go?", phases(seen)),
-        Row("What limits it?", limits(seen)),
-        Row("Versions side by side", versions(seen)),
-        Row("Readiness and loads", lifecycle(seen), collapsed=True),
-        *(Row(title, make(seen), collapsed=True) for key, (title, make) in EXTRAS.items() if key in extras),
+        Row(f"Is {name} healthy?", (*availability(view), *service(view))),
+        Row("Symptoms", symptoms(view)),
+        Row("Where does the time go?", phases(view)),
+        Row("What limits it?", limits(view)),
+        Row("Versions side by side", versions(view)),
+        Row("Readiness and loads", lifecycle(view), collapsed=True),
+        *(Row(title, make(view), collapsed=True) for key, (title, make) in EXTRAS.items() if key in extras),
     )
 
 
-def availability(seen: View) -> tuple[Panel, ...]:
+def availability(view: View) -> tuple[Panel, ...]:
     return (
         Stat(
             "Serving",
             "Versions of this model that are ready, counted on each server.",
-            f"sum({seen.chosen(state.MODEL_READY)})",
+            f"sum({view.chosen(state.MODEL_READY)})",
             Display(decimals=0, thresholds=(Threshold("red"), Threshold("green", 1)), no_value="Unknown"),
         ),
         Stat(
             "Not ready",
             "Expected versions that are not ready, counted per server.",
-            or_zero(f"count({seen.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({seen.servers(state.UP)})"),
+            or_zero(f"count({view.chosen(state.MODEL_NOT_READY_SINCE)})", f"max({view.servers(state.UP)})"),
             displays.FAULTS.when_empty("No exporter"),
             reads=state.MODEL_NOT_READY_SINCE,
         ),
         Stat(
             "Budget left",
             "The smallest error budget left of this model's objectives.",
-            f"min({seen.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
-            replace(displays.BUDGET, links=(_to_objectives(seen),)),
+            f"min({view.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
+            replace(displays.BUDGET, links=(_to_objectives(view),)),
         ),
         Stat(
             "Estimate error",
             "The largest error, in both directions, of the estimated shares of the last hour, over this "
             "model's objectives.",
-            f"max({seen.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
+            f"max({view.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
             Display("percentunit", 2, no_value="–"),
         ),
     )
 
 
-def service(seen: View) -> tuple[Panel, ...]:
-    raw = seen.raw
+def service(view: View) -> tuple[Panel, ...]:
+    raw = view.raw
     return (
         Stat(
             "Requests/s",
@@ -126,42 +126,42 @@ def service(seen: View) -> tuple[Panel, ...]:
             "Failed",
             SHARE_FAILED,
             raw.failed(),
-            with_limit(displays.FAILED, seen.limit(Errors)),
+            with_limit(displays.FAILED, view.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
         ),
         Stat(
             "p99 latency",
             "99 % of the successful requests were faster.",
             raw.quantile(0.99),
-            with_limit(displays.SECONDS, seen.limit(Latency)),
+            with_limit(displays.SECONDS, view.limit(Latency)),
         ),
         Stat(
             "Time in queue",
             "Share of the request time that is spent in the queue: the best indicator of saturation that "
-            "a stock Triton has. " + fires(seen.signal(signals.QUEUE_SHARE)),
+            "a stock Triton has. " + fires(view.signal(signals.QUEUE_SHARE)),
             raw.queue_share(),
-            displays.queue_share(seen.tuning, seen.name),
+            displays.queue_share(view.tuning, view.name),
             reads=triton.QUEUE_DURATION_US,
         ),
     )
 
 
-def _to_objectives(seen: View) -> Link:
-    if seen.name:
-        return shared.to(links.SLO, "Objectives", model=quote(seen.name, safe=""))
+def _to_objectives(view: View) -> Link:
+    if view.name:
+        return shared.to(links.SLO, "Objectives", model=quote(view.name, safe=""))
     return shared.to(links.SLO, "Objectives", "model")
 
 
-def symptoms(seen: View) -> tuple[Panel, ...]:
-    raw = seen.raw
-    by_reason = total(seen.chosen.rate(triton.REQUEST_FAILURE), "reason")
+def symptoms(view: View) -> tuple[Panel, ...]:
+    raw = view.raw
+    by_reason = total(view.chosen.rate(triton.REQUEST_FAILURE), "reason")
     return (
         TimeSeries(
             "Requests by version",
             "Rate of successful requests, by version; shows rollouts. Gray: all versions one week ago.",
             {
                 "version {{version}}": raw.rate(triton.REQUEST_SUCCESS, "version"),
-                WEEK_AGO: total(seen.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
+                WEEK_AGO: total(view.chosen.rate(triton.REQUEST_SUCCESS, offset="7d")),
             },
             replace(displays.REQUESTS, styles=(_AS_BEFORE,)),
             width=8,
@@ -181,12 +181,12 @@ def symptoms(seen: View) -> tuple[Panel, ...]:
             "serialisation time are added. Dashed: threshold of the objective. Gray: p99 one week ago.",
             [
                 *quantiles(raw, state.REQUEST_DURATION),
-                *limit_queries(seen, Latency),
+                *limit_queries(view, Latency),
                 Query(raw.quantile(0.99, offset="7d"), WEEK_AGO),
             ],
-            with_limit_line(replace(displays.SECONDS, styles=(_AS_BEFORE,)), seen.limit(Latency)),
+            with_limit_line(replace(displays.SECONDS, styles=(_AS_BEFORE,)), view.limit(Latency)),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
-            limit_line=seen.limit(Latency) is not None,
+            limit_line=view.limit(Latency) is not None,
             log=True,
             width=8,
         ),
@@ -215,8 +215,8 @@ _BY_PHASE = (
 """Time in the queue has another colour than time of work."""
 
 
-def phases(seen: View) -> tuple[Panel, ...]:
-    raw = seen.raw
+def phases(view: View) -> tuple[Panel, ...]:
+    raw = view.raw
     whole = raw.per_request(triton.REQUEST_DURATION_US)
     known = " - ".join((whole, *(raw.per_request(metric) for _, metric in PHASES)))
     return (
@@ -252,26 +252,26 @@ def phases(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Wait in the queue",
             "Quantiles of the queue time. Dashed: threshold of the objective.",
-            [*quantiles(raw, state.QUEUE_DURATION), *limit_queries(seen, Queue)],
-            with_limit_line(displays.SECONDS, seen.limit(Queue)),
+            [*quantiles(raw, state.QUEUE_DURATION), *limit_queries(view, Queue)],
+            with_limit_line(displays.SECONDS, view.limit(Queue)),
             reads=state.QUEUE_DURATION,
-            limit_line=seen.limit(Queue) is not None,
+            limit_line=view.limit(Queue) is not None,
             log=True,
         ),
         TimeSeries(
             "Waiting requests by server",
             "Requests in the queue, not yet handed to the backend.",
-            {"{{instance}}": total(seen.chosen(triton.PENDING_REQUESTS), "instance")},
+            {"{{instance}}": total(view.chosen(triton.PENDING_REQUESTS), "instance")},
             displays.COUNT.when_empty("Not loaded"),
         ),
     )
 
 
-def limits(seen: View) -> tuple[Panel, ...]:
-    raw = seen.raw
-    busy = seen.signal(signals.INSTANCES_BUSY)
-    on_gpu = total(seen.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
-    busy_gpus = f"max by (instance, gpu_uuid) ({seen.servers(gpu.UTILIZATION)})"
+def limits(view: View) -> tuple[Panel, ...]:
+    raw = view.raw
+    busy = view.signal(signals.INSTANCES_BUSY)
+    on_gpu = total(view.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
+    busy_gpus = f"max by (instance, gpu_uuid) ({view.servers(gpu.UTILIZATION)})"
     return (
         TimeSeries(
             "Mean batch size and limit",
@@ -279,7 +279,7 @@ def limits(seen: View) -> tuple[Panel, ...]:
             "queue delay.",
             {
                 "version {{version}}": raw.batch("version"),
-                "limit": f"max({seen.chosen(models.MAX_BATCH_SIZE)}) > 0",
+                "limit": f"max({view.chosen(models.MAX_BATCH_SIZE)}) > 0",
             },
             replace(displays.BATCH, styles=(displays.DASHED_LIMIT,)),
         ),
@@ -307,11 +307,11 @@ def limits(seen: View) -> tuple[Panel, ...]:
     )
 
 
-def versions(seen: View) -> tuple[Panel, ...]:
-    everything = RawTraffic(seen.model)
+def versions(view: View) -> tuple[Panel, ...]:
+    everything = RawTraffic(view.model)
     p99 = everything.quantile(0.99, "version")
     shown = (
-        Column("Ready on", f"sum by (version) ({seen.model(state.MODEL_READY)})", displays.COUNT),
+        Column("Ready on", f"sum by (version) ({view.model(state.MODEL_READY)})", displays.COUNT),
         Column("Requests/s", everything.requests("version"), displays.REQUESTS),
         Column("Failed", everything.failed("version"), displays.calm(displays.FAILED), colored=True),
         Column(
@@ -323,7 +323,7 @@ def versions(seen: View) -> tuple[Panel, ...]:
         Column(
             "Time in queue",
             everything.queue_share("version"),
-            displays.calm(displays.queue_share(seen.tuning, seen.name)),
+            displays.calm(displays.queue_share(view.tuning, view.name)),
             colored=True,
         ),
         Column(
@@ -353,21 +353,21 @@ def versions(seen: View) -> tuple[Panel, ...]:
         TimeSeries(
             "Failed by version",
             f"Share of requests that failed, by version. Dashed: share that the objective allows. {UNCOUNTED}",
-            [Query(everything.failed("version"), "version {{version}}"), *limit_queries(seen, Errors)],
-            with_limit_line(displays.FAILED_BY, seen.limit(Errors)),
+            [Query(everything.failed("version"), "version {{version}}"), *limit_queries(view, Errors)],
+            with_limit_line(displays.FAILED_BY, view.limit(Errors)),
             reads=triton.REQUEST_FAILURE,
-            limit_line=seen.limit(Errors) is not None,
+            limit_line=view.limit(Errors) is not None,
         ),
     )
 
 
-def lifecycle(seen: View) -> tuple[Panel, ...]:
-    current = seen.chosen(state.MODEL_READY)
+def lifecycle(view: View) -> tuple[Panel, ...]:
+    current = view.chosen(state.MODEL_READY)
     load_time = " or ".join(
         f"max by (version, instance) ({seconds})"
         for seconds in (
-            f"{seen.chosen(triton.MODEL_LOAD_DURATION_SECS)} > 0",  # Triton reports 0 for ensembles
-            seen.chosen(state.MODEL_LOAD_DURATION_ESTIMATED),
+            f"{view.chosen(triton.MODEL_LOAD_DURATION_SECS)} > 0",  # Triton reports 0 for ensembles
+            view.chosen(state.MODEL_LOAD_DURATION_ESTIMATED),
         )
     )
     return (
@@ -382,7 +382,7 @@ def lifecycle(seen: View) -> tuple[Panel, ...]:
             "Failed loads",
             "Failed load attempts, by class of reason; Triton's error message is in the exporter's /state.",
             {
-                "{{reason}} on {{instance}}": seen.model.events(
+                "{{reason}} on {{instance}}": view.model.events(
                     state.MODEL_LOAD_FAILURES, "reason", "instance"
                 )
             },

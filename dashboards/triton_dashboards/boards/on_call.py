@@ -80,7 +80,7 @@ def _alert_panels() -> tuple[Panel, ...]:
             "Watchdog",
             "The alert that always fires. If it is lost, Prometheus does not evaluate rules, and the "
             "absence of alerts means nothing. Metric: `ALERTS`.",
-            # Without exception a zero: no series is the very loss that this shows.
+            # Zero even where every other series is missing, too: this panel shows exactly that.
             f"{heartbeat} or vector(0)",
             Display(words={0: ("Lost", "red"), 1: ("Alive", "green")}),
             sparkline=False,

@@ -95,7 +95,7 @@ def _servers_down(within: BoardScope) -> tuple[Panel, ...]:
 
 def _model_counts(within: BoardScope, options: Options) -> tuple[Panel, ...]:
     up = f"max({within(state.UP)})"
-    # One sample of each recorded window: without the range, looking back would repeat a sample that has ended.
+    # One sample of each recorded window: without the range, a sample would be counted again for five minutes.
     failed = f"last_over_time({within(FAILED_LOADS)}[{window(options, 0.5)}])"
     failures = f"sum(sum_over_time(({failed})[$__range:{window(options)}]))"
     return (
@@ -139,7 +139,7 @@ def _server_states(within: BoardScope) -> Panel:
     live, ready = (
         f"min by (instance) ({within(metric)})" for metric in (state.SERVER_LIVE, state.SERVER_READY)
     )
-    # 0 down, 1 live, 2 ready; live and ready are separate because they need different people.
+    # 0 down, 1 live, 2 ready.
     return StateTimeline(
         "Servers",
         "Down: the server does not respond. Live: the server responds, but not every model is ready. "
@@ -159,7 +159,7 @@ def _not_ready(within: BoardScope) -> tuple[Panel, ...]:
     by = f"by ({', '.join(keys)})"
     missing = f"max {by} ({within(state.MODEL_NOT_READY_SINCE)})"
     states = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
-    # A product, so that the state names the line and the moment fills it.
+    # A product: the labels are those of the state, the value is the time since when.
     current = f"{states} * on ({', '.join(keys)}) group_left () {missing}"
     link = shared.to(
         links.MODEL,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from triton_dashboards import displays, shared
-from triton_dashboards.about import Sources
+from triton_dashboards.about import MetricNames
 from triton_dashboards.query import BoardScope, emptiest, or_last, or_zero, scope, summed, total, worst
 from triton_dashboards.recording import BURN_WINDOWS
 from triton_dashboards.values import (
@@ -81,9 +81,9 @@ def burn(within: BoardScope, window: str) -> str:
 
 
 def exhaustion(within: BoardScope) -> str:
-    """Return the seconds until the budget is spent at the last hour's pace: the budget left over that pace.
+    """Return the seconds until the budget is spent: the budget left over the burn rate of the last hour.
 
-    Errors that leave a rolling window meanwhile are not given back, so it is the soonest.
+    Errors that leave a rolling window meanwhile are not counted, so this is the earliest time.
     """
     keys = ", ".join(KEYS)
     left = f"clamp_min({within(PERIOD_BUDGET_REMAINING)}, 0)"
@@ -141,19 +141,19 @@ def dashboard(options: Options) -> Dashboard:
 
 def _extremes(within: BoardScope) -> tuple[Panel, ...]:
     return (
-        _now(
+        _current_number(
             "Least budget left",
             "The smallest share of a period's error budget that is left; below 0 it is overspent.",
             f"min({within(PERIOD_BUDGET_REMAINING)})",
             displays.BUDGET,
         ),
-        _now(
+        _current_number(
             "Fastest burn",
             "The highest burn rate of the last minutes; at 1 the budget lasts exactly the period.",
             f"max({within(CURRENT_BURN_RATE)})",
             displays.BURN,
         ),
-        _now(
+        _current_number(
             "Next budget to be spent",
             "Time until the first budget is spent at the burn rate of the last hour.",
             f"min({exhaustion(within)})",
@@ -172,7 +172,7 @@ def _extremes(within: BoardScope) -> tuple[Panel, ...]:
 def _counts(within: BoardScope) -> tuple[Panel, ...]:
     known = f"max({within(OBJECTIVE_RATIO)})"
     return (
-        _now(
+        _current_number(
             "Burning now",
             "Number of budgets with a burn rate above 1.",
             or_zero(f"count({within(CURRENT_BURN_RATE)} > {SUSTAINABLE:g})", known),
@@ -183,14 +183,14 @@ def _counts(within: BoardScope) -> tuple[Panel, ...]:
             ),
             reads=CURRENT_BURN_RATE,
         ),
-        _now(
+        _current_number(
             "Overspent",
             "Budgets with nothing left.",
             or_zero(f"count({within(PERIOD_BUDGET_REMAINING)} <= 0)", known),
             displays.FAULTS.when_empty("No objective"),
             reads=PERIOD_BUDGET_REMAINING,
         ),
-        _now(
+        _current_number(
             "Unknown",
             "Groups without reliable data, and objectives without any group: their budget is unknown.",
             or_zero(f"count({unknown(within)})", known),
@@ -200,11 +200,10 @@ def _counts(within: BoardScope) -> tuple[Panel, ...]:
     )
 
 
-def _now(title: str, lead: str, expr: str, display: Display, reads: Sources | None = None) -> Panel:
-    """Return a panel of one number without its past.
-
-    Over all groups, the past would cost more than the rest of the page.
-    """
+def _current_number(
+    title: str, lead: str, expr: str, display: Display, reads: MetricNames | None = None
+) -> Panel:
+    """Return a panel of one number without a sparkline, whose range query over all groups would be slow."""
     return Stat(title, lead, [Query(expr, instant=True)], display, reads=reads, width=4, sparkline=False)
 
 
@@ -345,7 +344,7 @@ def _causes(within: BoardScope) -> tuple[Panel, ...]:
 
 
 def _explained(within: BoardScope) -> str:
-    """Return a series of each indicator whose causes explain a chosen objective: causes know no objective."""
+    """Return a series of each indicator whose causes explain a chosen objective: causes have no label of it."""
     objectives = BoardScope((within.matchers[0], RECORDED_HERE))(PERIOD_DAYS)
     for kind, indicator in KINDS.items():
         split = indicator.cause_split

@@ -56,7 +56,7 @@ def _stat(panel: Stat) -> Any:
         format=panel.display.unit,
         decimals=panel.display.decimals,
         extraJson={
-            "fieldConfig": {"defaults": _limits(panel.display)},
+            "fieldConfig": {"defaults": _value_settings(panel.display)},
             "options": {
                 "wideLayout": False,
                 "showPercentChange": False,
@@ -76,7 +76,7 @@ def _timeseries(panel: TimeSeries) -> Any:
         drawStyle="bars" if bars else "line",
         lineInterpolation="stepAfter" if panel.step else "linear",
         lineWidth=1 if bars or stacked else 2,
-        # A wash under each of thirty lines would hide them all.
+        # Filled areas under thirty lines would hide the lines.
         fillOpacity=60 if bars else 40 if stacked else 0,
         gradientMode="none",
         showPoints="never" if not bars else "auto",
@@ -89,7 +89,7 @@ def _timeseries(panel: TimeSeries) -> Any:
         interval=panel.every or None,
         extraJson={
             "fieldConfig": {
-                "defaults": _limits(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
+                "defaults": _value_settings(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
             },
             "options": {"legend": _legend(panel)},
         },
@@ -103,9 +103,9 @@ def _state_timeline(panel: StateTimeline) -> Any:
         fillOpacity=80,
         tooltipMode="single",
         extraJson={
-            "fieldConfig": {"defaults": _limits(panel.display) | {"unit": panel.display.unit}},
+            "fieldConfig": {"defaults": _value_settings(panel.display) | {"unit": panel.display.unit}},
             "options": {
-                "perPage": _bands(panel),
+                "perPage": _lines_per_page(panel),
                 "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
                 "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
             },
@@ -113,15 +113,15 @@ def _state_timeline(panel: StateTimeline) -> Any:
     )
 
 
-def _bands(panel: StateTimeline) -> int:
-    """Return the number of lines on a page, each of 20 pixels or more; Grafana has 38 for a unit of height."""
+def _lines_per_page(panel: StateTimeline) -> int:
+    """Return how many lines fit on a page: 20 pixels each; Grafana has 38 pixels for a unit of height."""
     return (38 * panel.height - 100) // 20
 
 
 def _heatmap(panel: Heatmap) -> Any:
     return library.BucketHeatmap(
         **_common(panel, [_query_target(query, index, "heatmap") for index, query in enumerate(panel.asked)])
-        # With a column for each pixel the gaps would be all that one sees.
+        # With one column per pixel, the gaps between the cells would hide the cells.
         | {"maxDataPoints": 120},
         thresholds=[_threshold_step(threshold) for threshold in panel.display.thresholds],
         extraJson={
@@ -309,7 +309,7 @@ def _link_json(link: Link) -> Json:
     return {"title": link.title, "url": f"/d/{link.dashboard}?{'&'.join(parameters)}", "targetBlank": False}
 
 
-def _limits(display: Display) -> Json:
+def _value_settings(display: Display) -> Json:
     limits: Json = {"noValue": display.no_value, "links": [_link_json(link) for link in display.links]}
     if display.minimum is not None:
         limits["min"] = display.minimum

@@ -35,10 +35,10 @@ _UNITS = {
     "short": "decimal",
     "locale": "decimal",
 }
-_WRITTEN = {"watt": "W", "joule": "J", "hertz": "Hz"}
+_UNIT_WORDS = {"watt": "W", "joule": "J", "hertz": "Hz"}
 """Units that Perses does not have, and their words on an axis or in a heading."""
-_DATES = ("relative-time",)
-_SHORTENED = ("decimal", "bytes", "bytes/sec", "counts/sec", "requests/sec")
+_DATE_UNITS = ("relative-time",)
+_SHORTENED_UNITS = ("decimal", "bytes", "bytes/sec", "counts/sec", "requests/sec")
 _COLORS = {
     "gray": "#808080",
     "silver": "#c0c0c0",
@@ -61,17 +61,17 @@ def plugin(panel: Panel, project: str) -> Json:
     """Return the plugin that draws a panel."""
     match panel:
         case Stat():
-            return _made("StatChart", _stat(panel))
+            return _plugin("StatChart", _stat(panel))
         case TimeSeries():
-            return _made("TimeSeriesChart", _time_series(panel))
+            return _plugin("TimeSeriesChart", _time_series(panel))
         case Table():
-            return _made("Table", _table(panel, project))
+            return _plugin("Table", _table(panel, project))
         case StateTimeline():
             legend = {"position": "bottom", "mode": "list"}
-            return _made("StatusHistoryChart", {"legend": legend, "mappings": _mappings(panel.display)})
+            return _plugin("StatusHistoryChart", {"legend": legend, "mappings": _mappings(panel.display)})
         case Heatmap():
             axis = {"format": _format(panel.display), "min": 0}
-            return _made("TimeSeriesChart", {"legend": {"position": "right"}, "yAxis": axis})
+            return _plugin("TimeSeriesChart", {"legend": {"position": "right"}, "yAxis": axis})
     raise TypeError(f"no such panel in Perses: {type(panel).__name__}")
 
 
@@ -101,14 +101,18 @@ def url(link: Link, project: str, single: tuple[str, ...] = (), keys: tuple[Key,
     return _FIELD.sub(lambda match: f'${{__data.fields["{labels[match[1]]}"]}}', address)
 
 
-def _made(kind: str, spec: Json) -> Json:
+def _plugin(kind: str, spec: Json) -> Json:
     return {"kind": kind, "spec": spec}
 
 
 def _format(display: Display) -> Json:
     unit = _UNITS.get(display.unit, "decimal")
-    decimals = {} if display.decimals is None or unit in _DATES else {"decimalPlaces": display.decimals}
-    return {"unit": unit} | decimals | ({"shortValues": True} if unit in _SHORTENED and not decimals else {})
+    decimals = {} if display.decimals is None or unit in _DATE_UNITS else {"decimalPlaces": display.decimals}
+    return (
+        {"unit": unit}
+        | decimals
+        | ({"shortValues": True} if unit in _SHORTENED_UNITS and not decimals else {})
+    )
 
 
 def _stat(panel: Stat) -> Json:
@@ -124,8 +128,8 @@ def _stat(panel: Stat) -> Json:
 def _time_series(panel: TimeSeries) -> Json:
     display = panel.display
     axis: Json = {"format": _format(display)}
-    if display.unit in _WRITTEN:
-        axis["label"] = _WRITTEN[display.unit]
+    if display.unit in _UNIT_WORDS:
+        axis["label"] = _UNIT_WORDS[display.unit]
     if display.minimum is not None and not panel.log:
         axis["min"] = display.minimum
     if display.maximum is not None:
@@ -220,7 +224,7 @@ def _key_column(key: Key, keys: tuple[Key, ...], project: str) -> Json:
 
 def _column(column: Column, name: str) -> Json:
     display = column.display
-    unit = f" ({_WRITTEN[display.unit]})" if display.unit in _WRITTEN else ""
+    unit = f" ({_UNIT_WORDS[display.unit]})" if display.unit in _UNIT_WORDS else ""
     made: Json = {"name": name, "header": column.name, "unit": unit, "format": _format(display)}
     if column.width:
         made["width"] = column.width
