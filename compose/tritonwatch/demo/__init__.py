@@ -1,1 +1,1 @@
-"""The demo: a real Triton watched, its broken model paged, its objectives burning."""
+"""The demo: a real Triton with a broken and an overloaded model, and the servers that watch it."""

@@ -1,4 +1,4 @@
-"""View behind the demo's table, read from the demo's own Prometheus and Alertmanager."""
+"""The values of the demo's table, read from the demo's own Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class DemoView:
-    """Everything at one moment."""
+    """All models, alerts and states of the server at one time."""
 
     rows: Sequence[ModelRow] = ()
     alerts: Sequence[ListedAlert] = ()
@@ -71,7 +71,7 @@ class DemoView:
 
 
 class Viewer:
-    """Reads views. A part that does not answer leaves its columns empty."""
+    """Reads the values; a server that does not respond leaves its columns empty."""
 
     def __init__(self, prometheus_url: str, alertmanager_url: str) -> None:
         self._prometheus = Prometheus(Access(prometheus_url))

@@ -13,7 +13,7 @@ from triton_exporter.http.triton_paths import model_path
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Traffic of one model: `clients` callers, each pausing between its requests."""
+    """Traffic of one model: `clients` threads, each pausing between its requests."""
 
     model: str
     version: str
@@ -42,13 +42,13 @@ FLOWS: Sequence[Flow] = (
     Flow("classifier", "1", "EMBEDDING", (1, 32), clients=1, pause_seconds=0.1),
     Flow("classifier", "2", "EMBEDDING", (1, 32), clients=1, pause_seconds=0.1),
     Flow("pipeline", "", "FEATURES", (1, 16), clients=1, pause_seconds=0.15),
-    # Eight callers who never pause, on an instance that serves ten a second: about 0.7 s in the queue.
+    # Eight clients without pauses on an instance that serves ten requests a second: about 0.7 s in the queue.
     Flow("saturated", "", "X", (1,), clients=8, pause_seconds=0.0),
 )
 
 
 class LoadGenerator:
-    """Calls every flow until stopped. Failing requests are counted, never raised: Triton may be down."""
+    """Sends the requests of every flow until stopped. Failures are counted, not raised: Triton may be down."""
 
     def __init__(self, base_url: str, flows: Sequence[Flow] = FLOWS) -> None:
         self._base_url = base_url
@@ -63,12 +63,12 @@ class LoadGenerator:
         self.failed = 0
 
     def start(self) -> None:
-        """Start all callers."""
+        """Start the threads of all clients."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop all callers and wait for their last answers."""
+        """Stop all clients, and wait for their last responses."""
         self._stop.set()
         for thread in self._threads:
             if thread.is_alive():

@@ -1,4 +1,4 @@
-"""Messages that the demo's bridge posted: its incidents show what was sent, its log how it read."""
+"""Messages that the demo's bridge posted: which alerts, from its incidents; the text, from its log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One message to the person on call: which alert of which model, and Triton's own words about them."""
+    """One alert about a model that was posted to on-call, and the reason from Triton."""
 
     status: str
     alert: str
@@ -21,7 +21,7 @@ class Notice:
 
 
 def read_notices(data: Path) -> list[Notice]:
-    """Return all that was posted so far, one notice a model, alert and status; `data` is the bridge's folder."""
+    """Return one notice for each model, alert and status posted so far; `data` is the bridge's folder."""
     return [
         notice for record in list_incidents(data) if record.posted for notice in _notices(record.incident)
     ]

@@ -1,4 +1,4 @@
-"""Run the demo: start the stack, send traffic, show each step, and end without a trace."""
+"""Run the demo: start the stack, send traffic, show each step, and stop everything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tritonwatch.demo.steps import Observation, Progress
 from tritonwatch.local.triton import CannotStartError
 
 DEADLINE_SECONDS = 300.0
-"""With --once, when to give up; all steps take well under 180 s on two free cores."""
+"""Limit of a run with --once; all steps take well under 180 s on two free cores."""
 
 
 class PartEndedError(Exception):
@@ -56,7 +56,7 @@ def run_demo(settings: DemoSettings, console: Console) -> int:
             console.print("stopping")
             return 130 if settings.once else 0
         finally:
-            # Even if the user presses Ctrl-C again.
+            # A second Ctrl-C must not interrupt this.
             with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 load.stop()
                 stack.stop()
@@ -87,7 +87,7 @@ class _DemoLoop:
                 draw()
                 if self._settings.once and not self._progress.missing:
                     break
-                if self._settings.once and (reason := self._lost()):
+                if self._settings.once and (reason := self._reason_to_give_up()):
                     return self._fail(reason)
                 time.sleep(1.0)
         self._console.print(self._render())
@@ -117,7 +117,7 @@ class _DemoLoop:
             self._stack.repair()
             self._console.print(f"{self._elapsed:4.0f} s  repairing `broken`: adding its weights.txt")
 
-    def _lost(self) -> str:
+    def _reason_to_give_up(self) -> str:
         if self._triton_end_reported:
             return "Triton ended"
         return f"gave up after {DEADLINE_SECONDS:g} s" if self._elapsed > DEADLINE_SECONDS else ""
@@ -146,7 +146,7 @@ class _DemoLoop:
 def _handled(
     handler: signal.Handlers | Callable[[int, FrameType | None], None], *numbers: signal.Signals
 ) -> Iterator[None]:
-    """Let a handler have these signals for a while."""
+    """Handle these signals with `handler` inside the `with` block."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -82,7 +82,7 @@ def check_machine(ports: Ports, folder: Path) -> None:
 
 
 class Stack:
-    """The demo's processes. `start` yields what it does next; `stop` ends everything, however far it came.
+    """The demo's processes. `start` yields a line before each part; `stop` ends every part that was started.
 
     Long because the processes of the demo are started, watched, repaired and ended as a whole.
     """
@@ -139,7 +139,7 @@ class Stack:
         """End every process; safe to call at any moment."""
         for child in reversed(self.children):
             child.stop(5)
-        # It has nothing to save, and its graceful shutdown would keep the user waiting after Ctrl-C.
+        # Triton has nothing to save, and its graceful shutdown takes seconds.
         self.triton.kill()
         if self._guard is not None:
             self._guard.close()

@@ -25,7 +25,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its name in the past tense, and how to see that it happened."""
+    """One step: its name in the past tense, and the condition that it happened."""
 
     name: str
     happened: Callable[[Observation], bool]
@@ -93,7 +93,7 @@ class Progress:
     done: dict[str, float] = field(default_factory=dict)
 
     def update(self, observation: Observation, elapsed_seconds: float) -> list[Step]:
-        """Note the steps that have happened by now; returns the new ones."""
+        """Add the steps that have happened by now, and return the new ones."""
         new = [
             step
             for step in (*BEFORE_REPAIR, *AFTER_REPAIR)

@@ -1,4 +1,4 @@
-"""Child processes that never outlive us: each in its own group, and a guard ends them if we are killed."""
+"""Child processes that end with this process: a guard process ends them even if this one is killed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 @dataclass
 class Child:
-    """One program, its output in a log file; its stderr goes there too, or to `errors`.
+    """One program with its output in a log file; its stderr goes there too, or to `errors`.
 
-    `environment` is added to ours.
+    `environment` is added to that of this process.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Start it in a session of its own, so that Ctrl-C reaches only us and its children end with it."""
+        """Start the program in its own session, which Ctrl-C does not reach and which `stop` ends as a whole."""
         with self.log.open("ab") as log, (self.errors or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
                 self.command,
@@ -41,7 +41,7 @@ class Child:
             )
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
-        """Ask it to end, then make it."""
+        """Send SIGTERM, then SIGKILL to what is left of the session."""
         if self.process is None:
             return
         if self.process.poll() is None:
@@ -60,7 +60,9 @@ def kill_group(pid: int) -> None:
 
 def listener(port: int, proc: Path = Path("/proc")) -> str:
     """Return which program listens on a TCP port, such as `prometheus (process 71)`; empty where unknown."""
-    listening = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)}
+    listening = {
+        f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _inodes(proc / "net" / table, port)
+    }
     for process in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if any(os.readlink(descriptor) in listening for descriptor in (process / "fd").iterdir()):
@@ -92,11 +94,10 @@ def last_lines(log: Path, count: int = 3) -> str:
 
 
 class Guard:
-    """A process that waits for our death and then ends every process that carries our mark.
+    """A process that waits for the end of this one, and then ends every process with a mark.
 
-    It has the reading end of a pipe whose only writing end is ours; the kernel closes ours however we
-    end, kill -9 included. The mark is an environment variable: a child has it from its first moment on, and
-    its children inherit it, so nobody can be forgotten between being started and being reported.
+    It reads a pipe whose only writing end is in this process; the kernel closes that end even after kill -9. The
+    mark is an environment variable that a child has from its first moment and passes on to its own children.
     """
 
     NAME = "TRITONWATCH_GUARD"
@@ -110,7 +111,7 @@ class Guard:
         )
 
     def close(self) -> None:
-        """End the guard process, which first ends every process that is left."""
+        """End the guard process, which first ends every process with the mark."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

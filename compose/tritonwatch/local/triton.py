@@ -84,7 +84,7 @@ class TritonServer:
             f"--metrics-address={self.address}",
             f"--metrics-port={self.ports.metrics}",
             *([] if self.auto_complete else ["--disable-auto-complete-config"]),
-            *_gpu_metrics(),
+            *_gpu_metrics_options(),
             *self.arguments,
         ]
 
@@ -106,7 +106,7 @@ class TritonServer:
             )
 
     def wait_live(self, timeout_seconds: float = 60.0) -> None:
-        """Wait until the HTTP API and the metrics, which open last, answer: after all start-up loads."""
+        """Wait until the HTTP API and the metrics port respond, which is after all loads at start."""
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
@@ -132,7 +132,7 @@ class TritonServer:
                 time.sleep(0.05)
 
     def kill(self) -> None:
-        """End the server and its stubs at once, and give back the memory they shared, which outlives them."""
+        """End the server and its stubs at once, and delete their shared memory, which would stay allocated."""
         if self.process is None:
             return
         shared = _shared_memory(self.process.pid)
@@ -195,8 +195,8 @@ def _site_packages() -> Path:
     return Path(numpy.origin).parents[1]
 
 
-def _gpu_metrics() -> tuple[str, ...]:
-    # Where there is no GPU, DCGM cannot start, and Triton was seen to wait for its attempt for ever.
+def _gpu_metrics_options() -> tuple[str, ...]:
+    # Without a GPU, DCGM cannot start, and Triton can wait for it forever.
     return () if Path("/dev/nvidiactl").exists() else ("--allow-gpu-metrics=false",)
 
 
