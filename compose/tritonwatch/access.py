@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True, pur
     default = os.environ.get(URL_VARIABLE)
     add(
         "--prometheus URL",
-        f"URL of Prometheus, including its path{purpose} (or the variable {URL_VARIABLE})",
+        f"URL of Prometheus, such as http://127.0.0.1:9090, with its path if it has one{purpose} (or the variable "
+        f"{URL_VARIABLE})",
         required=required and not default,
         default=default,
     )

@@ -108,7 +108,7 @@ def add_scrape_interval(add: Callable[..., None]) -> None:
 def add_time_scale(add: Callable[..., None], default: float = 1.0, shown: str = "1") -> None:
     """Declare the flag that shortens the windows of the rules; `add` is from `adder`."""
     text = (
-        f"factor that multiplies every window and `for` of the rules, for demos and tests (default: {shown})"
+        f"factor on every window and `for` of the rules, such as 1/60, for demos and tests (default: {shown})"
     )
     add("--time-scale F", text, scale, default=default)
 

@@ -8,7 +8,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from triton_exporter.common.installed_version import installed_version
@@ -17,7 +17,7 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.parser import Parser, did_you_mean
 
 VERBS: dict[str, str] = {
-    "demo": "demo on this machine: a real Triton, a model that fails and recovers, and the alerts about it",
+    "demo": "run a real Triton on this machine, with a model that fails and recovers, and the alerts about it",
     "exporter": "export metrics of one Triton for Prometheus",
     "doctor": "recommend Triton settings that expose more metrics",
     "init": "propose objectives for the models of a running Triton",
@@ -28,13 +28,13 @@ VERBS: dict[str, str] = {
     "keep the old files",
     "dashboards": "list, write or push the Grafana dashboards",
     "status": "show the status and the error budget of every objective",
-    "web": "serve web pages: status, error budgets, causes of failures, alert conditions, incidents",
+    "web": "serve web pages: status, error budgets, causes of failures, alert conditions and incidents",
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay past data and list the alerts that would have fired",
     "correct": "remove a past time range from the error budgets, or undo this",
     "replay": "backfill the history of new objectives from before their rules were loaded",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
-    "mcp": "Model Context Protocol server for AI assistants (read-only)",
+    "mcp": "serve the Model Context Protocol to AI assistants (read-only)",
     "incidents": "list the incidents of a bridge, show one incident, or summarize a week",
     "report": "report which objectives were met or missed in a month or quarter",
     "completion": "print the shell completion script for bash or zsh",
@@ -46,12 +46,14 @@ class Verb(Protocol):
     """A module of `tritonwatch.commands`."""
 
     EXAMPLE: str
+    EXIT_CODES: Mapping[int, str]
+    """Meaning of each exit code but 2, which is wrong usage in every verb."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the verb's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code: 0 done, 1 mistakes or drift found. Raises CommandError."""
+        """Run the verb and return its exit code. Raises CommandError."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,11 +84,13 @@ def _parsed(argv: Sequence[str], chosen: str, verb: Verb | None) -> argparse.Nam
     """Return the arguments of the chosen verb; without one, print the help. Raises SystemExit."""
     parser = Parser(
         prog="tritonwatch",
-        description="Observability and SLOs for NVIDIA Triton Inference Server.",
+        description="Observability and SLOs for NVIDIA Triton Inference Server. "
+        "`tritonwatch VERB --help` shows the options of a verb.",
         epilog="example: tritonwatch demo --once",
     )
     parser.add_argument("--version", action="version", version=f"tritonwatch {installed_version()}")
     chosen_parser = _add_verbs(parser, chosen, verb)
+    chosen_parser.end_help(verb.EXIT_CODES if verb else {0: "success", 1: "failed, or a problem was found"})
     chosen_parser.refuse_unknown(argv)
     args, unknown = parser.parse_known_args(argv)
     # argparse would name `tritonwatch --help`, which does not show what this verb takes.
@@ -119,7 +123,6 @@ def _add_verbs(parser: Parser, chosen: str, verb: Verb | None) -> Parser:
             name,
             help=summary,
             epilog=f"example: {verb.EXAMPLE}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.configure(parser)
     return parser

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from triton_exporter.common.nearest import nearest
 from triton_exporter.common.printable import printable, without_secrets
+
+_EXAMPLE = "example: "
+_DURATIONS = "DURATION: a number with a unit, such as 30s, 5m, 12h or 7d"
 
 
 class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]
     """Subcommands whose own help begins with the summary that the list of subcommands shows."""
 
     def add_parser(self, name: str, **kwargs: Any) -> Any:
-        summary = kwargs.get("help", "")
-        return super().add_parser(name, **{"description": f"{summary[:1].upper()}{summary[1:]}."} | kwargs)
+        summary = kwargs.get("help")
+        if not summary:
+            raise TypeError(f"add_parser({name!r}) lacks help, the summary of the subcommand")
+        return super().add_parser(name, **{"description": f"{summary[0].upper()}{summary[1:]}."} | kwargs)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps each line of the epilog on its own, but not an example, which is copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            line
+            if line.startswith(_EXAMPLE)
+            else textwrap.fill(line, width, subsequent_indent=" " * 7 if line.startswith(" ") else "")
+            for line in text.splitlines()
+        )
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,13 +42,25 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # An abbreviation would make a wrong `--slack-token xoxb-...` a secret on the command line.
-        super().__init__(*args, **{"allow_abbrev": False} | kwargs)
+        own: dict[str, Any] = {"allow_abbrev": False, "formatter_class": _HelpFormatter}
+        super().__init__(*args, **own | kwargs)
         self.register("action", "parsers", _Subcommands)
+
+    def end_help(self, exit_codes: Mapping[int, str]) -> None:
+        """End the help of this parser and of those below it: example, form of durations, exit codes."""
+        codes = sorted({**exit_codes, 2: "wrong usage, nothing was done"}.items())
+        for parser in self._with_subparsers():
+            lines = [parser.epilog] if parser.epilog else []
+            if any(action.metavar == "DURATION" for action in parser._actions):
+                lines.append(_DURATIONS)
+            parser.epilog = "\n".join(
+                (*lines, "exit codes:", *(f"{code:>5}  {text}" for code, text in codes))
+            )
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2, after the mistake and where help is found; what is missing is shown in the example."""
         if message.startswith("the following arguments are required") and self.epilog:
-            message += f", such as{self.epilog.removeprefix('example')}"
+            message += f", such as: {self.epilog.splitlines()[0].removeprefix(_EXAMPLE)}"
         self.exit(2, printable(without_secrets(f"{self.prog}: {message} (see {self.prog} --help)")) + "\n")
 
     def refuse_unknown(self, argv: Sequence[str]) -> None:
@@ -47,11 +77,16 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {option[:2]}")
 
     def _options(self) -> Iterable[str]:
+        for parser in self._with_subparsers():
+            for action in parser._actions:
+                yield from action.option_strings
+
+    def _with_subparsers(self) -> Iterator[Parser]:
+        yield self
         for action in self._actions:
-            yield from action.option_strings
-            if isinstance(action, argparse._SubParsersAction):
+            if isinstance(action, _Subcommands):
                 for parser in action.choices.values():
-                    yield from parser._options()
+                    yield from parser._with_subparsers()
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -243,3 +243,22 @@ def test_help_shows_every_default_in_the_same_words(words: str) -> None:
     ]
 
     assert [] == hidden
+
+
+@pytest.mark.parametrize("words", PARSERS)
+def test_help_begins_with_a_sentence_and_ends_with_an_example_and_exit_codes(words: str) -> None:
+    """A user who has found the verb needs no other page to try it or to use it in a script."""
+    code, text = printed(*words.split(), "--help")
+    _, description, *_, end = text.split("\n\n")
+    example, *rest = end.splitlines()
+
+    assert 0 == code
+    assert re.fullmatch(r"[A-Z].{20,}\.", description, re.DOTALL)
+    assert example.startswith(f"example: tritonwatch {words}")
+    assert {"0", "2"} <= {line.split()[0] for line in rest[rest.index("exit codes:") + 1 :]}
+
+
+def test_a_subcommand_without_a_summary_is_not_possible() -> None:
+    """Its help would begin with an empty sentence."""
+    with pytest.raises(TypeError, match="help"):
+        Parser(prog="verb").add_subparsers().add_parser("nameless")

@@ -36,6 +36,7 @@ from tritonwatch.tables import backtest_table
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch backtest --prometheus http://127.0.0.1:9090 --last 30d --incidents incidents.csv"
+EXIT_CODES = {0: "printed", 1: "there is no history, a file has a mistake, or Prometheus did not respond"}
 
 _PIPE_WIDTH = 160
 
@@ -67,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the alerts that would have fired: 0 printed, 1 no history, 2 wrong usage."""
+    """Print the alerts that would have fired."""
     report, warnings = _replayed(args)
     for warning in warnings:
         print(printable(f"warning: {warning}"), file=sys.stderr)

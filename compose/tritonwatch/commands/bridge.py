@@ -39,6 +39,10 @@ from tritonwatch.bridge_options import settings_problems
 from tritonwatch.bridge_options.bridge_arguments import add_arguments, add_slack_arguments, bridge_settings
 
 EXAMPLE = "tritonwatch bridge --dry-run --listen 127.0.0.1:9096"
+EXIT_CODES = {
+    0: "stopped by SIGTERM or Ctrl-C, or the subcommand succeeded",
+    1: "it could not run, or Slack refused",
+}
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +61,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a word after it, it runs the bridge."""
     add_arguments(parser)
     subcommands = parser.add_subparsers(dest="subcommand", metavar="test | render FILE | log")
-    test = subcommands.add_parser("test", help="send a sample incident to Slack, firing and resolved")
+    test = subcommands.add_parser(
+        "test",
+        help="send a sample incident to Slack, firing and resolved",
+        epilog="example: tritonwatch bridge test --dry-run",
+    )
     add_slack_arguments(test, again=True)
     rendered = subcommands.add_parser(
-        "render", help="print the Slack message for a webhook body of Alertmanager"
+        "render",
+        help="print the Slack message for a webhook body of Alertmanager",
+        epilog="example: tritonwatch bridge render notification.json",
     )
     add_rendered = adder(rendered.add_argument)
     add_rendered(
@@ -68,7 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_rendered("--json", "print the JSON sent to Slack instead of text")
     trail = subcommands.add_parser(
-        "log", help="print the audit log: who acknowledged or silenced which incident, and escalations"
+        "log",
+        help="print the audit log: who acknowledged or silenced which incident, and escalations",
+        epilog="example: tritonwatch bridge log --data /var/lib/tritonwatch-bridge",
     )
     add_trail = adder(trail.add_argument)
     add_trail("--data DIR", "data folder of the bridge (its --data)", Path, required=True)
@@ -76,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked: 0 done, 1 a refusal or what cannot be used, 2 wrong usage."""
+    """Run the bridge, or a subcommand."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -35,6 +35,7 @@ from tritonwatch import access
 from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
+EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or Prometheus did not respond"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every mistake as `file:line: reason (fix: ...)`: 0 none, 1 some or no answer, 2 wrong usage."""
+    """Print every mistake as `file:line: reason (fix: ...)`."""
     files = _sorted_files(args.files)
     live = _LiveFindings()
     if args.prometheus:

@@ -13,6 +13,7 @@ from tritonwatch.cli import VERBS
 from tritonwatch.parser import Parser
 
 EXAMPLE = "tritonwatch completion bash > ~/.local/share/bash-completion/completions/tritonwatch"
+EXIT_CODES = {0: "printed"}
 
 _COMPLETED = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 """Name of a value in the help -> how a shell completes it."""
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script: 0."""
+    """Print the script."""
     whole = Parser(prog="tritonwatch")
     verbs = whole.add_subparsers(dest="verb", metavar="VERB")
     for name, summary in VERBS.items():

@@ -22,6 +22,11 @@ from tritonwatch.arguments import path, text_of, yaml_files
 from tritonwatch.command_error import CommandError
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
+EXIT_CODES = {
+    0: "converted",
+    1: "mistakes in the files",
+    3: "converted, except what the other format cannot express",
+}
 
 INCOMPLETE = 3
 """Exit code: converted, but something could not be expressed."""
@@ -32,8 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("files FILE", "YAML file, or a folder of them", path, nargs="+")
     add_way = adder(parser.add_mutually_exclusive_group(required=True).add_argument)
-    add_way("--from", "format of the files", dest="source", choices=("sloth", "openslo"))
-    add_way("--to", "format to convert objectives to", choices=("openslo",))
+    add_way(
+        "--from", "convert files in this format to objectives", dest="source", choices=("sloth", "openslo")
+    )
+    add_way("--to", "convert objectives to this format", choices=("openslo",))
     add("--out FILE", "file to write (default: standard output)", path)
     add("--force", "overwrite --out if it exists")
     add("--strict", "write nothing if something cannot be converted")
@@ -60,7 +67,7 @@ def _window_text(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert the files: 0 whole, 1 mistakes in the input, 2 wrong usage, 3 something could not be expressed."""
+    """Convert the files."""
     if args.out is not None and args.out.is_dir():
         raise CommandError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
     if args.out is not None and args.out.exists() and not args.force:

@@ -31,8 +31,10 @@ EXAMPLE = (
     "tritonwatch correct plan --prometheus http://127.0.0.1:9090 --from 2026-05-01T09:30Z "
     "--to 2026-05-01T10:15Z"
 )
+EXIT_CODES = {0: "done", 1: "not possible or not complete"}
 _PIPE_WIDTH = 160
 _TRAIL = "corrections"
+_WRITTEN = "--reason 'load test' --author anna --blocks /var/lib/prometheus"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,22 +43,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="subcommand", metavar="plan | apply | list | undo ID | resume ID", required=True
     )
     plan = subcommands.add_parser(
-        "plan", help="show the error budgets before and after a correction; writes nothing"
+        "plan",
+        help="show the error budgets before and after a correction; writes nothing",
+        epilog=f"example: {EXAMPLE}",
     )
     _add_corrected_time(plan)
     apply = subcommands.add_parser(
-        "apply", help="show the error budgets before and after a correction, and write the correction"
+        "apply",
+        help="show the error budgets before and after a correction, and write the correction",
+        epilog=f"example: {EXAMPLE.replace('plan', 'apply')} {_WRITTEN}",
     )
     _add_corrected_time(apply)
     add_written(apply)
-    listed = subcommands.add_parser("list", help="list the corrections in an audit trail, with their state")
+    listed = subcommands.add_parser(
+        "list",
+        help="list the corrections in an audit trail, with their state",
+        epilog=f"example: tritonwatch correct list --trail {_TRAIL}",
+    )
     _add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
     undo = subcommands.add_parser(
-        "undo", help="undo a correction, or a history that `tritonwatch replay` has added"
+        "undo",
+        help="undo a correction, or a history that `tritonwatch replay` has added",
+        epilog="example: tritonwatch correct undo exclude-20260501-101500-1f9c3a --reason mistake --author anna",
     )
-    resume = subcommands.add_parser("resume", help="complete a correction or an undo that was interrupted")
+    resume = subcommands.add_parser(
+        "resume",
+        help="complete a correction or an undo that was interrupted",
+        epilog="example: tritonwatch correct resume exclude-20260501-101500-1f9c3a",
+    )
     for verb in (undo, resume):
         adder(verb.add_argument)("id", "id of the correction, as in `correct list`, or its first characters")
         _add_trail(verb)
@@ -95,7 +111,7 @@ def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it: 0 done, 1 not possible or not complete, 2 wrong usage."""
+    """Run the subcommand."""
     functions = {
         "plan": _plan,
         "apply": _apply_correction,
@@ -110,12 +126,12 @@ def _add_corrected_time(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add(
         "--from TIME",
-        "start of the time range to remove from the error budgets: 2026-05-01T09:30Z",
+        "start of the time range to remove from the error budgets: 2026-05-01T09:30Z or Unix seconds",
         moment,
         dest="start",
         required=True,
     )
-    add("--to TIME", "end of this time range: 2026-05-01T10:15Z", moment, dest="end", required=True)
+    add("--to TIME", "end of this time range, in the same form", moment, dest="end", required=True)
     add_group_filter(parser, "correct only the groups of this model", default="")
     add("--version VERSION", "correct only the groups of this version", default="")
     add("--json", "write JSON instead of a table")

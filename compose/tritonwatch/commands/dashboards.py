@@ -27,6 +27,7 @@ from tritonwatch.objective_files import add_objectives, load
 EXAMPLE = (
     "tritonwatch dashboards push --grafana https://grafana.example.org --grafana-token-file token --dry-run"
 )
+EXIT_CODES = {0: "done", 1: "failed, or --dry-run found a change"}
 TOKEN_VARIABLE = "TRITONWATCH_GRAFANA_TOKEN"  # noqa: S105 # the variable's name, not a token
 
 
@@ -84,7 +85,7 @@ def _project(text: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the action: 0 done, 1 an error, or changes found by --dry-run, 2 wrong usage."""
+    """Run the action."""
     return {"list": _list_dashboards, "write": _write_dashboards, "push": _push}[args.action](
         args, _chosen_dashboards(args)
     )

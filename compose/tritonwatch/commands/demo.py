@@ -12,30 +12,34 @@ from tritonwatch.arguments import add_time_scale
 from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch demo --once --port-base 21000"
+EXIT_CODES = {
+    0: "every step succeeded, or Ctrl-C",
+    1: "a step failed, a program is missing or a port is in use",
+    130: "Ctrl-C with --once",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    add("--once", "stop after the last step; exit code 0 if every step succeeded")
+    add("--once", "stop after the last step (default: run until Ctrl-C)")
     add("--dir DIR", "empty folder for all files of the demo (default: a new one in /tmp)", Path)
-    add("--port-base PORT", "first of 9 consecutive ports (default: 19400)", _port, default=19400)
-    add_time_scale(add, 1 / 60, "1/60, so an hour becomes a minute")
+    add(
+        "--port-base PORT", "first of 9 consecutive ports on 127.0.0.1 (default: 19400)", _port, default=19400
+    )
+    add_time_scale(add, 1 / 60, "1/60, which makes an hour a minute")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo: 0 after the last step or Ctrl-C, 1 when a step or a program is missing, 2 wrong usage."""
+    """Run the demo until the last step or Ctrl-C."""
     from rich.console import Console  # not at import: --help must not need it
 
     from tritonwatch.demo.run import DemoSettings, run_demo
-
-    directory = args.dir
-    if directory is None:
-        directory = Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
     from tritonwatch.demo.stack import Ports, check_machine
     from tritonwatch.local.triton import CannotStartError
-    elif directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"--dir {directory} is not an empty folder; name a new one")
+
+    if args.dir and args.dir.exists() and (not args.dir.is_dir() or any(args.dir.iterdir())):
+        raise UsageError(f"--dir {args.dir} is not an empty folder; name a new one")
     try:
         check_machine(Ports(args.port_base), args.dir or Path(tempfile.gettempdir()))
     except CannotStartError as problem:
@@ -46,7 +50,6 @@ def run(args: argparse.Namespace) -> int:
     return run_demo(settings, console)
 
 
-def _port(text: str) -> int:
 def _new_folder(chosen: Path | None) -> Path:
     if chosen is None:
         return Path(tempfile.mkdtemp(prefix="tritonwatch-demo-"))
@@ -57,6 +60,7 @@ def _new_folder(chosen: Path | None) -> Path:
     return chosen.resolve()
 
 
+def _port(text: str) -> int:
     if not text.isdecimal() or not 1024 <= int(text) <= 65535 - 8:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1024 to {65535 - 8}")
     return int(text)

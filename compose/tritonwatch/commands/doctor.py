@@ -19,6 +19,7 @@ from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
+EXIT_CODES = {0: "no problem, perhaps advice", 1: "problems were found, or Triton did not respond"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings: 0 nothing is wrong (there may be advice), 1 problems, 2 wrong usage."""
+    """Print the findings."""
     settings = chosen_some(args, DOCTOR_OPTIONS)
     facts = gather(settings, args.watch)
     findings = examine(facts)

@@ -23,6 +23,7 @@ _TURN_SECONDS = 0.0005
 would delay threads that only relay bytes."""
 
 EXAMPLE = "tritonwatch exporter --triton http://127.0.0.1:8000"
+EXIT_CODES = {0: "stopped by SIGTERM or Ctrl-C", 1: "a mistake in the settings file, or --listen is in use"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,7 @@ from tritonwatch.objective_files import add_objectives
 
 _DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
+EXIT_CODES = {0: "written", 1: "mistakes in the files, or --check found a difference"}
 
 PARTS = ("rules", "promtool", "alertmanager", "dashboards", "targets")
 
@@ -99,7 +100,7 @@ def _add_receivers(add: Callable[..., None]) -> None:
     )
     add(
         "--fallback URL",
-        "second receiver, for alerts about the bridge and Alertmanager, such as pagerduty:///FILE",
+        "second receiver, for alerts about the bridge and Alertmanager, in the form of --page-to",
         checked(integration),
         default="",
     )
@@ -142,7 +143,7 @@ def _dashboard(text: str) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write everything or nothing: 0 done, 1 mistakes or drift, 2 wrong usage."""
+    """Write all files, or none."""
     made = generated(args, "prometheus" if args.format == "helm" else args.format)
     if args.format == "helm":
         values = _helm_values(objective_texts(args.objectives), made)

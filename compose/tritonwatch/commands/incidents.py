@@ -22,21 +22,34 @@ from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch incidents --data /var/lib/tritonwatch-bridge --last 1d"
+EXIT_CODES = {0: "printed", 1: "not found or not readable"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the verb; without a subcommand it lists incidents."""
     _add_list(parser, default=None, last="7d")
     subcommands = parser.add_subparsers(dest="subcommand", metavar="list | show ID | summary")
-    every = subcommands.add_parser("list", help="list incidents (the default)")
+    every = subcommands.add_parser(
+        "list",
+        help="list incidents (the default)",
+        epilog="example: tritonwatch incidents list --data /var/lib/tritonwatch-bridge",
+    )
     _add_list(every, default=argparse.SUPPRESS, last=argparse.SUPPRESS)
-    show = subcommands.add_parser("show", help="show one incident: cause, acknowledgement, timeline")
+    show = subcommands.add_parser(
+        "show",
+        help="show one incident: cause, acknowledgement, timeline",
+        epilog="example: tritonwatch incidents show 1f9c3a --data /var/lib/tritonwatch-bridge",
+    )
     adder(show.add_argument)("id", "id of the incident, as in the list and in Slack, or its first characters")
     _add_shared(show)
-    week = subcommands.add_parser("summary", help="print a summary of a week as Markdown")
+    week = subcommands.add_parser(
+        "summary",
+        help="print a summary of a week as Markdown",
+        epilog="example: tritonwatch incidents summary --data /var/lib/tritonwatch-bridge",
+    )
     _add_data(week)
     add = adder(week.add_argument)
-    add("--until TIME", "end of the week (default: now)", moment)
+    add("--until TIME", "end of the week: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
     add(
         "--hours WHEN",
         f"working hours; pages outside them are counted (default: {hours.WORKING})",
@@ -47,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for: 0 done, 1 not found or not readable."""
+    """Run the subcommand."""
     if args.data is None:
         raise UsageError("give --data DIR, the same folder as --data of the bridge")
     function = {"show": _show_incident, "summary": _summarize}.get(args.subcommand or "", _list_incidents)

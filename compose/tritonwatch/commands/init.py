@@ -30,6 +30,7 @@ from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import TRITON_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
+EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond, or --out exists; nothing was written"}
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
@@ -51,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the proposal: 0 written, 1 cannot, 2 wrong usage."""
+    """Write the proposal."""
     settings = chosen_some(args, TRITON_OPTIONS)
     exists = CommandError(f"--out {args.out} already exists and is not overwritten; choose another file")
     if args.out != "-" and Path(args.out).exists():

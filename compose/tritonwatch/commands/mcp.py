@@ -20,6 +20,7 @@ from tritonwatch.command_error import UsageError
 from tritonwatch.commands import backtest, gate, incidents, report, status
 
 EXAMPLE = "tritonwatch mcp --prometheus http://127.0.0.1:9090 --bridge-data /var/lib/tritonwatch-bridge"
+EXIT_CODES = {0: "standard input ended"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer until standard input ends: 0."""
+    """Answer until standard input ends."""
     try:
         from tritonwatch.assistants.mcp_server import serve
     except ModuleNotFoundError as error:

@@ -16,6 +16,7 @@ EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
     "--alertmanager http://127.0.0.1:9093"
 )
+EXIT_CODES = {0: "the new files are loaded", 1: "refused, the old files stay loaded"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generate, check, write, reload: 0 in force, 1 refused and the old rules stay."""
+    """Generate the files, check them, write them and reload."""
     reached = access.from_arguments(args, os.environ)
     prometheus = ReloadableServer("Prometheus", reached)
     alertmanager = None

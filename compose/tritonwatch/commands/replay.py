@@ -19,17 +19,23 @@ from tritonwatch.objective_files import add_replayed, load
 from tritonwatch.parser import did_you_mean
 
 EXAMPLE = "tritonwatch replay plan --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
+EXIT_CODES = {0: "done", 1: "not possible or not complete"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands of the verb and their arguments."""
     subcommands = parser.add_subparsers(dest="subcommand", metavar="plan | apply", required=True)
     plan = subcommands.add_parser(
-        "plan", help="show the error budgets before and after the backfill; writes nothing"
+        "plan",
+        help="show the error budgets before and after the backfill; writes nothing",
+        epilog=f"example: {EXAMPLE}",
     )
     _add_shared(plan)
     apply = subcommands.add_parser(
-        "apply", help="show the error budgets before and after the backfill, and write the history"
+        "apply",
+        help="show the error budgets before and after the backfill, and write the history",
+        epilog=f"example: {EXAMPLE.replace('plan', 'apply')} --reason 'new objectives' --author anna "
+        "--blocks /var/lib/prometheus",
     )
     _add_shared(apply)
     add_written(apply)
@@ -45,7 +51,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it: 0 done, 1 not possible or not complete, 2 wrong usage."""
+    """Run the subcommand."""
     now = time.time()
     if args.subcommand == "plan":
         corrections = _corrections(args, now, now)

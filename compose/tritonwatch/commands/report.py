@@ -23,6 +23,7 @@ from tritonwatch.tables.answer import JsonAnswer
 EXAMPLE = (
     "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --format html --out report.html"
 )
+EXIT_CODES = {0: "written", 1: "nothing is recorded, or Prometheus did not respond"}
 
 FORMATS = ("markdown", "html", "json")
 
@@ -47,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the report: 0 written, 1 nothing is recorded or Prometheus cannot be asked."""
+    """Write the report."""
     text = formatted_report(_period_report(args), args.format)
     if args.out is None:
         sys.stdout.write(text)

@@ -30,6 +30,10 @@ from tritonwatch.tables import status_table
 from tritonwatch.tables.answer import JsonAnswer
 
 EXAMPLE = "tritonwatch status --prometheus http://127.0.0.1:9090 --top 20"
+EXIT_CODES = {
+    0: "printed",
+    1: "a row is, or may be, in a state of --fail-on, rules are not loaded, or Prometheus did not respond",
+}
 
 _PIPE_WIDTH = 220
 """Columns of a table that is not written to a terminal, where no window limits it."""
@@ -63,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
     add("--json", "write JSON instead of a table")
     add_group_filter(parser, "show only this model")
-    add("--top N", "show only the N most urgent rows", whole, default=0)
+    add("--top N", "show only the N most urgent rows (default: all)", whole, default=0)
     add_when = adder(parser.add_mutually_exclusive_group().add_argument)
     add_at(add_when)
     add_when(
@@ -86,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the status of the objectives: 0 printed, 1 one is unknown, in a state of --fail-on, or may be in it."""
+    """Print the status of the objectives."""
     if args.watch is not None and args.fail_on:
         raise UsageError("--fail-on decides an exit code, and --watch never ends: leave one of them out")
     with access.connect(args) as prometheus:

@@ -44,6 +44,7 @@ _MIN_TOKEN_CHARACTERS = 16
 _WATCH_SECONDS = 0.5
 """Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
+EXIT_CODES = {0: "stopped by SIGTERM or Ctrl-C", 1: "a mistake in a file, or --listen is in use"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
