@@ -119,7 +119,7 @@ def loaded_samples(prometheus: Prometheus, entries: Sequence[Entry], now: float)
 def refuse_recent(time: CorrectedTime, writer: Writer, now: float) -> None:
     """Raise UsageError where a part of the time is not past, or too recent to be written."""
     time.refuse_future(now)
-    wait = time.end - writer.newest(now)
+    wait = time.end - writer.writable_until(now)
     if wait > 0:
         raise UsageError(
             f"--to {rfc3339(time.end)}: Prometheus still has this time in memory, where no block may be added; "

@@ -106,11 +106,11 @@ def _entry(
 
 @contextmanager
 def _locked_writer_trail(trail: Trail, writer: Writer) -> Iterator[list[Trail]]:
-    """Lock the trail beside the samples: none where there is none, or where it is the trail itself."""
-    if writer.beside is None or writer.beside.resolve() == trail.folder.resolve():
+    """Lock the trail at the destination, if it has one that is not `trail` itself."""
+    if writer.trail_folder is None or writer.trail_folder.resolve() == trail.folder.resolve():
         yield []
         return
-    with locked(writer.beside, wait=True) as known:
+    with locked(writer.trail_folder, wait=True) as known:
         yield [known]
 
 

@@ -21,15 +21,15 @@ from triton_slo.prometheus.server_access import Access, innermost_reason, sessio
 from tritonwatch.audited_corrections.trail import Entry
 from tritonwatch.command_error import CommandError, UsageError
 
-BESIDE = "tritonwatch-corrections"
-"""Folder beside the blocks of corrections, with the trail that all who write there share."""
+TRAIL_FOLDER = "tritonwatch-corrections"
+"""Folder beside the blocks, with a trail of all corrections that are written there."""
 _HEAD_SECONDS = 3 * 3600.0
 """Prometheus has newer samples in memory: a block of that time would hide samples of its log after a restart."""
 _BLOCKS_SECONDS = 600
 _LINES = 20_000
 """Samples of one request."""
 _VISIBLE_SECONDS = 30.0
-"""Until samples that VictoriaMetrics has taken are found."""
+"""Limit of the wait until imported samples are visible in queries."""
 
 
 class Writer(Protocol):
@@ -37,17 +37,17 @@ class Writer(Protocol):
 
     @property
     def place(self) -> Mapping[str, str]:
-        """Entry of the trail, by which the same place is found again."""
+        """Kind and address of the destination, as the trail stores it to find the destination again."""
 
     @property
-    def beside(self) -> Path | None:
-        """Folder of a trail of all that is written there; None where the server shows it at once."""
+    def trail_folder(self) -> Path | None:
+        """Folder of the destination's own trail; None if written samples are visible at once."""
 
-    def newest(self, now: float) -> float:
-        """Return until when the past can be written."""
+    def writable_until(self, now: float) -> float:
+        """Return the Unix time before which samples can be written."""
 
     def check(self) -> None:
-        """Make sure that samples can be written, and write none."""
+        """Check that samples can be written, without writing any."""
 
     def write(self, file: Path, text: str, identity: str) -> None:
         """Write the samples of a file that are not there yet."""
@@ -68,16 +68,16 @@ class Blocks:
         return {"blocks": str(self._folder.resolve())}
 
     @property
-    def beside(self) -> Path:
-        """Prometheus shows a block only after a minute, and leaves this folder alone."""
-        return self._folder / BESIDE
+    def trail_folder(self) -> Path:
+        """A folder that Prometheus ignores; a block that was written is not visible for up to a minute."""
+        return self._folder / TRAIL_FOLDER
 
-    def newest(self, now: float) -> float:
-        """Return until when Prometheus has its samples on disk alone."""
+    def writable_until(self, now: float) -> float:
+        """Return the time before which Prometheus has its samples only on disk."""
         return now - _HEAD_SECONDS
 
     def check(self) -> None:
-        """Raise UsageError without promtool, or where the folder is none that can be written."""
+        """Raise UsageError if promtool is not installed or the folder is not writable."""
         if shutil.which("promtool") is None:
             raise UsageError("promtool is not installed; it comes with Prometheus and makes the blocks")
         if not self._folder.is_dir():
@@ -115,11 +115,11 @@ class VictoriaMetrics:
         return {"import": self._url}
 
     @property
-    def beside(self) -> None:
+    def trail_folder(self) -> None:
         """None: imported samples are found before the import has ended."""
 
-    def newest(self, now: float) -> float:
-        """Return now: all of the past can be written."""
+    def writable_until(self, now: float) -> float:
+        """Return now: all past samples can be written."""
         return now
 
     def check(self) -> None:
@@ -141,7 +141,7 @@ class VictoriaMetrics:
                     f"{self._url} does not show all samples that it took; resume {identity} later"
                 )
             time.sleep(0.2)
-        # Results of the past are cached: they would not have the new samples.
+        # Cached results of queries about the past do not contain the new samples.
         self._request("GET", "/internal/resetRollupResultCache", required=False)
 
     def next_step(self) -> str:
@@ -207,16 +207,16 @@ def labels_of(series: str) -> frozenset[tuple[str, str]]:
     return frozenset({"__name__": parsed.name, **parsed.labels}.items())
 
 
-def chosen_writer(blocks: Path | str | None, import_url: str, reach: Callable[[str], Access]) -> Writer:
-    """Return the checked writer of blocks into a folder, else of imports; `reach` is for the address of --import.
+def chosen_writer(blocks: Path | str | None, import_url: str, access_to: Callable[[str], Access]) -> Writer:
+    """Return the checked writer of blocks into a folder, or without one that of imports. Raises CommandError.
 
-    Raises CommandError.
+    `access_to` returns the access to the address of --import.
     """
-    writer: Writer = VictoriaMetrics(reach(import_url)) if blocks is None else Blocks(Path(blocks))
+    writer: Writer = VictoriaMetrics(access_to(import_url)) if blocks is None else Blocks(Path(blocks))
     writer.check()
     return writer
 
 
-def original_writer(entry: Entry, reach: Callable[[str], Access]) -> Writer:
-    """Return the checked writer to where an entry was written. Raises CommandError."""
-    return chosen_writer(entry.place.get("blocks"), entry.place.get("import", ""), reach)
+def original_writer(entry: Entry, access_to: Callable[[str], Access]) -> Writer:
+    """Return the checked writer to the destination of an entry. Raises CommandError."""
+    return chosen_writer(entry.place.get("blocks"), entry.place.get("import", ""), access_to)

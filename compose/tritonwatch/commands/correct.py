@@ -63,6 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
+    _add_undo_and_resume(subcommands)
+
+
+def _add_undo_and_resume(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     undo = subcommands.add_parser(
         "undo",
         help="undo a correction, or a history that `tritonwatch replay` has added",
@@ -236,10 +240,10 @@ def _resume(args: argparse.Namespace) -> int:
 
 def _writer_of(entry: Entry, args: argparse.Namespace) -> Writer:
     """Return the writer to where an entry was written, or to where the arguments name instead."""
-    reach = access.to_import(args)
+    access_to = access.to_import(args)
     if args.blocks is None and args.import_url is None:
-        return original_writer(entry, reach)
-    return chosen_writer(args.blocks, args.import_url, reach)
+        return original_writer(entry, access_to)
+    return chosen_writer(args.blocks, args.import_url, access_to)
 
 
 def _beside(args: argparse.Namespace) -> TextIO:

@@ -154,11 +154,11 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
         return secret
 
     token()  # a mistake is reported now
-    reach = access.to_import(args)
+    access_to = access.to_import(args)
     writing = CorrectionWriting(
         token,
-        lambda: chosen_writer(args.blocks, args.import_url, reach),
-        lambda entry: original_writer(entry, reach),
+        lambda: chosen_writer(args.blocks, args.import_url, access_to),
+        lambda entry: original_writer(entry, access_to),
     )
     return CorrectionSource(args.trail, writing)
 

@@ -49,14 +49,14 @@ SIGNED = ("load test", "anna")
 class Place:
     """A place that keeps what is written, or fails."""
 
-    beside: Path | None = None
+    trail_folder: Path | None = None
 
     def __init__(self, fails: bool = False) -> None:
         self.place = {"blocks": "data"}
         self.texts: list[str] = []
         self.fails = fails
 
-    def newest(self, now: float) -> float:
+    def writable_until(self, now: float) -> float:
         return now
 
     def check(self) -> None:

@@ -180,7 +180,7 @@ def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Respon
         signed = protocol.signature(form.get("reason", ""), form.get("author", ""))
         writer, now, prometheus = writing.writer(), site.sources.reader.now, site.sources.reader.prometheus
         if form.get(HISTORY):
-            corrections = planning.history(prometheus, [_plan(site, form)], now, writer.newest(now))
+            corrections = planning.history(prometheus, [_plan(site, form)], now, writer.writable_until(now))
             kind, span, nothing = HISTORY, planning.history_span(corrections, now), planning.NO_HISTORY
         else:
             corrected = _corrected_time(form)
