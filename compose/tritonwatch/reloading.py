@@ -44,10 +44,11 @@ def check(files: Mapping[str, str]) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="tritonwatch-check-") as scratch:
         folder = Path(scratch)
         output.write(folder, files)
-        return [name for name in CHECKERS if _judge(name, folder)]
+        return [name for name in CHECKERS if _run_checker(name, folder)]
 
 
-def _judge(name: str, folder: Path) -> bool:
+def _run_checker(name: str, folder: Path) -> bool:
+    """Return whether a checker ran, which accepted the files; False if it is not installed or has no files."""
     program = shutil.which(name)
     arguments, pattern = CHECKERS[name]
     paths = sorted(folder.glob(pattern))
@@ -65,7 +66,7 @@ def _judge(name: str, folder: Path) -> bool:
     return True
 
 
-def put(
+def write_and_load(
     folder: Path, files: Mapping[str, str], prometheus: ReloadableServer, alertmanager: Alertmanager | None
 ) -> None:
     """Write the files and reload both servers; on an error restore the old files and raise ReloadError.
@@ -90,22 +91,22 @@ def put(
             server.reload()
         _check_loaded(prometheus, before, files, loaded)
     except ServerError as refusal:
-        raise ReloadError(refusal, _go_back(folder, before, servers)) from refusal
+        raise ReloadError(refusal, _restore_old_files(folder, before, servers)) from refusal
 
 
-def _go_back(folder: Path, before: Mapping[str, str], servers: list[ReloadableServer]) -> str:
+def _restore_old_files(folder: Path, before: Mapping[str, str], servers: list[ReloadableServer]) -> str:
     try:
         output.write(folder, before)
     except CommandError as error:
         return f"the old files could NOT be restored in {folder}: {error}"
-    left = []
+    failures = []
     for server in servers:
         try:
             server.reload()
         except ServerError as error:
-            left.append(str(error))
-    if left:
-        return "the old files are restored, but reloading them failed too: " + "; ".join(left)
+            failures.append(str(error))
+    if failures:
+        return "the old files are restored, but reloading them failed too: " + "; ".join(failures)
     return "the old files are restored and loaded"
 
 

@@ -10,7 +10,7 @@ from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
 from triton_exporter.common.options import adder
 from tritonwatch import access
 from tritonwatch.commands import generate
-from tritonwatch.reloading import CHECKERS, check, put
+from tritonwatch.reloading import CHECKERS, check, write_and_load
 
 EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
         url = access.checked_url(args.alertmanager, "--alertmanager")
         alertmanager = Alertmanager(replace(reached, url=url))
     files = generate.by_path(generate.generated(args, "prometheus"))
-    judges = check(files)
+    accepting = check(files)
     for name in CHECKERS:
-        print(f"{name}: {'the new files are valid' if name in judges else 'not installed, check skipped'}")
-    put(args.out, files, prometheus, alertmanager)
+        print(f"{name}: {'the new files are valid' if name in accepting else 'not installed, check skipped'}")
+    write_and_load(args.out, files, prometheus, alertmanager)
     servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
     return 0
