@@ -1,4 +1,4 @@
-"""Parameters of an address: what cannot be read is answered with 400, in the same words on pages and in JSON."""
+"""Parameters of an address; an invalid one is answered with 400, in the same words on pages and in JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tritonwatch.web import urls
 
 
 class ParameterError(HTTPException):
-    """A parameter that cannot be read, or that there is not; the reason names what it takes."""
+    """A parameter with an invalid value or an unknown name; the reason names the valid ones."""
 
     def __init__(self, name: str, reason: object) -> None:
         super().__init__(400, f"{name[:40]}: {reason}")

@@ -1,4 +1,4 @@
-"""Shared parts of every page: its sources, the templates, and the banner over state that is not new."""
+"""Shared parts of every page: its sources, the templates, and the banner above outdated data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Site:
     def page(
         self, request: Request, template: str, context: Mapping[str, Any], *answers: CachedAnswer[Any]
     ) -> Response:
-        """Return a page made of these answers; where one is not new, a banner names the reason and the age."""
+        """Return a page made of these answers; if one is outdated, a banner states the reason and the age."""
         shared_context = {
             "menu": self.menu,
             "path": request.url.path,
@@ -68,7 +68,7 @@ class Site:
         return HTMLResponse(self._templates.get_template(template).render(shared_context | dict(context)))
 
     def checked(self, answer: CachedAnswer[T]) -> CachedAnswer[T]:
-        """Return an answer that is cached for long, with the reason where Prometheus does not answer now."""
+        """Return an answer that is cached for long, with the problem if Prometheus does not respond now."""
         alive = self.sources.reader.ask(
             "alive", lambda prometheus: bool(prometheus.instant("vector(1)")), False
         )
@@ -84,7 +84,7 @@ class Site:
 
 
 def _moment_of(request: Request) -> Mapping[str, str]:
-    """Return the time in the address, in words too, and the same page without it; no time that cannot be read."""
+    """Return the time in the address, also in words, and the address without it; no time if it cannot be read."""
     try:
         at = asked_time(request)
     except ParameterError:
@@ -106,7 +106,7 @@ def remarks_on(answers: Iterable[CachedAnswer[Any]]) -> Remarks:
 
 
 def banner_text(answers: Sequence[CachedAnswer[Any]], now: float) -> str:
-    """Return why answers are not new, and the age of the oldest; empty where all are new."""
+    """Return why answers are outdated, and the age of the oldest; an empty text if none is outdated."""
     failed = [answer for answer in answers if answer.problem]
     if not failed:
         return ""
@@ -121,7 +121,7 @@ def banner_text(answers: Sequence[CachedAnswer[Any]], now: float) -> str:
 
 
 def forecast_text(forecast: Forecast | None) -> str:
-    """Return when a budget is spent, with the range in which that is."""
+    """Return when a budget will be spent, with the range of the estimate."""
     if forecast is None:
         return ""
     if math.isinf(forecast.soonest):

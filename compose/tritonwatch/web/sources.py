@@ -43,8 +43,8 @@ class CorrectionSource:
 class CorrectionWriting:
     """Functions with which the pages write corrections. All of them raise CommandError.
 
-    `token` returns the token that a form must have, `writer` where new corrections go, `writer_of` where an entry
-    was written, for its rest or its opposite.
+    `token` returns the token that a form must have, `writer` the destination of new corrections, `writer_of` the
+    destination of an entry, to complete or undo it.
     """
 
     token: Callable[[], str]
@@ -75,11 +75,11 @@ class Sources:
     doctor: DoctorReader | None = None
 
     def incidents(self) -> CachedAnswer[list[RecordedIncident]]:
-        """Return the incidents of the bridge, the oldest first; without a bridge nothing was read."""
+        """Return the incidents of the bridge, the oldest first; `read_at` is None without a bridge."""
         return CachedAnswer([], None) if self._bridge is None else self._bridge.incidents()
 
     def trail(self) -> CachedAnswer[Trail | None]:
-        """Return the audit trail of corrections; None where there is none to read."""
+        """Return the audit trail of corrections; None without --trail, and if it cannot be read."""
         if self.corrections is None:
             return CachedAnswer(None, None)
         try:

@@ -18,7 +18,7 @@ LAST = "last"
 
 
 def is_api(path: str) -> bool:
-    """Return whether a path is for scripts: also its errors are JSON."""
+    """Return whether a path is for scripts, whose errors are JSON too."""
     return path.startswith("/api/")
 
 

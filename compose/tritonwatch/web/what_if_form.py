@@ -63,7 +63,7 @@ class WhatIfForm:
 
 
 def bases(objectives: Sequence[Objective]) -> dict[str, Objective]:
-    """Return what one can begin with: the objectives that are there, then a plain one of each other kind."""
+    """Return the objectives to begin with: the given ones, then a plain one of each other kind of indicator."""
     by_name = {own.name: own for own in objectives}
     used = {own.indicator.kind for own in objectives}
     for name, indicator in KINDS.items():
@@ -73,7 +73,7 @@ def bases(objectives: Sequence[Objective]) -> dict[str, Objective]:
 
 
 def _default_objective(indicator: type[Indicator]) -> Objective | None:
-    """Return an objective of a kind as it would be proposed; None for one that is nothing without own queries."""
+    """Return an objective of a kind with its default target; None for a kind that needs queries of the user."""
     measured = {"kind": indicator.name()}
     if issubclass(indicator, TimedIndicator):
         measured["threshold"] = time_text(indicator.default_seconds)
@@ -163,36 +163,36 @@ def objective(form: WhatIfForm, base: Objective) -> Objective | tuple[Problem, .
 
 
 def mistakes(text: str, around: Surroundings) -> list[Problem]:
-    """Return what `tritonwatch check` refuses of an objective as it is written."""
+    """Return the mistakes that `tritonwatch check` reports for an objective in YAML."""
     return findings(read([("objective", text)]), around)
 
 
 def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
     data = writing.plain(base)
-    was = of_objective(base, form.base)
+    unchanged = of_objective(base, form.base)
     data["name"] = form.name
     data["target"] = _percent_text(form.target)
-    if form.window != was.window:
+    if form.window != unchanged.window:
         zone = {"timezone": base.calendar.timezone} if base.calendar else {}
         data["window"] = {"calendar": form.window, **zone} if form.window in WINDOWS[-3:] else form.window
-    if form.models != was.models:
+    if form.models != unchanged.models:
         data["models"] = _selection(form.models)
-    if form.threshold != was.threshold:
+    if form.threshold != unchanged.threshold:
         indicator = data["indicator"]
         data["indicator"] = {
             **(indicator if isinstance(indicator, dict) else {"kind": indicator}),
             "threshold": form.threshold,
         }
     alerting = dict(data.get("alerting", {}))
-    if form.tiers != was.tiers:
+    if form.tiers != unchanged.tiers:
         alerting["tiers"] = [_tier(tier) for tier in form.tiers]
         # The severity is in the tiers now.
         alerting.pop("severities", None)
-    if form.min_failures != was.min_failures:
+    if form.min_failures != unchanged.min_failures:
         alerting["min_failures"] = (
             int(form.min_failures) if form.min_failures.isdecimal() else form.min_failures
         )
-    if form.confidence != was.confidence:
+    if form.confidence != unchanged.confidence:
         alerting["confidence"] = _percent_text(form.confidence)
     if alerting:
         data["alerting"] = alerting
@@ -200,7 +200,7 @@ def _objective_yaml(form: WhatIfForm, base: Objective) -> str:
 
 
 def _percent_text(text: str) -> str:
-    """Return a number of percent as a ratio: what is written without a sign is percent, too."""
+    """Return a percentage with its sign, which may be left out in the form."""
     return f"{text}%" if re.fullmatch(r"[0-9]*\.?[0-9]+", text) else text
 
 

@@ -28,7 +28,7 @@ from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
 
 Truth = bool | None
-"""None: not known on this page; Prometheus evaluates it."""
+"""Whether a condition is true now; None if only Prometheus can evaluate it."""
 
 
 @dataclass(frozen=True, slots=True)

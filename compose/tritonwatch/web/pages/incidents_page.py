@@ -1,4 +1,4 @@
-"""Incidents: what the Slack bridge has recorded, as a list over time, and one with everything that happened."""
+"""Incidents that the Slack bridge has recorded: a list over time, and a page for each with its timeline."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class IncidentChoice:
         """Return the Unix time before which nothing is listed."""
         return now - parse_seconds(self.last) if self.last else 0.0
 
-    def among(self, records: Iterable[RecordedIncident], now: float) -> list[RecordedIncident]:
-        """Return the incidents of the list, in the same order."""
+    def select(self, records: Iterable[RecordedIncident], now: float) -> list[RecordedIncident]:
+        """Return the records that the list shows, in the same order."""
         start = self.start(now)
         return [
             record
@@ -78,11 +78,11 @@ class IncidentChoice:
         ]
 
     def includes(self, record: RecordedIncident) -> bool:
-        """Return whether the list has it."""
+        """Return whether a record matches kind, state and words."""
         kind = self.kind in ("all", WORD[record.severity])
         state = self.state in ("all", "firing" if record.incident.open else "resolved")
         words = self.q.casefold()
-        return kind and state and (not words or words in _searched(record))
+        return kind and state and (not words or words in _searchable_text(record))
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -100,7 +100,7 @@ def _list_json(site: Site, request: Request) -> Response:
     answer = site.sources.incidents()
     if answer.problem:
         raise HTTPException(503, answer.problem)
-    return JSONResponse([listing.as_json(record) for record in chosen.among(answer.value, now)])
+    return JSONResponse([listing.as_json(record) for record in chosen.select(answer.value, now)])
 
 
 def _choice_and_moment(site: Site, request: Request, usual_length: str) -> tuple[IncidentChoice, float]:
@@ -119,8 +119,8 @@ def _list_page(site: Site, request: Request) -> Response:
     chosen, now = _choice_and_moment(site, request, _LENGTH)
     answer = site.sources.incidents()
     axis = TimeAxis(chosen.start(now), now)
-    during = replace(chosen, kind="all", state="all", q="").among(answer.value, now)
-    matching = sorted(chosen.among(during, now), key=lambda record: -record.incident.since)
+    during = replace(chosen, kind="all", state="all", q="").select(answer.value, now)
+    matching = sorted(chosen.select(during, now), key=lambda record: -record.incident.since)
     context = {
         "chosen": chosen,
         "lengths": LENGTHS,
@@ -143,7 +143,7 @@ def _list_page(site: Site, request: Request) -> Response:
 
 
 def _with_problem(answer: CachedAnswer[Any]) -> tuple[CachedAnswer[Any], ...]:
-    """Return the answer if it has a problem: without a bridge nothing was read, which is none."""
+    """Return the answer if it has a problem; without a bridge there is neither data nor a problem."""
     return (answer,) if answer.problem else ()
 
 
@@ -170,7 +170,7 @@ def _models_of(record: RecordedIncident) -> tuple[str, ...]:
     return tuple(dict.fromkeys(model for model in models if model))
 
 
-def _searched(record: RecordedIncident) -> str:
+def _searchable_text(record: RecordedIncident) -> str:
     alerts = (member.name for member in record.incident.members.values())
     return " ".join((record.incident.name, listing.title(record), *_models_of(record), *alerts)).casefold()
 

@@ -37,7 +37,7 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route("/model", partial(_page, site))]
 
 
-class _Facts(NamedTuple):
+class _ModelAnswers(NamedTuple):
     """What Prometheus answered about one model."""
 
     timeline: CachedAnswer[Timeline]
@@ -47,15 +47,15 @@ class _Facts(NamedTuple):
     limits: CachedAnswer[tuple[model_facts.ModelLimit, ...]]
 
 
-def _read_facts(site: Site, model: str, at: float | None, last: str) -> _Facts:
-    """Ask for the facts at a moment (None: now), and for the timeline of the time `last` before it."""
+def _ask_about_model(site: Site, model: str, at: float | None, last: str) -> _ModelAnswers:
+    """Query the state at a moment (None: now), and the timeline of the time `last` before it."""
 
     def ask(what: str, read: Callable[[Prometheus], T], empty: T) -> CachedAnswer[T]:
         return site.sources.reader.ask(("model", what, model, at), read, empty)
 
     length = parse_seconds(last)
     now = site.sources.reader.now if at is None else at
-    return _Facts(
+    return _ModelAnswers(
         ask(
             f"timeline {last}",
             lambda prometheus: read_timeline(prometheus, model, now, length, site.sources.options),
@@ -78,12 +78,12 @@ def _page(site: Site, request: Request) -> Response:
         raise HTTPException(400, "the address names no model: open a model from the overview")
     at = asked_time(request)
     last = asked_choice(request, urls.LAST, LENGTHS, _LENGTH)
-    facts = _read_facts(site, model, at, last)
+    answers = _ask_about_model(site, model, at, last)
     status = site.status(at)
     rows = [row for row in status.value if row.model == model]
     known = (
-        bool(facts.timeline.value.lanes or rows or facts.limits.value)
-        or facts.traffic.value.requests is not None
+        bool(answers.timeline.value.lanes or rows or answers.limits.value)
+        or answers.traffic.value.requests is not None
     )
     # It knows the Triton of now only.
     doctor = None if at is not None or not known else site.sources.doctor
@@ -92,20 +92,20 @@ def _page(site: Site, request: Request) -> Response:
         "has_doctor": site.sources.doctor is not None,
         "doctor": None if doctor is None else doctor.of_model(model),
         "known": known,
-        "timeline": facts.timeline.value,
-        "axis": TimeAxis(facts.timeline.value.start, facts.timeline.value.end),
+        "timeline": answers.timeline.value,
+        "axis": TimeAxis(answers.timeline.value.start, answers.timeline.value.end),
         "last": last,
         "lengths": [(length, _model_url(request, model, length)) for length in LENGTHS],
-        "traffic": facts.traffic.value,
-        "phases": facts.phases.value,
-        "devices": facts.devices.value,
-        "limits": facts.limits.value,
+        "traffic": answers.traffic.value,
+        "phases": answers.phases.value,
+        "devices": answers.devices.value,
+        "limits": answers.limits.value,
         "rows": rows,
         "board": urls.grafana_url(site.sources.addresses.grafana, links.MODEL, {"model": model}),
     }
-    answers = (*facts, status)
-    response = site.page(request, "model.html", context, *answers)
-    if not known and not any(answer.problem or answer.warnings for answer in answers):
+    all_answers = (*answers, status)
+    response = site.page(request, "model.html", context, *all_answers)
+    if not known and not any(answer.problem or answer.warnings for answer in all_answers):
         response.status_code = 404
     return response
 

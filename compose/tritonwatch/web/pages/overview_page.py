@@ -90,8 +90,8 @@ class OverviewChoice:
         down = self.sort == column and self.order == "up"
         return self.address(sort=column, order="down" if down else "up")
 
-    def keeps(self, line: OverviewLine) -> bool:
-        """Return whether a row is among those that are searched for."""
+    def includes(self, line: OverviewLine) -> bool:
+        """Return whether a row matches the words and filters."""
         row = line.row
         words = f"{row.slo} {status_table.place(row)} {row.version} {line.about.owner}".lower()
         return (
@@ -140,7 +140,7 @@ def _page(site: Site, request: Request) -> Response:
     choice, at = OverviewChoice.asked(request), asked_time(request)
     status, about, alerts = site.status(at), objective_infos(site.sources, at), slo_alerts(site.sources, at)
     everything = [_overview_line(row, about.value.get(row.slo, ObjectiveInfo())) for row in status.value]
-    lines = _ordered([line for line in everything if choice.keeps(line)], choice)
+    lines = _ordered([line for line in everything if choice.includes(line)], choice)
     pages = max(1, math.ceil(len(lines) / ROWS))
     number = min(max(1, int(choice.page)), pages)
     shown = lines[(number - 1) * ROWS : number * ROWS]

@@ -21,7 +21,13 @@ from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError
-from tritonwatch.review.period_reports import begun_period, formatted_report, of_owners, why_empty, with_incidents
+from tritonwatch.review.period_reports import (
+    begun_period,
+    formatted_report,
+    of_owners,
+    why_empty,
+    with_incidents,
+)
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
@@ -29,7 +35,7 @@ from tritonwatch.web.site import Site, banner_text
 
 MENU = ("Report", "/report")
 CACHE_SECONDS = 600.0
-"""A period is read for all viewers and owners once in so long: it takes more queries than other pages."""
+"""Time for which a period is cached for all viewers and owners: it takes more queries than other pages."""
 _CACHED_REPORTS = 16
 _PERIOD, _ZONE = "last-month", "UTC"
 _CHOSEN = ("period", "owner", "timezone")
@@ -97,7 +103,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
     code = 200
     if answer.read_at is not None:
         try:
-            report = _narrowed(answer.value, incidents, trail, chosen)
+            report = _chosen_report(answer.value, incidents, trail, chosen)
         except CommandError as error:
             context["missing"] = str(error)
             # The menu leads to last month, which is empty until the rules have been loaded for a month.
@@ -120,7 +126,7 @@ def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
     if answer.read_at is None:
         raise HTTPException(503, answer.problem)
     try:
-        report = _narrowed(answer.value, incidents, trail, chosen)
+        report = _chosen_report(answer.value, incidents, trail, chosen)
     except CommandError as error:
         raise HTTPException(404, str(error)) from error
     problems = filter(
@@ -165,13 +171,13 @@ def _report_answers(
     return site.checked(recorded), site.sources.incidents(), site.sources.trail()
 
 
-def _narrowed(
+def _chosen_report(
     report: PeriodReport,
     incidents: CachedAnswer[list[RecordedIncident]],
     trail: CachedAnswer[Trail | None],
     chosen: ReportChoice,
 ) -> PeriodReport:
-    """Return what the address chooses of a report. Raises CommandError where that is nothing."""
+    """Return the part of a report that the address chooses. Raises CommandError if it is empty."""
     owners = (chosen.owner,) if chosen.owner else ()
     signatures = {} if trail.value is None else trail.value.signatures
     report = replace(of_owners(report, owners), signatures=signatures)

@@ -34,7 +34,7 @@ from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
 MENU = ("What if", "/what-if")
 CACHE_SECONDS = 600.0
-"""A history serves every change of the objective for so long; only then is Prometheus read again."""
+"""Time for which a history is cached: every change of the objective is computed from it."""
 _CACHED_HISTORIES = 4
 """Histories that are cached: each may have tens of megabytes."""
 _FINE_SECONDS = 60.0
@@ -45,7 +45,7 @@ _MAX_EPISODES = 40
 _MAX_GROUPS = 50
 _HEIGHT = 160.0
 _MIN_BUDGET = -0.5
-"""Budget at the bottom of the drawing: one that is overspent by more stays there."""
+"""Budget at the bottom of the drawing; a budget below it is drawn there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _evidence(
     if days <= _FINE_DAYS and options.time_scale == 1:
         step = max(_FINE_SECONDS, 2 * options.scrape_interval_seconds)
     own = next((objective for objective in site.sources.objectives if objective.name == form.base), None)
-    # Under its old name: another one changes no event.
+    # The name changes no event: with that of the base, the cached answer is used.
     asked = chosen if own is None else chosen.model_copy(update={"name": own.name})
     recorded = own is not None and is_part_of(asked, own)
 
@@ -154,13 +154,13 @@ def _no_history(error: HistoryError) -> str:
 
 
 def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
-    """Return the thresholds at which a bucket ends, and the one in force, marked where none does."""
+    """Return the thresholds at which a bucket ends, and that of the form, marked if no bucket ends there."""
     if not form.timed:
         return {}
     known = dict(evidence.bounds)
     now = parse_seconds(form.threshold)
     most = max(known.values(), default=0)
-    choices = [(time_text(edge), _having(groups, most)) for edge, groups in sorted(known.items())]
+    choices = [(time_text(edge), _coverage_note(groups, most)) for edge, groups in sorted(known.items())]
     if now not in known:
         choices = [(form.threshold, "no bucket ends here" if known else ""), *choices]
     return {
@@ -169,7 +169,7 @@ def _bounds(form: WhatIfForm, evidence: Evidence) -> dict[str, object]:
     }
 
 
-def _having(groups: int, most: int) -> str:
+def _coverage_note(groups: int, most: int) -> str:
     return "" if groups == most else f"{groups} of {most} groups have this bucket"
 
 
@@ -216,7 +216,7 @@ def _policy_line(outcome: PolicyOutcome, axis: TimeAxis) -> PolicyLine:
             episode.severity,
             f"{episode.severity} {episode.alert}: {_of(episode)}",
         )
-        # Pages over tickets: what is drawn last is seen.
+        # Pages are drawn last, over tickets.
         for episode in sorted(outcome.episodes, key=lambda episode: episode.severity == "page")
     ]
     return PolicyLine(outcome.policy, pages, outcome.score.alerts - pages, tuple(bars))

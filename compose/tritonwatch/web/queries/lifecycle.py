@@ -29,7 +29,7 @@ class Place:
 
     @property
     def words(self) -> str:
-        """Return it as people read it."""
+        """Return `version 2 on SERVER`, or only the server."""
         server = " ".join(part for part in (self.cluster, self.instance) if part) or "the server"
         return f"version {self.version} on {server}" if self.version else server
 
@@ -112,15 +112,15 @@ def _lanes(states: Iterable[Series], step: float) -> dict[Place, tuple[StateSpan
 
 
 def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSpan]:
-    """Yield stretches of one state; time without a sample is in none."""
-    start, word = points[0]
+    """Yield a span for each time without a change of state; times without samples are in no span."""
+    start, state_name = points[0]
     last = start
-    for moment, now in points[1:]:
-        if now != word or gap(last, moment, step):
-            yield StateSpan(word, start, min(moment, last + step))
-            start, word = moment, now
+    for moment, next_state in points[1:]:
+        if next_state != state_name or gap(last, moment, step):
+            yield StateSpan(state_name, start, min(moment, last + step))
+            start, state_name = moment, next_state
         last = moment
-    yield StateSpan(word, start, last + step)
+    yield StateSpan(state_name, start, last + step)
 
 
 def _successes(

@@ -19,9 +19,9 @@ _PATIENCE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ModelFindings:
-    """Findings about the server of a model, from its Triton at Unix time `read_at`.
+    """Findings about a model and its Triton, read at Unix time `read_at`.
 
-    `problem` is why these are not its findings of now; without one and without findings there is nothing to change.
+    `problem` is why they are missing or outdated; no findings and no problem mean that there is nothing to change.
     """
 
     url: str
@@ -40,12 +40,12 @@ class DoctorReader:
     now: Callable[[], float] = time.time
     patience_seconds: float = _PATIENCE_SECONDS
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _asked: threading.Event = field(default_factory=threading.Event)
+    _idle: threading.Event = field(default_factory=threading.Event)
     _answer: CachedAnswer[TritonFacts | None] = field(default_factory=lambda: CachedAnswer(None, None))
     _fresh_until: float = 0.0
 
     def __post_init__(self) -> None:
-        self._asked.set()
+        self._idle.set()
 
     def of_model(self, model: str) -> ModelFindings:
         """Return the findings about a model and its server. A Triton that cannot be asked is a problem."""
@@ -66,10 +66,10 @@ class DoctorReader:
     def _latest_facts(self) -> CachedAnswer[TritonFacts | None]:
         with self._lock:
             late = self.now() >= self._fresh_until + self.interval_seconds
-            if self.now() >= self._fresh_until and self._asked.is_set():
-                self._asked.clear()
+            if self.now() >= self._fresh_until and self._idle.is_set():
+                self._idle.clear()
                 threading.Thread(target=self._examine, name="doctor", daemon=True).start()
-        if late and not self._asked.wait(self.patience_seconds):
+        if late and not self._idle.wait(self.patience_seconds):
             return replace(self._answer, problem="it has not answered yet; open the page again")
         return self._answer
 
@@ -82,4 +82,4 @@ class DoctorReader:
             answer = replace(self._answer, problem="the log of `tritonwatch web` has the reason")
         self._answer = answer
         self._fresh_until = self.now() + self.interval_seconds
-        self._asked.set()
+        self._idle.set()

@@ -65,13 +65,13 @@ class Reader:
     def sibling(self, interval_seconds: float, max_answers: int) -> Reader:
         """Return another reader of the same Prometheus, for answers that are cached longer, or are large.
 
-        What failed is asked again as soon as by this one.
+        It repeats a failed query as soon as this one does.
         """
         return Reader(self._prometheus, interval_seconds, max_answers, self._now, self._retry)
 
     @property
     def prometheus(self) -> Prometheus:
-        """The client, for what must be asked again: its methods raise PrometheusError."""
+        """The client, for queries that must not be cached; its methods raise PrometheusError."""
         return self._prometheus
 
     @property
@@ -84,8 +84,8 @@ class Reader:
         entry = self._entry(key)
         if entry.answer is not None and self._now() < entry.fresh_until:
             return entry.answer
-        late = entry.answer is None or self._now() > entry.fresh_until + self._interval
-        if not entry.lock.acquire(blocking=late):
+        is_outdated = entry.answer is None or self._now() > entry.fresh_until + self._interval
+        if not entry.lock.acquire(blocking=is_outdated):
             assert entry.answer is not None
             return entry.answer
         try:
