@@ -11,23 +11,23 @@ from contextlib import contextmanager
 class CoreBudget:
     """Processor time that some work may take in the long run; what it does not take is saved up.
 
-    `share` is a part of one core. At most `most_saved` seconds of processor time are saved, and saved at the start.
+    `share` is a part of one core. At most `max_saved` seconds of processor time are saved, and saved at the start.
     `clock` gives seconds that pass, `cpu_clock` the processor time of the thread. Safe for threads.
     """
 
     def __init__(
         self,
         share: float,
-        most_saved: float,
+        max_saved: float,
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self._share = share
-        self._most_saved = most_saved
+        self._max_saved = max_saved
         self._clock = clock
         self._cpu_clock = cpu_clock
         self._lock = threading.Lock()
-        self._saved = most_saved
+        self._saved = max_saved
         self._updated = clock()
 
     @property
@@ -35,7 +35,7 @@ class CoreBudget:
         """True if the work must wait until processor time is saved again."""
         with self._lock:
             now = self._clock()
-            self._saved = min(self._most_saved, self._saved + self._share * (now - self._updated))
+            self._saved = min(self._max_saved, self._saved + self._share * (now - self._updated))
             self._updated = now
             return self._saved <= 0
 

@@ -33,7 +33,7 @@ HEAD = (
     "| what happened | Triton's index | its ready endpoint | `/state` | `/state` with `--expect` and "
     "`--triton-log` |\n|---|---|---|---|---|\n"
 )
-_LONGEST = 90
+_MAX_TEXT = 90
 _SETTLED_SECONDS = 2.5
 _FROM_MEMORY = {
     "backend": "python",
@@ -307,7 +307,7 @@ def _short(servers: IndexServers, word: str, reason: str | None) -> str:
     if not reason:
         return word
     text = reason.splitlines()[0].replace(f"{servers.repository.path.parent}/", "").replace("|", "/")
-    return f"{word}: {text if len(text) <= _LONGEST else text[:_LONGEST] + ' ...'}"
+    return f"{word}: {text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + ' ...'}"
 
 
 def _until(servers: IndexServers, model: str, state: str) -> None:

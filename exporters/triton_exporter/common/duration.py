@@ -11,7 +11,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 # Digits by name: `\d` is every script's, and Prometheus reads none but these.
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
 _WHOLE = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d|w))+")
-_LONGEST_MS = 36_500 * _UNITS_MS["d"]
+_MAX_MS = 36_500 * _UNITS_MS["d"]
 
 
 def parse_seconds(text: str) -> float:
@@ -22,7 +22,7 @@ def parse_seconds(text: str) -> float:
     seconds = round(milliseconds / 1000, 9)  # as the exporter rounds the bounds of its buckets
     if seconds <= 0:
         raise ValueError("a duration must be longer than zero")
-    if milliseconds > _LONGEST_MS:
+    if milliseconds > _MAX_MS:
         raise ValueError("a duration of more than a hundred years (36500d) is a slip")
     return seconds
 

@@ -22,7 +22,7 @@ from triton_exporter.tracing.agreement import Agreement
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.decomposition import Decomposition
 
-LONGEST_REQUEST_SECONDS = 1e6
+MAX_REQUEST_SECONDS = 1e6
 """A longer mean (11 days) is Triton's arithmetic, not a request: an unsigned time that fell below zero.
 
 https://github.com/triton-inference-server/server/issues/1985
@@ -160,7 +160,7 @@ class Observations:
             self._carried = (requests, seconds, self._carried[2])
             return None
         self._carried = (0.0, 0.0, 0.0)
-        if seconds / requests > LONGEST_REQUEST_SECONDS:
+        if seconds / requests > MAX_REQUEST_SECONDS:
             self.discarded += requests
             return None
         part = requests / interval.requests if interval.requests else 0.0

@@ -17,10 +17,10 @@ STRETCH_SECONDS = 120.0
 
 SLOT_SECONDS = 30.0
 
-LEAST_BEYOND = 2.0
+MIN_BEYOND = 2.0
 """So many requests must be beyond a quantile, or chance alone decides it."""
 
-MOST_DOUBTED = 0.2
+MAX_DOUBTED = 0.2
 """Part of the requests that may be entered at the mean of several: more, and no quantile is shown."""
 
 MAX_QUANTILES = 200
@@ -93,10 +93,10 @@ class RecentQuantiles:
         """Return each level that can be said, with its seconds."""
         below = list(accumulate(self._total))
         count = below[-1]
-        if sum(self._doubted.values()) > MOST_DOUBTED * count:
+        if sum(self._doubted.values()) > MAX_DOUBTED * count:
             return
         for level in QUANTILES:
-            if count * (1 - level) >= LEAST_BEYOND - 1e-9:
+            if count * (1 - level) >= MIN_BEYOND - 1e-9:
                 yield level, self._value_at(below, level * count)
 
     def _value_at(self, below: Sequence[float], rank: float) -> float:
@@ -108,15 +108,15 @@ class RecentQuantiles:
 
 
 class QuantilePool:
-    """Gives quantiles to the first histograms that ask, as long as fewer than `most` others use some."""
+    """Gives quantiles to the first histograms that ask, as long as fewer than `max_used` others use some."""
 
-    def __init__(self, most: int = MAX_QUANTILES) -> None:
-        self._most = most
+    def __init__(self, max_used: int = MAX_QUANTILES) -> None:
+        self._max_used = max_used
         self._used: WeakSet[RecentQuantiles] = WeakSet()
 
     def get(self, bounds: tuple[float, ...]) -> RecentQuantiles | None:
         """Return new ones over these bounds, or None."""
-        if len(self._used) >= self._most:
+        if len(self._used) >= self._max_used:
             return None
         given = RecentQuantiles(bounds)
         self._used.add(given)

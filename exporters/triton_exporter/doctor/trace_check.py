@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
-from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
+from triton_exporter.tracing.allotment import MAX_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
 from triton_exporter.tracing.request_rates import requests_by_model
 from triton_exporter.tracing.trace_setting import is_on
 
@@ -34,7 +34,7 @@ def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
         + f"--govern-traces {SAFE_TRACES_PER_SECOND:.0f}",
         "about 2 kB for each traced request. The exporter then sets Triton's trace rates, follows the traffic, and "
         "turns traces off when Triton answers slowly or is not ready. Above "
-        f"{MOST_REQUESTS_PER_SECOND:.0f} requests/s it traces nothing: at 8,000 a Triton 2.51 ended "
+        f"{MAX_REQUESTS_PER_SECOND:.0f} requests/s it traces nothing: at 8,000 a Triton 2.51 ended "
         "(server#7795)",
     )
 
@@ -48,7 +48,7 @@ def _trace_state(facts: TritonFacts, on: bool, in_all: float) -> str:
 
 def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
     """Return what the governor would set at this traffic."""
-    if in_all > MOST_REQUESTS_PER_SECOND:
+    if in_all > MAX_REQUESTS_PER_SECOND:
         return "At this traffic the exporter would set nothing."
     if not in_all:
         return "The exporter would set nothing until requests come, and then what their number allows."

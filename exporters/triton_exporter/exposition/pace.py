@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-SHORTEST_SECONDS = 0.05
+MIN_INTERVAL_SECONDS = 0.05
 """Shortest interval between two readings, in seconds; half of it within a burst."""
 
 SAMPLING_PART = 0.9
 """Share of the budget for readings and all other work of the exporter; the other work is measured from time
 to time."""
 
-LEAST_PART = 0.7
+MIN_PART = 0.7
 """Minimum share of the budget for readings, whatever the other work costs: estimates need short intervals."""
 
 OTHER_WORK_SECONDS = 10.0
@@ -29,7 +29,7 @@ _STEADY_SECONDS = 0.25
 """Where readings this far apart cost too much, half the budget goes into bursts."""
 
 _BURST_SECONDS = 2.0
-_LONGEST_BURST_READING = 0.02
+_MAX_BURST_READING_SECONDS = 0.02
 """CPU seconds of a reading above which no bursts are used (hundreds of models)."""
 
 _UNANSWERED_SECONDS = 1.0
@@ -86,16 +86,16 @@ class Pace:
         elif self._fails or self._cost_seconds is None:
             self.interval = _UNANSWERED_SECONDS
         else:
-            left = max(SAMPLING_PART * self.budget - self._other_work_share, LEAST_PART * self.budget)
+            left = max(SAMPLING_PART * self.budget - self._other_work_share, MIN_PART * self.budget)
             self.interval = self._with_bursts(self._cost_seconds, self._cost_seconds / left)
         return self.interval
 
     def _with_bursts(self, cost: float, steady: float) -> float:
         """Return `steady`, or where that is long and a reading cheap, short waits of bursts between longer ones."""
-        if steady <= _STEADY_SECONDS or cost > _LONGEST_BURST_READING:
+        if steady <= _STEADY_SECONDS or cost > _MAX_BURST_READING_SECONDS:
             self._burst = 0
-            return max(SHORTEST_SECONDS, steady)
-        fast = max(SHORTEST_SECONDS / 2, 2 * cost)
+            return max(MIN_INTERVAL_SECONDS, steady)
+        fast = max(MIN_INTERVAL_SECONDS / 2, 2 * cost)
         readings = round(_BURST_SECONDS / fast)
         if self._burst > 0:
             self._burst -= 1

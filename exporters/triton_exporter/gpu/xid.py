@@ -65,7 +65,7 @@ XIDS: tuple[Xid, ...] = (
 
 _CLASSES: Mapping[int, str] = {xid.code: xid.cls for xid in XIDS}
 
-MOST_UNLISTED = 256
+MAX_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
 AT_ZERO_SECONDS = 60.0
@@ -126,7 +126,7 @@ class XidCounter:
         if report.code in _CLASSES or report.code == 0:
             return report.code != 0 or report.kind == "last"  # 0 is the word for none
         unlisted = (report.uuid, report.code)
-        if len(self._unlisted) < MOST_UNLISTED:
+        if len(self._unlisted) < MAX_UNLISTED:
             self._unlisted.add(unlisted)
         return unlisted in self._unlisted
 

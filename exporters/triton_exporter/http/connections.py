@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from triton_exporter.catalogue import own
 from triton_exporter.family import Family
 
-MOST = 200
+MAX_CONNECTIONS = 200
 """Connections open at a time, by default."""
 
 REQUEST_SECONDS = 10.0
@@ -52,12 +52,12 @@ class Connections:
 
     def __init__(
         self,
-        most: int = MOST,
+        max_open: int = MAX_CONNECTIONS,
         now: Callable[[], float] = time.monotonic,
         note: Callable[[str], None] = lambda reason: None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        self._most = most
+        self._max_open = max_open
         self._request_seconds = request_seconds
         self._now = now
         self._note = note
@@ -73,7 +73,7 @@ class Connections:
     def admit(self, accepted: socket.socket) -> Connection | None:
         """Add a new connection, in place of another one when there are too many; None refuses it."""
         with self._lock:
-            if len(self._open) >= self._most and not self._evict():
+            if len(self._open) >= self._max_open and not self._evict():
                 self._count_dropped("refused")
                 return None
             connection = Connection(accepted, self._now(), self._request_seconds)

@@ -12,8 +12,8 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import claims
 
-LEAST_FAILURES = 5
-LEAST_SECONDS = 5.0
+MIN_FAILURES = 5
+MIN_SECONDS = 5.0
 """A model is not answering when so many requests, over so long a time, have failed and none has worked."""
 
 MEMORY_SECONDS = 600.0
@@ -73,8 +73,8 @@ class BackendFailures:
             key: f"not_answering: its last {row.failures:.0f} requests failed in the backend and none worked; "
             "check the model's process and Triton's log"
             for key, row in self._rows.items()
-            if row.failures - (self._failed_probes(key) - row.probes) >= LEAST_FAILURES
-            and row.last - row.began >= LEAST_SECONDS
+            if row.failures - (self._failed_probes(key) - row.probes) >= MIN_FAILURES
+            and row.last - row.began >= MIN_SECONDS
         }
 
     def _failed_probes(self, key: ModelVersion) -> int:

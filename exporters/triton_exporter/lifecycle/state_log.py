@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 QUIET_SECONDS = 600.0
 """The same words about a model are not repeated for so long: poll mode tries again every few seconds."""
 
-_LONGEST = 1000
+_MAX_TEXT = 1000
 
 
 class FailureLog:
@@ -52,7 +52,7 @@ def _log(model: str, failure: LastFailure) -> None:
 
 def _log_text(text: str) -> str:
     """Return the text in one line that cannot steer a terminal."""
-    return printable(text[:_LONGEST])
+    return printable(text[:_MAX_TEXT])
 
 
 class ReachabilityLog:

@@ -10,7 +10,7 @@ from triton_exporter.exposition.scrape import Reading
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion
 
-MOST_TEXT = 4000
+MAX_TEXT = 4000
 """Characters of Triton's reason shown; a Python traceback can be longer than a page."""
 
 
@@ -25,11 +25,11 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
             "looked_at": _rfc3339_or_none(snapshot.at),
             "up": reading is not None and reading.up and snapshot.api_failure != NOT_TRITON,
             "metrics_failure": reading.reason if reading is not None else "",
-            "metrics_failure_text": reading.detail[:MOST_TEXT] if reading is not None else "",
+            "metrics_failure_text": reading.detail[:MAX_TEXT] if reading is not None else "",
             "live": snapshot.live,
             "ready": snapshot.ready,
             "api_failure": snapshot.api_failure,
-            "api_failure_text": snapshot.api_failure_text[:MOST_TEXT],
+            "api_failure_text": snapshot.api_failure_text[:MAX_TEXT],
             "phase": _phase(lifecycle, reading),
         },
         "models": [
@@ -70,14 +70,14 @@ def _model(lifecycle: Lifecycle, key: ModelVersion, record: Record, *, expected:
         "expected_by": _expected_by(lifecycle, key, record),
         "not_ready_since": _rfc3339_or_none(record.not_ready_since),
         "load_duration_estimated_seconds": _rounded(record.load.seconds),
-        "reason": record.claim.reason[:MOST_TEXT],
+        "reason": record.claim.reason[:MAX_TEXT],
         "source": record.claim.source,
         "last_load_failure": None
         if failure is None
         else {
             "at": _rfc3339_or_none(failure.at),
             "version": failure.version,
-            "text": failure.text[:MOST_TEXT],
+            "text": failure.text[:MAX_TEXT],
             "source": failure.source,
         },
     }

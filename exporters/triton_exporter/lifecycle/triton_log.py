@@ -35,10 +35,10 @@ _LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
 _STARTED = re.compile(
     r"_memory_manager\.cc:\d+\] \"?(?:Pinned memory pool is|Unable to allocate pinned|CUDA memory pool)"
 )
-_LONGEST_LINE = 64 * 1024
-_MOST_A_POLL = 4 * 1024 * 1024
-_MOST_WAITING = 10_000
-_MOST_EARLIER = 1024 * 1024
+_MAX_LINE_BYTES = 64 * 1024
+_MAX_POLL_BYTES = 4 * 1024 * 1024
+_MAX_WAITING = 10_000
+_MAX_EARLIER_BYTES = 1024 * 1024
 """Bytes of the log from before the exporter's start that are searched for reasons."""
 
 
@@ -126,13 +126,13 @@ class LogTail:
         """Return whole lines since the last call, at most 4 MiB of them."""
         if self._fd is None:
             self._open(from_end=False)
-        data = self._read_bytes(_MOST_A_POLL)
+        data = self._read_bytes(_MAX_POLL_BYTES)
         if not data and self._replaced():
             self.close()
             # The end of an unfinished line is not in the new file.
             self._rest, self._skipping = b"", False
             self._open(from_end=False)
-            data = self._read_bytes(_MOST_A_POLL)
+            data = self._read_bytes(_MAX_POLL_BYTES)
         return self._whole_lines(data)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class LogTail:
             return []
         try:
             end = os.lseek(self._fd, 0, os.SEEK_CUR)
-            start = max(0, end - _MOST_EARLIER)
+            start = max(0, end - _MAX_EARLIER_BYTES)
             data = os.pread(self._fd, end - start, start)
         except OSError:
             return []
@@ -195,10 +195,10 @@ class LogTail:
         *whole, rest = (self._rest + data).split(b"\n")
         if whole and self._skipping:
             whole, self._skipping = whole[1:], False
-        if len(rest) > _LONGEST_LINE:
+        if len(rest) > _MAX_LINE_BYTES:
             rest, self._skipping = b"", True
         self._rest = rest
-        return [line.decode("utf-8", "replace") for line in whole if len(line) <= _LONGEST_LINE]
+        return [line.decode("utf-8", "replace") for line in whole if len(line) <= _MAX_LINE_BYTES]
 
 
 class LogReader:
@@ -222,7 +222,7 @@ class LogReader:
         with self._lock:
             self._lines += len(lines)
             # No poll takes them while Triton hangs. The oldest are dropped, so that an endless log fills no memory.
-            self._failures = [*self._failures, *read][-_MOST_WAITING:]
+            self._failures = [*self._failures, *read][-_MAX_WAITING:]
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Give the failures since the last poll to the lifecycle."""

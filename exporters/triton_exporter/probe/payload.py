@@ -27,7 +27,7 @@ DATATYPES = (
     "BF16",
     "BYTES",
 )
-MOST_ELEMENTS = 1 << 24
+MAX_ELEMENTS = 1 << 24
 """A model with larger inputs is not probed without a payload: 16 million zeros are not a cheap inference."""
 
 
@@ -70,7 +70,7 @@ def made_up(config: ModelConfig) -> tuple[Tensor, ...]:
             raise NoPayloadError("datatype")
         shape = tuple(1 if size < 0 else size for size in tensor.dims)
         batch = (1,) if config.max_batch_size > 0 and not tensor.is_shape_tensor else ()
-        if prod(shape) > MOST_ELEMENTS:
+        if prod(shape) > MAX_ELEMENTS:
             raise NoPayloadError("too_large")
         tensors.append(Tensor(tensor.name, datatype, (*batch, *shape)))
     return tuple(tensors)

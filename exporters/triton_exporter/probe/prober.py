@@ -26,7 +26,7 @@ RETRY_SECONDS = 3.0
 Repetitions decide readiness and are not counted, so that each interval has the same weight in `probe` objectives.
 """
 
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 """Probes in flight altogether: a prober must not be what saturates a server."""
 
 
@@ -129,7 +129,7 @@ class Prober:
                 if target.ready and not target.in_flight and target.due <= now
             ]
             due.sort(key=lambda key: self._targets[key].due)
-            started = due[: max(0, MOST_AT_ONCE - self._in_flight)]
+            started = due[: max(0, MAX_AT_ONCE - self._in_flight)]
             for key in started:
                 target = self._targets[key]
                 target.in_flight, target.started = True, now

@@ -21,8 +21,8 @@ _SLOT_SECONDS = 10.0
 _CHANCE_EXPONENT = 12.0
 """True traces contradict the counters once in exp(12) comparisons, some 160,000, at most."""
 
-_LEAST_RELATIVE = 0.1
-_LEAST_SECONDS = 0.0005
+_MIN_RELATIVE_DIFFERENCE = 0.1
+_MIN_DIFFERENCE_SECONDS = 0.0005
 """A smaller difference of the means is left alone: traces and counters are stamped at different lines of code."""
 
 
@@ -75,7 +75,7 @@ class Agreement:
         traces = sum(slot.traces for slot in self._slots)
         expected = sum(slot.expected for slot in self._slots)
         difference = sum(slot.traced for slot in self._slots) - expected
-        if abs(difference) <= max(_LEAST_RELATIVE * expected, _LEAST_SECONDS * traces):
+        if abs(difference) <= max(_MIN_RELATIVE_DIFFERENCE * expected, _MIN_DIFFERENCE_SECONDS * traces):
             return True
         longest = max(slot.longest for slot in self._slots) if difference > 0 else 0.0
         spread = traces * self._second_moment() + abs(difference) * longest / 3

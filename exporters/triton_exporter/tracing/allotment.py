@@ -8,7 +8,7 @@ from collections.abc import Mapping
 SAFE_TRACES_PER_SECOND = 20.0
 """Traced requests a second that a real server took without trouble, with room to spare."""
 
-MOST_REQUESTS_PER_SECOND = 2000.0
+MAX_REQUESTS_PER_SECOND = 2000.0
 """More than this in all is not traced: Triton 2.51 ended at 8,000 requests/s with every 100th traced."""
 
 

@@ -18,7 +18,7 @@ from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.tracing.allotment import MOST_REQUESTS_PER_SECOND, allot
+from triton_exporter.tracing.allotment import MAX_REQUESTS_PER_SECOND, allot
 from triton_exporter.tracing.interference import COUNT_SECONDS, Interference
 from triton_exporter.tracing.request_rates import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 from triton_exporter.tracing.trace import Mailbox
@@ -30,7 +30,7 @@ STATES: Mapping[str, str] = {
     "starting": "the usual speed of Triton's answers is measured first",
     "idle": "no model has requests",
     "tracing": "some requests are traced",
-    "busy": f"more than {MOST_REQUESTS_PER_SECOND:.0f} requests a second in all",
+    "busy": f"more than {MAX_REQUESTS_PER_SECOND:.0f} requests a second in all",
     "not_possible": "Triton was started without --trace-config mode=opentelemetry, or restricts trace settings",
     "already_on": "Triton was started with a trace level, which traces every model",
     "not_ready": "Triton is not ready",
@@ -43,17 +43,17 @@ STATES: Mapping[str, str] = {
 }
 """Closed set of values of the label `state`, with what each means."""
 
-LEAST_COUNT = 10
+MIN_COUNT = 10
 RENEWAL_SECONDS = 5.0
 """Minimum seconds between two settings of the same rate for a model, and between two reductions of its rate."""
 
 IDLE_SECONDS = 60.0
-MOST_MODELS = 100
-MOST_POSTS = 10
-MOST_CHECKS = 10
+MAX_MODELS = 100
+MAX_POSTS = 10
+MAX_CHECKS = 10
 """Settings sent, and settings of models read, in one poll (a second)."""
 
-FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 600.0, float(DAY)
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 600.0, float(DAY)
 """Pause of tracing after interference with Triton: ten minutes, doubled each time, up to a day."""
 
 _GLOBAL_SECONDS = 30.0
@@ -173,9 +173,9 @@ class TraceGovernor:
         with self._lock:
             traffic = dict(self._traffic)
         total_per_second = sum(rate.per_second for rate in traffic.values())
-        most_per_second = MOST_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
+        most_per_second = MAX_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
         active = {model: rate for model, rate in traffic.items() if now - rate.seen < IDLE_SECONDS}
-        busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MOST_MODELS]
+        busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MAX_MODELS]
         is_busy = total_per_second > most_per_second
         wanted = {} if is_busy else {model: active[model].per_second for model in busiest}
         self._clear({model: sent for model, sent in self._sent.items() if model not in wanted})
@@ -186,7 +186,7 @@ class TraceGovernor:
             rates, key=lambda model: model not in self._sent or rates[model] <= self._sent[model].rate
         ):
             rate = self._next_rate(self._sent.get(model), rates[model], traffic[model], now)
-            if rate and posts < MOST_POSTS:
+            if rate and posts < MAX_POSTS:
                 posts += 1
                 self._send_setting(model, rate, traffic[model], now)
         self._log_state("tracing" if self._sent else "busy" if is_busy else "idle")
@@ -203,7 +203,7 @@ class TraceGovernor:
         return sent.rate if used >= sent.count / 2 or traffic.total < sent.total else 0
 
     def _send_setting(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
-        count = max(LEAST_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
+        count = max(MIN_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
         self._client.trace(model, rate, count)
         self._mailbox.set_rate(model, time.time(), rate)
         self._checked.add(model)
@@ -216,7 +216,7 @@ class TraceGovernor:
         with self._lock:
             unknown = sorted(self._models - self._checked - self._sent.keys())
             self._checked &= self._models
-        for model in unknown[:MOST_CHECKS]:
+        for model in unknown[:MAX_CHECKS]:
             setting = self._client.setting(model)
             if setting is not None and setting.on:
                 _LOG.info(
@@ -245,7 +245,7 @@ class TraceGovernor:
 
     def _end(self, trouble: str, now: float) -> None:
         if self._sent or trouble == "post_failed":
-            self._paused_until = now + min(MOST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._pauses)
+            self._paused_until = now + min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._pauses)
             self._pauses += 1
             self._clear(self._sent)
         if now >= self._paused_until or self._state in ("starting", "idle", "tracing", "busy"):

@@ -39,7 +39,7 @@ CORE_SHARE = 0.25
 SAVED_SECONDS = 5.0
 """Processor time that may be saved up: a Triton that was cut off sends many traces at once."""
 
-MOST_RATES = 50
+MAX_RATES = 50
 """Rates remembered of one model: those of at least its last minute."""
 
 
@@ -80,7 +80,7 @@ class Mailbox:
     def set_rate(self, model: str, since: float, rate: float) -> None:
         """Remember the rate of one model since then (Unix seconds)."""
         with self._lock:
-            self._rates.setdefault(model, deque(maxlen=MOST_RATES)).append((since, rate))
+            self._rates.setdefault(model, deque(maxlen=MAX_RATES)).append((since, rate))
 
     def rate_of(self, request: TracedRequest) -> float:
         """Return the rate in force when the request began: what decided that it was traced."""

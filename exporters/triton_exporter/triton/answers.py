@@ -22,7 +22,7 @@ from triton_exporter.snapshot import (
 _PAST_ANY = 2**64
 """No number of Triton's is this large: one that is would not fit a float."""
 
-_LONGEST = len(str(-_PAST_ANY))
+_MAX_DIGITS = len(str(-_PAST_ANY))
 
 
 class AnswerError(ValueError):
@@ -230,7 +230,7 @@ def _integer(value: dict[str, Any], name: str) -> int:
 
 
 def _as_integer(value: object) -> int:
-    if isinstance(value, str) and len(value) <= _LONGEST and value.removeprefix("-").isdecimal():
+    if isinstance(value, str) and len(value) <= _MAX_DIGITS and value.removeprefix("-").isdecimal():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         return 0

@@ -27,7 +27,7 @@ READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
 """Parts of the timeout after which a poll has waited long enough for the ready endpoint, and for all but the last
 question: a poll takes no longer than one timeout, and a silent Triton is asked once more whether it lives."""
 
-MOST_PAUSE_SECONDS = 60.0
+MAX_PAUSE_SECONDS = 60.0
 """A slow repository is polled once a minute at least."""
 
 
@@ -137,7 +137,7 @@ class ApiPoller:
         # Triton lists the repository for each index, which on object storage takes seconds and money: that is
         # at most a fifth of the time, or half while it fails and the state is unknown. One slow answer is that of
         # a busy machine, or of a load that begins, and a pause would hide the load.
-        self.pause_seconds = took if index is None else min(MOST_PAUSE_SECONDS, 4 * min(self._index_seconds))
+        self.pause_seconds = took if index is None else min(MAX_PAUSE_SECONDS, 4 * min(self._index_seconds))
         return index
 
     def _read_index(self, body: bytes) -> tuple[IndexEntry, ...]:

@@ -156,7 +156,7 @@ def test_requests_of_one_batch_count_as_dependent() -> None:
 
 def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
     """Memory is bounded: with room for one decomposition, the second model's source is the mean."""
-    watched = Watched(Estimator(BUCKETS.thresholds, most=1))
+    watched = Watched(Estimator(BUCKETS.thresholds, max_decomposed=1))
     other = 'model="n",version="1"'
     rng = np.random.default_rng(1)
     totals = np.zeros(2)

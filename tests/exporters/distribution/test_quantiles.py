@@ -78,7 +78,7 @@ def test_too_many_requests_at_the_mean_of_several_hide_the_quantiles() -> None:
 
 def test_the_number_of_histograms_with_quantiles_is_bounded() -> None:
     """A place is free again when its histogram has gone."""
-    pool = QuantilePool(most=1)
+    pool = QuantilePool(max_used=1)
     first = pool.get(BOUNDS)
 
     assert first is not None

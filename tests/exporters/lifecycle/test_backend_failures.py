@@ -9,9 +9,9 @@ import pytest
 from triton_exporter.catalogue import triton
 from triton_exporter.exposition.parse import parse
 from triton_exporter.lifecycle.backend_failures import (
-    LEAST_FAILURES,
-    LEAST_SECONDS,
     MEMORY_SECONDS,
+    MIN_FAILURES,
+    MIN_SECONDS,
     BackendFailures,
 )
 from triton_exporter.lifecycle.tracker import Lifecycle
@@ -54,7 +54,7 @@ def test_a_model_that_fails_every_request_is_not_answering_until_one_works() -> 
     """The reason says so; it takes several failures over several seconds, and one success ends it."""
     server = Server()
     assert server.answering(SUCCESS=3)
-    for _ in range(int(LEAST_SECONDS)):
+    for _ in range(int(MIN_SECONDS)):
         assert server.answering(BACKEND=1)
     assert not server.answering(BACKEND=1)
     claim = server.lifecycle.records[KEY].claim
@@ -84,7 +84,7 @@ def test_a_burst_of_failures_is_not_enough() -> None:
     """One client with bad input for a moment, and nobody after it."""
     server = Server()
 
-    assert server.answering(BACKEND=10 * LEAST_FAILURES)
+    assert server.answering(BACKEND=10 * MIN_FAILURES)
     assert all(server.answering() for _ in range(20))
 
 

@@ -29,7 +29,7 @@ from support.tools import promtools
 from support.waiting import eventually
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.http import web_config
-from triton_exporter.http.connections import DROPS, MOST, Connections
+from triton_exporter.http.connections import DROPS, MAX_CONNECTIONS, Connections
 from triton_exporter.http.server import Handler, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig, WebConfigError, load_web_config
 from tritonwatch.exporter_options.chosen_settings import choose
@@ -152,11 +152,11 @@ def test_the_longest_waiting_connection_is_closed_for_a_new_one() -> None:
         for _ in range(300):
             peer = peers.enter_context(socket.create_connection(address))
             peer.sendall(b"GET / HT")
-        eventually(lambda: _dropped(server)["crowded"] >= 300 - MOST, "not dropped")
-        eventually(lambda: threading.active_count() <= MOST + 20, "too many threads")
+        eventually(lambda: _dropped(server)["crowded"] >= 300 - MAX_CONNECTIONS, "not dropped")
+        eventually(lambda: threading.active_count() <= MAX_CONNECTIONS + 20, "too many threads")
 
         assert ["inside"] * 5 == [requests.get(server.url, timeout=5).text for _ in range(5)]
-        assert MOST >= len(server.connections.open())
+        assert MAX_CONNECTIONS >= len(server.connections.open())
         assert 0 == _dropped(server)["refused"]
 
 
@@ -184,7 +184,7 @@ def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() 
     """Answers under way are not broken off for a new connection, unless they take too long."""
     clock = [0.0]
     table = Connections(now=lambda: clock[0])
-    pairs = [socket.socketpair() for _ in range(MOST + 1)]
+    pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 1)]
     (*held, extra), others = [first for first, _ in pairs], [two for _, two in pairs]
     for peer in held:
         connection = table.admit(peer)

@@ -21,7 +21,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
-from triton_exporter.probe.prober import MOST_AT_ONCE, RETRY_SECONDS, Prober
+from triton_exporter.probe.prober import MAX_AT_ONCE, RETRY_SECONDS, Prober
 from triton_exporter.probe.send import PROBE_HEADER, REQUEST_ID, sender
 from triton_exporter.snapshot import (
     IndexEntry,
@@ -195,8 +195,8 @@ def test_probes_of_a_thousand_models_are_spread_out() -> None:
     for tick in range(1, 10):
         probed.poll(tick / 10)
 
-    assert MOST_AT_ONCE == held
-    assert probed.most <= MOST_AT_ONCE
+    assert MAX_AT_ONCE == held
+    assert probed.most <= MAX_AT_ONCE
     assert {1} == set(probed.sent.values())
     assert 40 == len(probed.sent)
 

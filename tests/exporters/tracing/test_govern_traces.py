@@ -154,7 +154,7 @@ def test_no_burst_is_traced_for_longer_than_a_setting_lasts(governed: GovernedTr
     before = governed.traced["m"]
     governed.run(1, m=1000)
 
-    assert governed.traced["m"] - before <= governor.LEAST_COUNT
+    assert governed.traced["m"] - before <= governor.MIN_COUNT
 
 
 def test_an_idle_model_is_not_traced_any_more(governed: GovernedTriton) -> None:

@@ -223,7 +223,7 @@ def test_a_batch_that_cannot_be_read_is_refused_and_counted(
 def test_traces_beyond_their_share_of_a_core_are_refused_and_counted() -> None:
     """Once the share is spent, a batch gets 503, which senders of OTLP may retry, until processor time is saved."""
     passed, used = [0.0], [0.0]
-    budget = CoreBudget(0.25, most_saved=1.0, clock=lambda: passed[0], cpu_clock=lambda: used[0])
+    budget = CoreBudget(0.25, max_saved=1.0, clock=lambda: passed[0], cpu_clock=lambda: used[0])
     mailbox = Mailbox(budget=budget)
     body = as_json(*request("m", T, 0.25, 1.5))
     with receiving(mailbox) as receiver:
@@ -242,7 +242,7 @@ def test_traces_beyond_their_share_of_a_core_are_refused_and_counted() -> None:
 def test_traces_are_charged_where_they_are_decoded_and_where_they_are_used() -> None:
     """A decoder and a thread that observes, each of which takes a second of processor time."""
     ticks = count()
-    budget = CoreBudget(0.0, most_saved=2.5, clock=lambda: 0.0, cpu_clock=lambda: next(ticks))
+    budget = CoreBudget(0.0, max_saved=2.5, clock=lambda: 0.0, cpu_clock=lambda: next(ticks))
     mailbox = Mailbox(budget=budget)
     histograms = Distributions(mailbox=mailbox)
     histograms.observe(parse(counters(0, 0)), T)

@@ -17,14 +17,14 @@ import numpy as np
 
 from triton_exporter.distribution.estimate.density import Floats
 
-LEAST_KNOWN = 10
-"""Least intervals in which each execution answered one request, to know the delay or the sizes."""
+MIN_KNOWN = 10
+"""Intervals, at least, in which each execution answered one request, to know the delay or the sizes."""
 
-LEAST_OF_A_SIZE = 3
-"""Least executions of one size to know its time."""
+MIN_OF_A_SIZE = 3
+"""Executions of one size, at least, to know its time."""
 
-MOST_REQUESTS = 16
-"""Requests of one interval that are divided over executions: more can be divided in too many ways."""
+MAX_REQUESTS = 16
+"""Requests of one interval, at most, that are divided over executions: more can be divided in too many ways."""
 
 EXACT = 1e-9
 """A reach (seconds) of nearly nothing."""
@@ -32,8 +32,8 @@ EXACT = 1e-9
 _NEAR = 1.15
 """First waits up to this factor apart are the same delay."""
 
-_LEAST_PART = 0.6
-"""Least part of the batches that wait for the delay alone: it says little where instances are busy.
+_MIN_PART = 0.6
+"""Minimum part of the batches that wait for the delay alone: it says little where instances are busy.
 
 From 0.3 to 0.9, the mean error of simulated requests (test_decomposition.py) is about 0.7 points.
 """
@@ -44,14 +44,14 @@ _FIRSTS = (1 / 6, 1 / 2, 5 / 6)
 _FIRST_SCATTER = 0.05
 """Standard deviation of first waits, as a part of the delay."""
 
-_SCATTER = 0.2
+_MAX_SCATTER = 0.2
 """Executions of one size whose times differ by a larger part show no size."""
 
-_SLOPE = 1.5
-"""Least time of one request more in an execution, as a multiple of the scatter."""
+_MIN_SLOPE = 1.5
+"""Minimum time of one request more in an execution, as a multiple of the scatter."""
 
-_LEAST_SCATTER = 0.02
-"""Least scatter of executions of one size, so that a few equal times do not seem exact."""
+_MIN_SCATTER = 0.02
+"""Minimum scatter of executions of one size, so that a few equal times do not seem exact."""
 
 _ROUNDS = 8
 """Rounds of expectation-maximisation."""
@@ -139,7 +139,7 @@ class Delay:
 def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
     """Find the delay among the mean waits of requests that were executed alone, if most batches wait for it."""
     alone = executions >= requests
-    if np.count_nonzero(alone) < LEAST_KNOWN or np.all(alone):
+    if np.count_nonzero(alone) < MIN_KNOWN or np.all(alone):
         return None
     order = np.argsort(waits[alone])
     known, weight = waits[alone][order], requests[alone][order]
@@ -147,7 +147,7 @@ def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
     inside = below[np.searchsorted(known, known * _NEAR, "right")] - below[:-1]
     start = int(np.argmax(inside))
     part = float(inside[start] / below[-1])
-    if part < _LEAST_PART or known[start] <= 0:
+    if part < _MIN_PART or known[start] <= 0:
         return None
     firsts = np.quantile(known[start : np.searchsorted(known, known[start] * _NEAR, "right")], _FIRSTS)
     fitted = Delay(firsts, part, float((waits * requests).sum() / requests.sum()))
@@ -159,7 +159,7 @@ def delay(executions: Floats, requests: Floats, waits: Floats) -> Delay | None:
         all_waited = np.bincount(place, weights=likely)
         fits = all_of @ all_waited + np.log1p(-np.exp(all_of)) @ (np.bincount(place) - all_waited)
         fitted = Delay(firsts, float(parts[np.argmax(fits)]), fitted.mean_wait)
-    return fitted if fitted.part >= _LEAST_PART else None
+    return fitted if fitted.part >= _MIN_PART else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Sizes:
         """Return how many executions of each size each interval is likely to have had; 0 for all if unknown."""
         counts = np.zeros((len(requests), len(self.seconds)))
         for several, count in {*zip(requests.tolist(), executions.tolist(), strict=True)}:
-            if several > MOST_REQUESTS:
+            if several > MAX_REQUESTS:
                 continue
             ways = _ways(int(several), int(count), len(self.seconds))
             if not len(ways):
@@ -217,28 +217,28 @@ def _ways(requests: int, executions: int, largest: int) -> Floats:
 def sizes(executions: Floats, requests: Floats, work: Floats) -> Sizes | None:
     """Find what executions of each size take, if that differs more than executions of one size do."""
     alone, single = executions >= requests, (executions == 1) & (requests > 1)
-    if np.count_nonzero(alone) < LEAST_KNOWN:
+    if np.count_nonzero(alone) < MIN_KNOWN:
         return None
     size = np.concatenate([np.ones(np.count_nonzero(alone)), requests[single]])
     took = np.concatenate([work[alone], work[single]])
-    common = size <= MOST_REQUESTS
+    common = size <= MAX_REQUESTS
     size, took = size[common], took[common]
     per_size = {
         batch: float(np.median(took[size == batch]))
         for batch in np.unique(size).tolist()
-        if np.count_nonzero(size == batch) >= LEAST_OF_A_SIZE
+        if np.count_nonzero(size == batch) >= MIN_OF_A_SIZE
     }
     if len(per_size) < 2:
         return None
     slope, base = np.polyfit(list(per_size), list(per_size.values()), 1)
-    largest = min(int(size.max()) + 1, MOST_REQUESTS)
+    largest = min(int(size.max()) + 1, MAX_REQUESTS)
     every = np.array([per_size.get(float(batch), base + slope * batch) for batch in range(1, largest + 1)])
     if slope <= 0 or np.any(every <= 0):
         return None
     expected = every[size.astype(np.int64) - 1]
     # 1.5 times the median of absolute deviations is about one standard deviation of a normal distribution.
-    scatter = max(_LEAST_SCATTER, float(np.median(np.abs(took / expected - 1)) * 1.5))
-    if scatter > _SCATTER or slope < _SLOPE * scatter * every[0]:
+    scatter = max(_MIN_SCATTER, float(np.median(np.abs(took / expected - 1)) * 1.5))
+    if scatter > _MAX_SCATTER or slope < _MIN_SLOPE * scatter * every[0]:
         return None
     fitted = Sizes(every, np.full(largest, 1.0 / largest), scatter)
     for _ in range(_ROUNDS):

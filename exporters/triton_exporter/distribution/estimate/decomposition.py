@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from triton_exporter.distribution.estimate.density import Floats, Sums
-from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS, Fit, fit, shares
+from triton_exporter.distribution.estimate.fit import MIN_INTERVALS, Fit, fit, shares
 from triton_exporter.distribution.estimate.fit_error import estimated_error
 from triton_exporter.distribution.estimate.spread import Intervals
 from triton_exporter.distribution.estimate.stated_error import StatedErrors
@@ -19,7 +19,7 @@ from triton_exporter.distribution.shape import Interval
 STRETCH_SECONDS = 300.0
 """Over how long the distribution is estimated: shorter follows changes faster, longer is more certain."""
 
-_MOST = 2.0**53
+_MAX_COUNT = 2.0**53
 """Requests or seconds of one interval: no counter counts further by ones, and squares of these do not overflow."""
 
 MAX_INTERVALS = 3000
@@ -34,7 +34,7 @@ STALE_PART = 0.5
 _NEIGHBOURS = 200
 """Intervals before the last ones that are read with them, to know the level around each."""
 
-_CERTAIN_ERROR = 0.0005
+_MAX_CERTAIN_ERROR = 0.0005
 """Largest stated error (a share) where it is certain on which side of the bound each request is."""
 
 
@@ -70,11 +70,11 @@ class Decomposition:
         Returns whether its requests could be on both sides of a bound, of which `lowest` is the first.
         """
         end = interval.end
-        requests, seconds = min(interval.requests, _MOST), min(interval.seconds, _MOST)
+        requests, seconds = min(interval.requests, _MAX_COUNT), min(interval.seconds, _MAX_COUNT)
         units = min(max(interval.units, 1.0), requests)
         waited = min(max(interval.waited, 0.0), seconds)
         each = max(requests, 1.0)
-        behind = min(max(interval.worked, 0.0), _MOST) / each
+        behind = min(max(interval.worked, 0.0), _MAX_COUNT) / each
         row = (end, requests, seconds - waited, units, interval.lasted, waited / each, behind)
         with self._lock:
             if self.interval_count >= MAX_INTERVALS or (
@@ -109,7 +109,7 @@ class Decomposition:
         with self._lock:
             intervals = self._recent(self.interval_count)
             before, undecided = self._fit, self.undecided
-        if len(intervals.ends) < LEAST_INTERVALS:
+        if len(intervals.ends) < MIN_INTERVALS:
             return
         fitted = fit(intervals, before)
         with self._lock:
@@ -120,7 +120,7 @@ class Decomposition:
     def is_estimated(self) -> bool:
         """True if there is an estimate that is not out of date: an old one is worse than the mean."""
         grown = self.undecided - self._fitted
-        return self._fit is not None and grown <= STALE_PART * max(self.interval_count, LEAST_INTERVALS)
+        return self._fit is not None and grown <= STALE_PART * max(self.interval_count, MIN_INTERVALS)
 
     def judge(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.
@@ -147,7 +147,7 @@ class Decomposition:
         seconds = each * requests
         slowest = np.minimum(requests, np.maximum(np.ceil(seconds / limits - 1e-9) - 1, 0.0))
         either = np.where(requests > 1, slowest - (seconds > requests * limits), 0.0).sum(axis=0)
-        self.errors = np.minimum(self._stated.mean(), either / requests.sum() + _CERTAIN_ERROR).tolist()
+        self.errors = np.minimum(self._stated.mean(), either / requests.sum() + _MAX_CERTAIN_ERROR).tolist()
 
     def shares(self, last: int, bounds: Sequence[float]) -> Floats:
         """Return for each of the last intervals added the share of its requests at or below each bound."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.buckets import Signal
 from triton_exporter.distribution.estimate.decomposition import Decomposition
-from triton_exporter.distribution.estimate.fit import LEAST_INTERVALS
+from triton_exporter.distribution.estimate.fit import MIN_INTERVALS
 from triton_exporter.snapshot import ModelVersion
 
 MAX_DECOMPOSED = 100
@@ -44,10 +44,10 @@ class Estimator:
     interval_seconds = 1.0
 
     def __init__(
-        self, thresholds: Mapping[Signal, Sequence[float]] | None = None, most: int = MAX_DECOMPOSED
+        self, thresholds: Mapping[Signal, Sequence[float]] | None = None, max_decomposed: int = MAX_DECOMPOSED
     ) -> None:
         self._thresholds = thresholds or {}
-        self._most = most
+        self._max_decomposed = max_decomposed
         self._lock = threading.Lock()
         self._decompositions: dict[_Place, Decomposition] = {}
         self._used: dict[_Place, float] = {}
@@ -95,12 +95,12 @@ class Estimator:
                 grown = decomposition.undecided - undecided
                 part = grown / max(decomposition.interval_count, 1)
                 is_old = grown > 0 and now - at >= REFRESH_SECONDS
-                if decomposition.interval_count >= LEAST_INTERVALS and (part > _GROWN or is_old):
+                if decomposition.interval_count >= MIN_INTERVALS and (part > _GROWN or is_old):
                     due[key] = part
         return sorted(due, key=due.__getitem__, reverse=True)
 
     def _has_capacity(self, now: float) -> bool:
-        if len(self._decompositions) >= self._most:
+        if len(self._decompositions) >= self._max_decomposed:
             oldest = min(self._used, key=self._used.__getitem__)
             if self._used[oldest] > now - IDLE_SECONDS:
                 return False

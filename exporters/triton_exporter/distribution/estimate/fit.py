@@ -27,10 +27,10 @@ from triton_exporter.distribution.estimate.likeness import (
 from triton_exporter.distribution.estimate.queue_model import QueueModel, queue_model
 from triton_exporter.distribution.estimate.spread import Intervals, spread, spread_by_size
 
-LEAST_INTERVALS = 30
+MIN_INTERVALS = 30
 """Fewer intervals give no estimate."""
 
-LEAST_SINCE_CHANGE = 60
+MIN_SINCE_CHANGE = 60
 """So many intervals since a change of the traffic show whether their requests are independent."""
 
 MOSTLY_ALIKE = 0.6
@@ -99,7 +99,7 @@ def fit(intervals: Intervals, before: Fit | None) -> Fit:
     """
     slow = slow_levels(intervals.means)
     usual = ~in_slow_runs(intervals.means, slow)
-    if np.count_nonzero(usual) >= LEAST_INTERVALS:
+    if np.count_nonzero(usual) >= MIN_INTERVALS:
         intervals = intervals.at(usual)
     intervals, judged, wait_variance = _since_change(intervals)
     sums = intervals.sums
@@ -134,7 +134,7 @@ def _since_change(intervals: Intervals) -> tuple[Intervals, Likeness, float]:
     judged, wait_variance = _work_and_waits(intervals)
     if judged.grouping != "none":
         since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
-        if len(since.ends) >= LEAST_SINCE_CHANGE:
+        if len(since.ends) >= MIN_SINCE_CHANGE:
             after, wait_variance_after = _work_and_waits(since)
             if after.grouping == "none":
                 return since, after, wait_variance_after
@@ -149,7 +149,7 @@ def _groups(intervals: Intervals, grouping: Grouping) -> tuple[Floats, Places]:
     around = levels(ends, sums, grouping)
     order = np.argsort(around)
     part = np.cumsum(sums.weight[order]) / sums.weight.sum()
-    count = min(GROUPS, len(sums) // LEAST_INTERVALS)
+    count = min(GROUPS, len(sums) // MIN_INTERVALS)
     edges = np.unique(around[order][np.searchsorted(part, np.arange(1, count) / count)])
     return edges, np.searchsorted(edges, around, "right")
 

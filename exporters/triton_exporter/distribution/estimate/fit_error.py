@@ -10,7 +10,7 @@ from triton_exporter.distribution.estimate.likeness import in_slow_runs
 from triton_exporter.distribution.estimate.spread import Intervals, spread
 from triton_exporter.distribution.estimate.stated_error import at_limits, bin_edges, missing, sample
 
-LEAST_ERROR = 0.003
+MIN_ERROR = 0.003
 """Part of each estimated error (a share) that depends on nothing.
 
 Of 588 shares of random traffic (`covered` in test_decomposition.py, seeds 7000 to 7014, all kinds)
@@ -42,7 +42,7 @@ def estimated_error(fitted: Fit, intervals: Intervals, limits: Floats) -> Floats
     doubt = np.abs(estimated - means) * _MIXED_DOUBT * fitted.mean_weight * (1 - fitted.mean_weight)
     spaced = spread(intervals, intervals.between, fitted.wait_variance_inside, limits, delay=fitted.delay)
     waits_doubt = sums.weight @ np.abs(spaced - (each <= limits)) / total
-    return np.asarray(LEAST_ERROR + np.hypot(np.hypot((1 - fitted.mean_weight) * unseen, doubt), waits_doubt))
+    return np.asarray(MIN_ERROR + np.hypot(np.hypot((1 - fitted.mean_weight) * unseen, doubt), waits_doubt))
 
 
 def _unseen(fitted: Fit, known: Intervals, between: float, limits: Floats) -> tuple[Floats, Floats]:

@@ -27,7 +27,7 @@ QUANTILES = (0.95, 0.98, 0.99)
 CHANCE = 2e-6
 """A run of slow intervals that independent requests make less often than this shares a queue."""
 
-_LEAST = 0.1
+_MIN_PART_OF_MEAN = 0.1
 """Times below this part of the mean are the same: near zero the logarithms of waits differ without end."""
 
 _ALIKE = 0.15
@@ -90,7 +90,7 @@ def change(sums: Sums) -> int:
 
 def likeness(ends: Floats, sums: Sums, interval: float) -> Likeness:
     """Judge the intervals of one stretch; `interval` is how long each usually is, in seconds."""
-    least = max(1e-9, _LEAST * float((sums.weight * sums.means).sum() / sums.weight.sum()))
+    least = max(1e-9, _MIN_PART_OF_MEAN * float((sums.weight * sums.means).sum() / sums.weight.sum()))
     trend = np.log(np.maximum(levels(ends, sums, "trend"), least))
     logs = np.log(np.maximum(sums.means, least))
     first, second = _pairs(ends, interval, 1)

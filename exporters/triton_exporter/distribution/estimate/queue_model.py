@@ -30,7 +30,7 @@ With 3 or 48, the mean error of simulated waits (test_decomposition.py) is 0.72 
 _SCALES = (0.1, 0.15, 0.3)
 """Differences of the logarithms of requests, mean wait and mean work that count alike."""
 
-_LARGEST = 6.0
+_MAX_DISTANCE = 6.0
 """Differences added up, beyond which an interval is not similar.
 
 Mean error of simulated waits (test_decomposition.py): 0.72 points; with 2 it is 0.76, with 20
@@ -43,7 +43,7 @@ _POINTS = 24
 _NEGLIGIBLE = 0.02
 """Differences below this part of the mean of all waits do not count."""
 
-_SHORTEST = 1e-6
+_MIN_SECONDS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class QueueModel:
         for row, (feature, mean) in enumerate(zip(features, waits.tolist(), strict=True)):
             apart = np.abs(self.features - feature).sum(axis=1)
             near = np.argpartition(apart, SIMILAR)[:SIMILAR]
-            near = near[apart[near] <= _LARGEST]
+            near = near[apart[near] <= _MAX_DISTANCE]
             if len(near):
                 spread = np.sort(self.waits[near].ravel()) * mean
                 estimated[row] = np.searchsorted(spread, limits, "right") / len(spread)
@@ -80,7 +80,7 @@ def queue_model(ends: Floats, lasted: Floats, work: Sums, waits: Floats) -> Queu
     seconds = float(ends[-1] - ends[0])
     mean_wait = float(work.weight @ waits / work.weight.sum())
     mean_work = float(work.weight @ work.means / work.weight.sum())
-    if seconds <= 0 or mean_wait < _SHORTEST or mean_work < _SHORTEST:
+    if seconds <= 0 or mean_wait < _MIN_SECONDS or mean_work < _MIN_SECONDS:
         return None
     rng = np.random.default_rng(0)
     rate = float(work.weight[1:].sum()) / seconds
@@ -124,7 +124,7 @@ class _Intervals:
         """Return how far the distributions of mean waits are apart: the statistic of Kolmogorov and Smirnov."""
         order = np.argsort(self.waits)
         here = np.cumsum(self.requests[order]) / self.requests.sum()
-        waiting = observed > _SHORTEST
+        waiting = observed > _MIN_SECONDS
         simulated = np.interp(observed[waiting], self.waits[order], here)
         return float(np.abs(simulated - below[waiting]).max(initial=0.0))
 
@@ -135,14 +135,14 @@ class _Intervals:
 
 
 def _features(requests: Floats, waits: Floats, work: Floats, negligible: float) -> Floats:
-    stacked = np.stack([requests, waits + negligible, work + _SHORTEST], axis=1)
+    stacked = np.stack([requests, waits + negligible, work + _MIN_SECONDS], axis=1)
     return np.asarray(np.log(stacked) / _SCALES)
 
 
 def _drawn(rng: np.random.Generator, density: Density, count: int) -> Floats:
     below = np.cumsum(density.shares)
     place = np.searchsorted(below, rng.random(count) * below[-1])
-    return np.asarray(np.maximum((place + rng.uniform(-0.5, 0.5, count)) * density.step, _SHORTEST))
+    return np.asarray(np.maximum((place + rng.uniform(-0.5, 0.5, count)) * density.step, _MIN_SECONDS))
 
 
 def _simulated(arrivals: Floats, took: Floats, servers: int, interval: float) -> _Intervals:

@@ -30,7 +30,7 @@ SURE = 1.96
 _BELOW = int(np.count_nonzero(DISTANCES < 1))
 _EDGES = _BELOW + 1 + len(DISTANCES)
 
-MOST_INTERVALS = 400
+MAX_SAMPLED_INTERVALS = 400
 """Intervals of which the information is computed; it grows with their number."""
 
 
@@ -86,8 +86,8 @@ def _bins(below: Floats) -> Floats:
 
 
 def sample(count: int) -> npt.NDArray[np.int64]:
-    """Return positions of at most MOST_INTERVALS of `count` intervals, evenly."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_INTERVALS)).astype(np.int64))
+    """Return positions of at most MAX_SAMPLED_INTERVALS of `count` intervals, evenly."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_SAMPLED_INTERVALS)).astype(np.int64))
 
 
 @dataclass(slots=True)
