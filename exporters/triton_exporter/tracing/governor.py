@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 
 from triton_exporter.catalogue import own
 from triton_exporter.common.duration import DAY
@@ -18,7 +17,12 @@ from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.tracing.allotment import MAX_REQUESTS_PER_SECOND, allot
+from triton_exporter.tracing.allotment import (
+    MAX_REQUESTS_PER_SECOND,
+    SentSetting,
+    rates_to_send,
+    wanted_rates,
+)
 from triton_exporter.tracing.interference import COUNT_SECONDS, Interference
 from triton_exporter.tracing.request_rates import REQUEST_COUNTERS, Traffic, measured, requests_by_model
 from triton_exporter.tracing.trace import Mailbox
@@ -44,11 +48,8 @@ STATES: Mapping[str, str] = {
 """Closed set of values of the label `state`, with what each means."""
 
 MIN_COUNT = 10
-RENEWAL_SECONDS = 5.0
-"""Minimum seconds between two settings of the same rate for a model, and between two reductions of its rate."""
+"""Traces that a setting allows, at least."""
 
-IDLE_SECONDS = 60.0
-MAX_MODELS = 100
 MAX_POSTS = 10
 MAX_CHECKS = 10
 """Settings sent, and settings of models read, in one poll (a second)."""
@@ -57,20 +58,6 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 600.0, float(DAY)
 """Pause of tracing after interference with Triton: ten minutes, doubled each time, up to a day."""
 
 _GLOBAL_SECONDS = 30.0
-
-_TOO_OFTEN, _TOO_SELDOM = 1.25, 0.6
-"""A model is given another rate if that is higher or lower by these factors, so that small changes of its traffic
-cost no setting. To trace too often does harm, so the first is nearer to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SentSetting:
-    """Setting that was sent for a model `at` some time (seconds), when `total` of its requests had ended."""
-
-    rate: int
-    count: int
-    at: float
-    total: float
 
 
 def _why_blocked(setting: TraceSetting | None) -> str:
@@ -100,7 +87,7 @@ class TraceGovernor:
         self._lock = threading.Lock()  # guards what observe, observe_snapshot and families share with poll
         self._traffic: dict[str, Traffic] = {}
         self._observed_at = float("-inf")
-        self._sent: dict[str, _SentSetting] = {}
+        self._sent: dict[str, SentSetting] = {}
         self._models: frozenset[str] = frozenset()
         self._checked: set[str] = set()
         self._state = "starting"
@@ -166,41 +153,17 @@ class TraceGovernor:
             self._global_asked = now
             self._blocked = _why_blocked(self._client.setting())
         if self._blocked:
-            self._clear(dict(self._sent))
+            self._clear(self._sent)
             self._log_state(self._blocked)
             return
         self._take_over(now)
         with self._lock:
             traffic = dict(self._traffic)
-        total_per_second = sum(rate.per_second for rate in traffic.values())
-        most_per_second = MAX_REQUESTS_PER_SECOND / (2 if self._state == "busy" else 1)
-        active = {model: rate for model, rate in traffic.items() if now - rate.seen < IDLE_SECONDS}
-        busiest = sorted(active, key=lambda model: active[model].per_second, reverse=True)[:MAX_MODELS]
-        is_busy = total_per_second > most_per_second
-        wanted = {} if is_busy else {model: active[model].per_second for model in busiest}
-        self._clear({model: sent for model, sent in self._sent.items() if model not in wanted})
-        posts = 0
-        rates = allot(wanted, self._per_second)
-        # Those first that are traced too often.
-        for model in sorted(
-            rates, key=lambda model: model not in self._sent or rates[model] <= self._sent[model].rate
-        ):
-            rate = self._next_rate(self._sent.get(model), rates[model], traffic[model], now)
-            if rate and posts < MAX_POSTS:
-                posts += 1
-                self._send_setting(model, rate, traffic[model], now)
-        self._log_state("tracing" if self._sent else "busy" if is_busy else "idle")
-
-    def _next_rate(self, sent: _SentSetting | None, wanted: int, traffic: Traffic, now: float) -> int:
-        """Return the rate to set now, or 0 where what is set may stay."""
-        if sent is None or wanted > _TOO_OFTEN * sent.rate:
-            return wanted
-        if now - sent.at < RENEWAL_SECONDS:
-            return 0
-        if wanted < _TOO_SELDOM * sent.rate:
-            return wanted
-        used = (traffic.total - sent.total) / sent.rate
-        return sent.rate if used >= sent.count / 2 or traffic.total < sent.total else 0
+        wanted = wanted_rates(traffic, self._per_second, now, was_busy=self._state == "busy")
+        self._clear(self._sent.keys() - (wanted or {}))
+        for model, rate in rates_to_send(wanted or {}, self._sent, traffic, now)[:MAX_POSTS]:
+            self._send_setting(model, rate, traffic[model], now)
+        self._log_state("busy" if wanted is None else "tracing" if self._sent else "idle")
 
     def _send_setting(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
         count = max(MIN_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
@@ -209,7 +172,7 @@ class TraceGovernor:
         self._checked.add(model)
         with self._lock:
             self._posts["accepted"] += 1
-            self._sent[model] = _SentSetting(rate, count, now, traffic.total)
+            self._sent[model] = SentSetting(rate, count, now, traffic.total)
 
     def _take_over(self, now: float) -> None:
         """Find what an exporter that was killed has left: its rate is remembered, and it is turned off."""

@@ -15,8 +15,9 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.http.client import Answer, Client, FetchError
 from triton_exporter.snapshot import IndexEntry, ModelVersion, Snapshot
 from triton_exporter.tracing import governor, interference
-from triton_exporter.tracing.allotment import allot
+from triton_exporter.tracing.allotment import SentSetting, allot, rates_to_send
 from triton_exporter.tracing.governor import TraceGovernor
+from triton_exporter.tracing.request_rates import Traffic
 from triton_exporter.tracing.trace import Mailbox, TracedRequest
 from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
 from tritonwatch.exporter_options.chosen_settings import OptionsError, choose
@@ -125,6 +126,19 @@ def test_an_allotment_keeps_to_its_total_and_traces_small_models_whole() -> None
 
     assert {"small": 1, "middle": 4, "large": 45} == rates
     assert sum(traffic[model] / rate for model, rate in rates.items()) <= 20
+
+
+def test_models_that_are_traced_too_often_get_their_rate_first() -> None:
+    """Only some settings are sent in a poll; one whose rate suits the traffic and is not used up is not sent."""
+    traffic = dict.fromkeys(("new", "calmer", "busier", "same"), Traffic(total=1000, seen=T))
+    sent = {
+        "calmer": SentSetting(rate=4, count=100, at=T - 10, total=900),
+        "busier": SentSetting(rate=2, count=100, at=T - 1, total=900),
+        "same": SentSetting(rate=5, count=100, at=T - 10, total=900),
+    }
+    wanted = {"new": 1, "calmer": 1, "busier": 20, "same": 5}
+
+    assert [("busier", 20), ("new", 1), ("calmer", 1)] == rates_to_send(wanted, sent, traffic, T)
 
 
 def test_the_rate_follows_a_step_of_the_traffic_at_once(governed: GovernedTriton) -> None:
