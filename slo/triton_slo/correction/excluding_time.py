@@ -32,12 +32,12 @@ def excluding(
     groups = recorded_groups(prometheus, chosen, now, lengths)
     if not groups:
         raise CorrectionError("the rules of no such objective and model are loaded; see tritonwatch status")
-    reached = [group for group in groups if group.reaches_to < span[1]]
-    if not reached:
+    affected = [group for group in groups if group.period_start < span[1]]
+    if not affected:
         raise CorrectionError("no period that is counted now reaches back so far: no budget would change")
     _refuse_second_exclusion(prometheus, chosen, span)
-    grown = growths(prometheus, chosen, reached, span, now, lengths)
-    corrections = (_correction(group, grown[group.labels], span, lengths) for group in reached)
+    grown = growths(prometheus, chosen, affected, span, now, lengths)
+    corrections = (_correction(group, grown[group.labels], span, lengths) for group in affected)
     return tuple(correction for correction in corrections if correction is not None)
 
 
@@ -58,7 +58,7 @@ def _refuse_second_exclusion(prometheus: Prometheus, chosen: Matchers, span: Spa
 def _correction(
     group: CorrectableGroup, growth: Growth, span: Span, lengths: ScaledLengths
 ) -> GroupCorrection | None:
-    start = max(span[0], group.reaches_to)
+    start = max(span[0], group.period_start)
     tiles = tuple(_tiles(growth, lengths.edges((start, span[1]))))
     if not tiles:
         return None

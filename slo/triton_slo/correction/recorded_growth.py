@@ -50,13 +50,13 @@ class ScaledLengths:
 class CorrectableGroup:
     """One group as its rules record it now.
 
-    `labels` are those of its sum, which runs since `since`; `reaches_to` is where its period begins: what happened
-    before does not count. `calendar`: the period begins again with the calendar.
+    `labels` are those of its sum, which runs since `since`. Events before `period_start` do not count. With
+    `calendar`, the period begins again with the calendar.
     """
 
     labels: SumLabels
     since: float
-    reaches_to: float
+    period_start: float
     calendar: bool
     budget: PeriodBudget
 
@@ -103,12 +103,13 @@ def recorded_groups(
         target = targets.get(key, targets.get(bare))
         if slo not in infos or target is None or events[key].keys() != {names.ERROR, names.TOTAL}:
             continue
-        start = starts.get(slo)
-        reaches_to, passed = now - _window_seconds(infos[slo], lengths), 1.0
-        if start is not None:
-            reaches_to, passed = start, min(1.0, (now - start) / max(1.0, days[slo] * DAY))
+        calendar_start = starts.get(slo)
+        period_start, passed = now - _window_seconds(infos[slo], lengths), 1.0
+        if calendar_start is not None:
+            period_start = calendar_start
+            passed = min(1.0, (now - calendar_start) / max(1.0, days[slo] * DAY))
         budget = PeriodBudget(events[key][names.ERROR], events[key][names.TOTAL], target, passed)
-        groups.append(CorrectableGroup(key, sample.value, reaches_to, start is not None, budget))
+        groups.append(CorrectableGroup(key, sample.value, period_start, calendar_start is not None, budget))
     return tuple(sorted(groups, key=lambda group: group.labels))
 
 
@@ -178,7 +179,7 @@ def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: Scale
     times = sorted(
         at for at in points.sums[names.TOTAL].keys() & points.sums[names.ERROR].keys() if at >= group.since
     )
-    start, end = max(span[0], group.reaches_to), span[1]
+    start, end = max(span[0], group.period_start), span[1]
     reaches = bool(times) and times[0] <= max(start, group.since + lengths.tile) and times[-1] >= end
     if end > began and not reaches:
         raise CorrectionError(

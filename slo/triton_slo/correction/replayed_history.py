@@ -41,7 +41,7 @@ def replayed(
         raise CorrectionError(
             f"the rules of objective {slo} were loaded too lately: try again in {wait / 60:.0f} minutes"
         )
-    start = min(group.reaches_to for group in groups)
+    start = min(group.period_start for group in groups)
     if latest <= start:
         return ()
     _refuse_second_replay(prometheus, plan, now)
@@ -110,11 +110,11 @@ def _history(
     tiles = tuple(
         Tile(at, error, total)
         for at, (error, total) in events.items()
-        if group.reaches_to <= at - lengths.tile
+        if group.period_start <= at - lengths.tile
         and at <= began
         and not any(low < at and at - lengths.tile < high for low, high in excluded)
     )
     if not tiles:
         return None
-    counted_from = group.reaches_to if group.calendar else ALWAYS
+    counted_from = group.period_start if group.calendar else ALWAYS
     return GroupCorrection(group.labels, counted_from, tiles, group.budget, group.budget.changed(tiles))
