@@ -18,6 +18,7 @@ from triton_exporter.distribution.shape import Binned, Interval
 from triton_exporter.distribution.sources.traced_requests import TRACED_MODEL_SECONDS, TraceIntake
 from triton_exporter.distribution.sources.triton_shapes import NativeHistograms, Summaries
 from triton_exporter.distribution.stored import StoredModel
+from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
@@ -26,10 +27,7 @@ from triton_exporter.tracing.trace import Mailbox
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
 
-_SUMMARIES: Mapping[Signal, Metric] = {
-    "request": triton.REQUEST_SUMMARY_US,
-    "queue": triton.QUEUE_SUMMARY_US,
-}
+_SUMMARIES: Mapping[Signal, Metric] = {"request": triton.REQUEST_SUMMARY_US, "queue": triton.QUEUE_SUMMARY_US}
 _WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
 
 MAX_GONE = 100
@@ -163,8 +161,8 @@ class Distributions:
         for signal, recorded in model.observations.items():
             seconds = gain.seconds[signal]
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
-                recorded.carry_over(gain.requests, seconds, units)
-            elif gain.requests or seconds or recorded.has_carried_over:
+                recorded.carried.add(gain.requests, seconds, units)
+            elif gain.requests or seconds or recorded.carried.requests:
                 interval = self._interval(version, signal, gain, units, now)
                 if self._estimator is not None:
                     recorded.decomposition = self._estimator.get(
@@ -230,11 +228,11 @@ class Distributions:
         if exact:
             recorded.count(interval._replace(source="histogram", shape=shape), wait=False)
             return
-        traced = "trace" in self._allowed and interval.end - recorded.traced_at < TRACED_MODEL_SECONDS
+        traced = "trace" in self._allowed and interval.end - recorded.traced.traced_at < TRACED_MODEL_SECONDS
         curve = None
         if "summary" in self._allowed and self._summaries[signal].has(version):
             if model.turn != self._turn and not traced:
-                recorded.carry_over(interval.requests, interval.seconds)
+                recorded.carried.add(interval.requests, interval.seconds)
                 return
             curve = self._summaries[signal].curve(version)
         source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
@@ -244,10 +242,11 @@ class Distributions:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
         gone = [version for version, model in self._models.items() if model.seen < now]
         for version in gone:
-            torn, self._models[version].torn = self._models[version].torn, None
-            for signal, recorded in self._models[version].observations.items():
+            model = self._models[version]
+            torn, model.torn = model.torn, None
+            for signal, recorded in model.observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
-                if requests or recorded.has_carried_over:
+                if requests or recorded.carried.requests:
                     recorded.count(Interval(now, requests, seconds, units=0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
@@ -297,4 +296,4 @@ class Distributions:
         histogram = Histogram(METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
         lose: Callable[[str, int], None] = self._traces.lose if self._traces else lambda *_: None
-        return Observations(histogram, guarantee, lose, now, self._quantile_pool)
+        return Observations(histogram, guarantee, TracedIntervals(lose, now), self._quantile_pool)

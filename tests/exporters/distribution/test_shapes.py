@@ -1,4 +1,4 @@
-"""How requests spread: each shape, and the histogram and the ledger that take them in."""
+"""How requests spread: each shape, and the histogram and the new_observations that take them in."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from triton_exporter.distribution.histogram import Histogram
 from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.quantiles import QuantilePool
 from triton_exporter.distribution.shape import Binned, Curve, Interval, Observed, Point, Shape, Trace
+from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
 from triton_exporter.snapshot import ModelVersion
 
 BOUNDS = (0.01, 0.1, 1.0)
@@ -145,13 +146,12 @@ def test_small_shares_are_not_lost() -> None:
     assert [99, 99, 100, 100] == growing.cumulative()
 
 
-def ledger() -> tuple[Observations, Counter[str]]:
+def new_observations() -> tuple[Observations, Counter[str]]:
     lost: Counter[str] = Counter()
     return Observations(
         histogram(),
         Guarantee(ModelVersion("m", "1"), "request", ()),
-        lambda reason, count: lost.update({reason: count}),
-        0.0,
+        TracedIntervals(lambda reason, count: lost.update({reason: count}), closed=0.0),
         QuantilePool(),
     ), lost
 
@@ -162,65 +162,69 @@ def interval(end: float, requests: float, took: float) -> Interval:
 
 def test_traces_give_the_shape() -> None:
     """An interval that waits gets the shape of its traces once a later trace proves them complete."""
-    book, lost = ledger()
-    book.count(interval(10, 100, 3), wait=True)
+    observations, lost = new_observations()
+    observations.count(interval(10, 100, 3), wait=True)
     for ended, took in ((9.2, 0.005), (9.5, 0.005), (9.7, 0.005), (9.9, 0.5)):
-        book.trace(Trace(ended, took, f"trace-{ended}"))
-    book.close(now=10, watermark=9.9)
-    assert 0 == book.histogram.count
-    book.close(now=15, watermark=14)
+        observations.traced.add_trace(Trace(ended, took, f"trace-{ended}"))
+    observations.close(now=10, watermark=9.9)
+    assert 0 == observations.histogram.count
+    observations.close(now=15, watermark=14)
 
-    assert [75, 75, 100, 100] == book.histogram.cumulative()
-    assert ("trace", 100, 3) == (book.source, book.histogram.count, book.histogram.sum)
+    assert [75, 75, 100, 100] == observations.histogram.cumulative()
+    assert ("trace", 100, 3) == (
+        observations.source,
+        observations.histogram.count,
+        observations.histogram.sum,
+    )
     assert ["trace-9.7", "trace-9.9"] == [
-        sample.exemplar.trace_id for sample in book.histogram.samples() if sample.exemplar
+        sample.exemplar.trace_id for sample in observations.histogram.samples() if sample.exemplar
     ]
     assert {} == lost
 
 
 def test_untraced_interval_joins_the_next_traced_one() -> None:
     """With every Nth request traced, the traced one represents those since the one before."""
-    book, _ = ledger()
-    book.count(interval(1, 40, 0.2), wait=True)
-    book.count(interval(2, 60, 0.3), wait=True)
-    book.trace(Trace(1.5, 0.05, "a"))
-    book.close(now=4, watermark=4)
+    observations, _ = new_observations()
+    observations.count(interval(1, 40, 0.2), wait=True)
+    observations.count(interval(2, 60, 0.3), wait=True)
+    observations.traced.add_trace(Trace(1.5, 0.05, "a"))
+    observations.close(now=4, watermark=4)
 
-    assert [0, 100, 100, 100] == book.histogram.cumulative()
+    assert [0, 100, 100, 100] == observations.histogram.cumulative()
 
 
 def test_an_interval_without_a_trace() -> None:
     """Without a trace in time, the interval's own mean is taken, and nothing stays behind."""
-    book, _ = ledger()
-    book.count(interval(1, 2, 0.01), wait=True)
-    book.close(now=40, watermark=0)
-    assert 0 == book.histogram.count
-    book.close(now=47, watermark=0)
+    observations, _ = new_observations()
+    observations.count(interval(1, 2, 0.01), wait=True)
+    observations.close(now=40, watermark=0)
+    assert 0 == observations.histogram.count
+    observations.close(now=47, watermark=0)
 
-    assert [2, 2, 2, 2] == book.histogram.cumulative()
-    assert "sampled_mean" == book.source
+    assert [2, 2, 2, 2] == observations.histogram.cumulative()
+    assert "sampled_mean" == observations.source
 
 
 def test_late_trace() -> None:
     """A trace whose interval is closed is counted as lost, not observed."""
-    book, lost = ledger()
-    book.count(interval(1, 2, 0.01), wait=True)
-    book.trace(Trace(0.9, 0.005, "a"))
-    book.close(now=5, watermark=5)
-    book.trace(Trace(0.5, 0.005, "b"))
+    observations, lost = new_observations()
+    observations.count(interval(1, 2, 0.01), wait=True)
+    observations.traced.add_trace(Trace(0.9, 0.005, "a"))
+    observations.close(now=5, watermark=5)
+    observations.traced.add_trace(Trace(0.5, 0.005, "b"))
 
     assert {"late": 1} == lost
-    assert 2 == book.histogram.count
+    assert 2 == observations.histogram.count
 
 
 def test_traces_nobody_counts() -> None:
     """Traces of requests that no counter counts do not pile up."""
-    book, _ = ledger()
+    observations, _ = new_observations()
     for second in range(100):
-        book.trace(Trace(second, 0.1, "a"))
-        book.close(now=second, watermark=second)
+        observations.traced.add_trace(Trace(second, 0.1, "a"))
+        observations.close(now=second, watermark=second)
 
-    assert len(book._traces) <= 46
+    assert len(observations.traced._traces) <= 46
 
 
 @settings(max_examples=100, deadline=None)
@@ -232,16 +236,16 @@ def test_traces_nobody_counts() -> None:
 )
 def test_every_request_enters_once(steps: list[tuple[int, bool, bool, list[float]]]) -> None:
     """Whatever sources come and go, each counted request enters the histogram exactly once."""
-    book, _ = ledger()
+    observations, _ = new_observations()
     now = 0.0
     for requests, wait, tracing, offsets in steps:
         now += 1
-        book.count(interval(now, requests, requests * 0.02), wait)
+        observations.count(interval(now, requests, requests * 0.02), wait)
         for offset in offsets:
-            book.trace(Trace(now + offset, 0.05, "t"))
-        book.close(now, now if tracing else 0)
-        assert book.histogram.count <= sum(step[0] for step in steps)
-    book.close(now + 100, 0)
+            observations.traced.add_trace(Trace(now + offset, 0.05, "t"))
+        observations.close(now, now if tracing else 0)
+        assert observations.histogram.count <= sum(step[0] for step in steps)
+    observations.close(now + 100, 0)
 
-    assert sum(step[0] for step in steps) == book.histogram.count
-    assert sum(step[0] for step in steps) * 0.02 == pytest.approx(book.histogram.sum)
+    assert sum(step[0] for step in steps) == observations.histogram.count
+    assert sum(step[0] for step in steps) * 0.02 == pytest.approx(observations.histogram.sum)

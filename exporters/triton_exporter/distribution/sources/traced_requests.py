@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.buckets import Signal
 from triton_exporter.distribution.increase import counted_as
-from triton_exporter.distribution.observations import TRACE_GRACE_SECONDS, Observations
+from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.shape import Trace
+from triton_exporter.distribution.waiting.traced_intervals import TRACE_GRACE_SECONDS
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import LOSSES, OUTCOMES, RESULTS, Mailbox, TracedRequest
@@ -64,7 +65,7 @@ class TraceIntake:
         """Enter the traced requests of a model version there, and let it wait for the first of them."""
         self._models[version] = _Traced(observations)
         for recorded in observations.values():
-            recorded.traced_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
+            recorded.traced.traced_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
 
     def forget(self, version: ModelVersion) -> None:
         """Drop a model version that has gone."""
@@ -95,14 +96,14 @@ class TraceIntake:
         if outcome == "queue_full" and request.model in self._unlimited:
             outcome = "refused"
         model.outcomes[outcome] += 1
-        if outcome == "queue_full" and model.observations["request"].believes_traces:
+        if outcome == "queue_full" and model.observations["request"].traced.believes_traces:
             model.queue_full += rate
         if outcome == "completed" or (outcome == "not_executed" and request.model in self._cached):
             times = {"request": request.request_seconds, "queue": request.queue_seconds}
             for signal, recorded in model.observations.items():
                 seconds = times[signal]
                 if seconds is not None:
-                    recorded.trace(Trace(request.ended, seconds, request.trace_id, rate))
+                    recorded.traced.add_trace(Trace(request.ended, seconds, request.trace_id, rate))
 
     def watermark(self, now: float) -> float:
         """Return until when all requests have been traced, as far as the order of the traces proves it."""
