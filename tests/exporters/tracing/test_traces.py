@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
+from triton_exporter.processor_time.core_budget import CoreBudget
 from triton_exporter.snapshot import ModelConfig, ModelVersion, QueuePolicy, Snapshot
 from triton_exporter.tracing.agreement import Agreement
 from triton_exporter.tracing.otlp import Assembler, OtlpError, Span, decode_json, decode_protobuf

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from triton_exporter.core_budget import CoreBudget
 from triton_exporter.distribution.buckets import Signal
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.fit import MIN_INTERVALS
+from triton_exporter.processor_time.core_budget import CoreBudget
 from triton_exporter.snapshot import ModelVersion
 
 MAX_DECOMPOSED = 100

@@ -1,4 +1,4 @@
-"""A share of one core for work that may wait or be left out."""
+"""A share of one core for work that may wait or be left out: reading traces, and estimates."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The processor time that the exporter may take: for readings of Triton, traces and estimates."""
