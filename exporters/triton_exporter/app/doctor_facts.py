@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Any
 
@@ -18,7 +19,12 @@ from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.tracing.request_rates import requests_by_model
+from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from triton_exporter.triton.poll import ApiPoller
+
+MAX_MODELS = 100
+"""Models whose own trace setting is read: those with the most requests."""
 
 _ENDPOINTS = {
     "ready": triton_paths.READY,
@@ -46,6 +52,8 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
         if first is not None:
             time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
         second = _exposition(metrics)[0] if first is not None else None
+        seconds = time.monotonic() - started
+        traces, model_traces = _trace_settings(api, None if snapshot.api_failure else second)
         return TritonFacts(
             url=settings.triton_url,
             metrics_url=settings.metrics_url,
@@ -53,10 +61,11 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             statuses=statuses,
             first=first,
             second=second,
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             metrics_failure=failure,
             logging=answers.get("logging", {}),
-            tracing=answers.get("tracing", {}),
+            traces=traces,
+            model_traces=model_traces,
             gpu=_gpu_findings(settings, snapshot, first),
             can_estimate=can_estimate(),
         )
@@ -89,6 +98,26 @@ def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
     with suppress(FetchError):  # the poll has reported it
         statuses["index"] = api.index().status
     return statuses, answers
+
+
+def _trace_settings(
+    api: Client, page: Exposition | None
+) -> tuple[TraceSetting | None, Mapping[str, TraceSetting]]:
+    """Return the trace setting of all models, and those of models that are traced by one of their own."""
+    of_all: TraceSetting | None = None
+    of_models: dict[str, TraceSetting] = {}
+    if page is None:
+        return None, {}
+    requests = requests_by_model(page)
+    with suppress(FetchError):
+        of_all = fetch_setting(api)
+        if of_all is None or of_all.on:
+            return of_all, {}
+        for model in sorted(requests, key=requests.__getitem__, reverse=True)[:MAX_MODELS]:
+            setting = fetch_setting(api, model)
+            if setting is not None and setting.is_in_use:
+                of_models[model] = setting
+    return of_all, of_models
 
 
 def _exposition(metrics: Client) -> tuple[Exposition | None, str]:

@@ -12,6 +12,7 @@ from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.common.printable import listed, printable
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.snapshot import Snapshot
+from triton_exporter.tracing.trace_setting import TraceSetting
 
 Grade = Literal["problem", "advice"]
 
@@ -36,8 +37,9 @@ class TritonFacts:
     """The facts about one Triton.
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
-    `seconds` apart; `metrics_failure` is why they are missing. `logging` and `tracing` are its settings,
-    `gpu` what was found of GPUs, `can_estimate` whether numpy is installed here.
+    `seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log, `traces` its
+    setting of traces for all models, and `model_traces` those of models that are traced by a setting of their own.
+    `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.
     """
 
     url: str
@@ -49,7 +51,8 @@ class TritonFacts:
     seconds: float = 0.0
     metrics_failure: str = ""
     logging: Mapping[str, object] = field(default_factory=dict)
-    tracing: Mapping[str, object] = field(default_factory=dict)
+    traces: TraceSetting | None = None
+    model_traces: Mapping[str, TraceSetting] = field(default_factory=dict)
     gpu: tuple[Finding, ...] = ()
     can_estimate: bool = True
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.tracing.allotment import MAX_REQUESTS_PER_SECOND, SAFE_TRACES_PER_SECOND, allot
 from triton_exporter.tracing.request_rates import requests_by_model
-from triton_exporter.tracing.trace_setting import is_on
 
 _PREPARED = (
     "--trace-config mode=opentelemetry "
@@ -17,33 +16,42 @@ _PREPARED = (
 
 
 def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
-    """Report how many requests would be traced at the traffic that Triton has."""
+    """Report how many requests would be traced at the traffic that Triton has, if some models are not traced."""
     traffic = requests_per_second(facts)
     if traffic is None:
         return
     in_all = sum(traffic.values())
-    on = is_on(facts.tracing.get("trace_level", []))
-    prepared = facts.tracing.get("trace_mode") == "opentelemetry" and not on
+    untraced = tuple(
+        sorted(model for model, rate in traffic.items() if rate and model not in facts.model_traces)
+    )
+    is_prepared = facts.traces is not None and facts.traces.mode == "opentelemetry" and not facts.traces.on
+    if is_prepared and facts.model_traces and not untraced:
+        return
     yield Finding(
         "advice",
         "Traces would show exact distributions and queue-full rejections",
-        f"measured for {facts.seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, on, in_all)}. "
+        f"measured for {facts.seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, in_all)}. "
         + _would_set(traffic, in_all),
-        ("" if prepared else _PREPARED)
+        ("" if is_prepared else _PREPARED)
         + "tritonwatch exporter --otlp-listen 127.0.0.1:4318 "
         + f"--govern-traces {SAFE_TRACES_PER_SECOND:.0f}",
         "about 2 kB for each traced request. The exporter then sets Triton's trace rates, follows the traffic, and "
         "turns traces off when Triton answers slowly or is not ready. Above "
         f"{MAX_REQUESTS_PER_SECOND:.0f} requests/s it traces nothing: at 8,000 a Triton 2.51 ended "
         "(server#7795)",
+        untraced if facts.model_traces else (),
     )
 
 
-def _trace_state(facts: TritonFacts, on: bool, in_all: float) -> str:
-    mode, rate = str(facts.tracing.get("trace_mode", "")), str(facts.tracing.get("trace_rate", ""))
-    if on and rate.isdecimal() and int(rate) > 0:
-        return f"every {rate}. one traced since its start, {in_all / int(rate):.1f} a second now"
-    return "prepared for traces, none taken" if mode == "opentelemetry" else "not prepared for traces"
+def _trace_state(facts: TritonFacts, in_all: float) -> str:
+    setting = facts.traces
+    if setting is not None and setting.on and setting.rate > 0:
+        return f"one request in {setting.rate} is traced, {in_all / setting.rate:.1f} a second now"
+    if facts.model_traces:
+        own = [f"{model} (one request in {own.rate})" for model, own in sorted(facts.model_traces.items())]
+        return f"traced by a setting of their own: {first_names(own)}"
+    is_prepared = setting is not None and setting.mode == "opentelemetry"
+    return "prepared for traces, none taken" if is_prepared else "not prepared for traces"
 
 
 def _would_set(traffic: Mapping[str, float], in_all: float) -> str:

@@ -24,14 +24,18 @@ class TraceSetting:
     count: int
     mode: str
 
+    @property
+    def is_in_use(self) -> bool:
+        """True if requests are traced now: Triton leaves a setting on when its count is used up."""
+        return self.on and self.count != 0
+
 
 class SettingClient(Client):
     """A client that can also set the traces of one model."""
 
     def setting(self, model: str = "") -> TraceSetting | None:
         """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError."""
-        answer = self.get(_setting_path(model) if model else triton_paths.TRACE_SETTING)
-        return read_setting(answer.body) if answer.status == 200 else None
+        return fetch_setting(self, model)
 
     def trace(self, model: str, rate: int, count: int) -> None:
         """Trace every `rate`th request, `count` in all. Raises FetchError where Triton does not do so."""
@@ -51,23 +55,27 @@ class SettingClient(Client):
         return read_setting(answer.body)
 
 
+def fetch_setting(client: Client, model: str = "") -> TraceSetting | None:
+    """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError.
+
+    A model without a setting of its own answers with that of all.
+    """
+    answer = client.get(_setting_path(model) if model else triton_paths.TRACE_SETTING)
+    return read_setting(answer.body) if answer.status == 200 else None
+
+
 def read_setting(body: bytes) -> TraceSetting | None:
     """Read an answer of a trace setting, or None."""
     try:
         content = json.loads(body)
         return TraceSetting(
-            is_on(content["trace_level"]),
+            content["trace_level"] not in ([], ["OFF"]),
             int(content["trace_rate"]),
             int(content["trace_count"]),
             str(content.get("trace_mode", "")),
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-
-
-def is_on(trace_level: object) -> bool:
-    """Return whether a Triton with this level traces; Triton writes a list of levels."""
-    return trace_level not in ([], ["OFF"])
 
 
 def _setting_path(model: str) -> str:
@@ -87,9 +95,8 @@ class TraceRate:
         """Poll once; without a valid response the last rate is kept."""
         try:
             with closing(self._client):  # not kept open: see ApiPoller.poll
-                answer = self._client.get(triton_paths.TRACE_SETTING)
+                setting = fetch_setting(self._client)
         except FetchError:
             return
-        setting = read_setting(answer.body) if answer.status == 200 else None
         if setting is not None and 1 <= setting.rate < 1e12:
             self._mailbox.rate = setting.rate

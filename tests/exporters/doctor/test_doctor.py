@@ -6,16 +6,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from exporters.faults import FaultyServer, body, faulty
+from exporters.paced import Traffic
 from support.loopback import free_ports
 from support.repository import Repository, write
+from support.sleeper import write_sleeper
 from support.triton import infer, live_triton
+from support.waiting import eventually
 from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import triton
@@ -23,8 +26,11 @@ from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import TritonFacts
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
+from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
+
+_TRACES = "Traces would show exact distributions and queue-full rejections"
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +80,7 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
     assert "badconfig" in reported["Models are listed without a version"]["seen"]
     assert "--log-file" in reported["Failed hot reloads and broken configs are in the log only"]["do"]
     assert "echo" in reported["Queues without a limit"]["seen"]
-    traces = reported["Traces would show exact distributions and queue-full rejections"]
+    traces = reported[_TRACES]
     assert "0.0 requests/s, not prepared for traces. The exporter would set nothing until" in traces["seen"]
     assert "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces" in traces["do"]
     assert "--govern-traces 20" in traces["do"]
@@ -221,7 +227,7 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
     facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), seconds=10.0)
     reported = {finding.title: finding for finding in examine(facts)}
 
-    finding = reported["Traces would show exact distributions and queue-full rejections"]
+    finding = reported[_TRACES]
     assert advice in finding.seen
     assert "rate=" not in finding.do
 
@@ -229,29 +235,53 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
 @pytest.mark.parametrize(
     ("setting", "seen", "flags"),
     [
-        ({"trace_level": ["OFF"], "trace_mode": "opentelemetry"}, "prepared for traces, none taken", False),
-        (
-            {"trace_level": ["TIMESTAMPS"], "trace_mode": "opentelemetry", "trace_rate": "4"},
-            "every 4. one traced since its start, 25.0 a second now",
-            True,
-        ),
+        (TraceSetting(False, 1000, -1, "opentelemetry"), "prepared for traces, none taken", False),
+        (TraceSetting(True, 4, -1, "opentelemetry"), "one request in 4 is traced, 25.0 a second now", True),
     ],
 )
-def test_the_doctor_reports_the_present_trace_settings(
-    setting: dict[str, object], seen: str, flags: bool
-) -> None:
+def test_the_doctor_reports_the_present_trace_settings(setting: TraceSetting, seen: str, flags: bool) -> None:
     """Where Triton is prepared, the flag of the exporter is all; where it traces already, how much."""
     name = triton.REQUEST_SUCCESS
     first, second = (
         parse(f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode())
         for count in (0, 100)
     )
-    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, tracing=setting)
+    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, traces=setting)
     (finding,) = [finding for finding in examine(facts) if "Traces" in finding.title]
 
     assert seen in finding.seen
     assert flags == ("--trace-config" in finding.do)
     assert "--govern-traces 20" in finding.do
+
+
+@pytest.mark.real
+def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_path: Path) -> None:
+    """Triton's setting of all models says that none is traced, while each may have one of its own."""
+    for name in ("first", "second"):
+        write_sleeper(tmp_path / "models", name)
+    arguments = [
+        "--trace-config=mode=opentelemetry",
+        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
+    ]
+    with (
+        live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
+        closing(SettingClient(server.http_url)) as client,
+        Traffic(server, "first", 40),
+        Traffic(server, "second", 40),
+    ):
+        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        client.trace("first", 4, 100_000)
+        partly = findings(*where)[_TRACES]
+        client.trace("second", 1, -1)
+        traced = findings(*where)
+        client.trace("second", 1, 1)
+        eventually(lambda: client.setting("second").count == 0, "the count of the setting is not used up")
+        used_up = findings(*where)[_TRACES]
+
+    assert "traced by a setting of their own: first (one request in 4)" in partly["seen"]
+    assert ["second"] == partly["models"]
+    assert _TRACES not in traced
+    assert ["second"] == used_up["models"]
 
 
 def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
