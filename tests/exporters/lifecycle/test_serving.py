@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
 
+from exporters.clock import Clock
 from exporters.faults import body, faulty
 from support.exporter import Running, exporting
 from support.loopback import served
@@ -182,8 +183,8 @@ def test_a_request_that_never_ends_is_dropped_in_time(certificates: Path, tls: b
 
 def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() -> None:
     """Answers under way are not broken off for a new connection, unless they take too long."""
-    clock = [0.0]
-    table = Connections(now=lambda: clock[0])
+    clock = Clock()
+    table = Connections(now=clock)
     pairs = [socket.socketpair() for _ in range(MAX_CONNECTIONS + 1)]
     (*held, extra), others = [first for first, _ in pairs], [two for _, two in pairs]
     for peer in held:
@@ -192,7 +193,7 @@ def test_a_new_connection_is_refused_only_while_all_others_are_being_answered() 
         table.answer(connection)
 
     assert None is table.admit(extra)
-    clock[0] = 11
+    clock.now = 11
     assert None is not table.admit(extra)
     assert {"refused": 1, "crowded": 1, "slow_request": 0} == _reasons(table)
     assert b"" == others[0].recv(1)

@@ -18,6 +18,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporters.clock import Clock
 from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
@@ -222,18 +223,18 @@ def test_a_batch_that_cannot_be_read_is_refused_and_counted(
 
 def test_traces_beyond_their_share_of_a_core_are_refused_and_counted() -> None:
     """Once the share is spent, a batch gets 503, which senders of OTLP may retry, until processor time is saved."""
-    passed, used = [0.0], [0.0]
-    budget = CoreBudget(0.25, max_saved=1.0, clock=lambda: passed[0], cpu_clock=lambda: used[0])
+    time_passed, cpu_used = Clock(), Clock()
+    budget = CoreBudget(0.25, max_saved=1.0, clock=time_passed, cpu_clock=cpu_used)
     mailbox = Mailbox(budget=budget)
     body = as_json(*request("m", T, 0.25, 1.5))
     with receiving(mailbox) as receiver:
         assert 200 == post(receiver, body)
         with budget.charged():
-            used[0] += 2.0
+            cpu_used.now += 2.0
         assert 503 == post(receiver, body)
-        passed[0] += 3.9
+        time_passed.now += 3.9
         assert 503 == post(receiver, body)
-        passed[0] += 0.2
+        time_passed.now += 0.2
         assert 200 == post(receiver, body)
 
     assert {"accepted": 2, "over_budget": 2} == mailbox.batches()
