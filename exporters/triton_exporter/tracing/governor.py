@@ -70,9 +70,9 @@ def _why_blocked(setting: TraceSetting | None) -> str:
 class TraceGovernor:
     """Poller, Closer, MetricsObserver, SnapshotObserver and Collector (see `app.parts`).
 
-    Each model's rate follows its traffic: fewer are traced at once when it grows, more when it has been lower
-    for a while. A setting names how many requests it is for and is renewed when half of them are used, so
-    that nothing is traced for long without an exporter. At the first sign of trouble all is turned off.
+    When the traffic of a model grows, a smaller part of it is traced immediately; when it falls, a larger part
+    after some seconds. Each setting allows a number of traces and is renewed when half of them are used, so that
+    tracing soon stops if the exporter is killed. At the first interference with Triton, all traces are turned off.
     """
 
     interval_seconds = 1.0
@@ -117,7 +117,7 @@ class TraceGovernor:
     def poll(self, now: float) -> None:
         """Check for interference, then give each model with requests its rate."""
         with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
-            trouble = self._interference.sign(now, self._observed_at, learn=not self._sent)
+            trouble = self._interference.detected(now, self._observed_at, learn=not self._sent)
             try:
                 if not trouble and now >= self._paused_until:
                     self._govern(now)
@@ -127,13 +127,13 @@ class TraceGovernor:
                     self._posts["failed"] += 1
                 trouble = "post_failed"
             if trouble:
-                self._end(trouble, now)
+                self._pause(trouble, now)
 
     def close(self) -> None:
         """Turn all traces off."""
         with closing(self._client):
             self._clear(self._sent)
-        self._log_state("ended")
+        self._set_state("ended")
 
     def families(self, now: float) -> Iterable[Family]:
         """Yield the trace rates in force, and the state (the reason if nothing is traced)."""
@@ -154,7 +154,7 @@ class TraceGovernor:
             self._blocked = _why_blocked(self._client.setting())
         if self._blocked:
             self._clear(self._sent)
-            self._log_state(self._blocked)
+            self._set_state(self._blocked)
             return
         self._take_over(now)
         with self._lock:
@@ -163,7 +163,7 @@ class TraceGovernor:
         self._clear(self._sent.keys() - (wanted or {}))
         for model, rate in rates_to_send(wanted or {}, self._sent, traffic, now)[:MAX_POSTS]:
             self._send_setting(model, rate, traffic[model], now)
-        self._log_state("busy" if wanted is None else "tracing" if self._sent else "idle")
+        self._set_state("busy" if wanted is None else "tracing" if self._sent else "idle")
 
     def _send_setting(self, model: str, rate: int, traffic: Traffic, now: float) -> None:
         count = max(MIN_COUNT, math.ceil(COUNT_SECONDS * traffic.per_second / rate))
@@ -175,7 +175,7 @@ class TraceGovernor:
             self._sent[model] = SentSetting(rate, count, now, traffic.total)
 
     def _take_over(self, now: float) -> None:
-        """Find what an exporter that was killed has left: its rate is remembered, and it is turned off."""
+        """Turn off what an exporter that was killed left on; remember its rate for the traces still to come."""
         with self._lock:
             unknown = sorted(self._models - self._checked - self._sent.keys())
             self._checked &= self._models
@@ -183,9 +183,9 @@ class TraceGovernor:
             setting = self._client.setting(model)
             if setting is not None and setting.on:
                 _LOG.info(
-                    "traces: model %s was left with every %d. request traced; turned off",
-                    printable(model),
+                    "traces: an exporter that was killed left one request in %d of model %s traced; turned off",
                     setting.rate,
+                    printable(model),
                 )
                 self._mailbox.set_rate(model, 0.0, setting.rate)
                 self._client.clear(model)
@@ -206,15 +206,17 @@ class TraceGovernor:
                 self._posts[result] += 1
                 del self._sent[model]
 
-    def _end(self, trouble: str, now: float) -> None:
+    def _pause(self, trouble: str, now: float) -> None:
+        """Turn all traces off, for longer each time; without any, only record the trouble."""
         if self._sent or trouble == "post_failed":
             self._paused_until = now + min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._pauses)
             self._pauses += 1
             self._clear(self._sent)
         if now >= self._paused_until or self._state in ("starting", "idle", "tracing", "busy"):
-            self._log_state(trouble)
+            self._set_state(trouble)
 
-    def _log_state(self, state: str) -> None:
+    def _set_state(self, state: str) -> None:
+        """Set the state that is shown, and log each change."""
         if state == self._state:
             return
         self._state = state

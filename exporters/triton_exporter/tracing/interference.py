@@ -1,4 +1,4 @@
-"""Detect that tracing does harm: Triton is slow or not ready, or sends more traces than it was asked for."""
+"""Detect that tracing does harm: Triton is slow or not ready, or sends more traces than were asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import SettingClient
 
 COUNT_SECONDS = 10.0
-"""Time that a setting lasts: Triton stops after as many traces, should the exporter end."""
+"""A setting allows as many traces as this time brings, so that Triton soon stops if the exporter is killed."""
 
 _METRICS_SECONDS = 5.0
 _TOO_MANY_SECONDS = 20.0
@@ -32,7 +32,10 @@ class SlownessDetector:
         return len(self._usual) >= 3
 
     def add(self, seconds: float, learn: bool) -> bool:
-        """Add one answer, and to what is usual with `learn`; returns whether they are slow now."""
+        """Add the duration of one answer; return whether answers are slow now.
+
+        With `learn`, the answer is one of those that show what is usual.
+        """
         self._last.append(seconds)
         if learn:
             self._usual.append(seconds)
@@ -58,11 +61,11 @@ class Interference:
         """True if enough answers were timed to know how long they usually take."""
         return self._api_latency.is_known and self._metrics_latency.is_known
 
-    def sign(self, now: float, observed_at: float, *, learn: bool) -> str:
-        """Return the first sign of trouble as one of the governor's STATES, or "".
+    def detected(self, now: float, observed_at: float, *, learn: bool) -> str:
+        """Return the first interference that is found, as one of the governor's STATES; "" if there is none.
 
-        `observed_at` is when the traffic was last measured. With `learn`, that is while nothing is traced, the
-        answers show what is usual.
+        `observed_at` is when the traffic was last measured. Pass `learn` while nothing is traced: the answers then
+        show what is usual.
         """
         try:
             started = time.monotonic()
@@ -83,14 +86,14 @@ class Interference:
                 return "slow_metrics"
         if not learn and now - observed_at > STALE_SECONDS:
             return "slow_metrics"
-        return self._sign_in_traces(now)
+        return self._detected_in_traces(now)
 
-    def _sign_in_traces(self, now: float) -> str:
+    def _detected_in_traces(self, now: float) -> str:
         malformed = self._mailbox.lost().get("malformed", 0) + self._mailbox.batches().get("malformed", 0)
         malformed, self._malformed = malformed - self._malformed, malformed
         self._received.append((now, self._mailbox.received))
         while self._received[0][0] < now - _TOO_MANY_SECONDS:
             self._received.popleft()
         received = self._received[-1][1] - self._received[0][1]
-        most = self._per_second * (2 * _TOO_MANY_SECONDS + COUNT_SECONDS)
-        return "malformed" if malformed else "too_many" if received > most else ""
+        limit = self._per_second * (2 * _TOO_MANY_SECONDS + COUNT_SECONDS)
+        return "malformed" if malformed else "too_many" if received > limit else ""

@@ -140,7 +140,7 @@ def test_a_killed_exporter_leaves_a_bounded_trace_rate(server: TritonServer, otl
     finally:
         ended.send_signal(signal.SIGTERM)
         _, log = ended.communicate(timeout=20)
-    assert "traces: model left was left with every 3. request traced; turned off" in log
+    assert "left one request in 3 of model left traced; turned off" in log
 
 
 def test_the_end_of_an_exporter_turns_traces_off(server: TritonServer, otlp_port: int) -> None:
