@@ -19,7 +19,7 @@ _STALE_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class GpuFacts:
     """Facts about the GPUs at one moment.
 
     `details` says of each source that was asked why it failed, or its dialect; `ages` are seconds by GPU;
@@ -38,15 +38,15 @@ class Examined:
     wanted: frozenset[str] = frozenset()
 
 
-def advise(seen: Examined) -> tuple[Finding, ...]:
+def advise(facts: GpuFacts) -> tuple[Finding, ...]:
     """Return all findings, the most useful first; none where no model wants a GPU."""
-    return tuple(finding for check in _CHECKS for finding in check(seen))
+    return tuple(finding for check in _CHECKS for finding in check(facts))
 
 
-def _check_source(seen: Examined) -> Iterator[Finding]:
-    wanting = sorted({key.model for key, config in seen.configs.items() if _wants_gpu(config)})
-    reasons = "; ".join(f"{name}: {why}" for name, why in seen.details.items() if why)
-    if seen.source == "none" and wanting:
+def _check_source(facts: GpuFacts) -> Iterator[Finding]:
+    wanting = sorted({key.model for key, config in facts.configs.items() if _wants_gpu(config)})
+    reasons = "; ".join(f"{name}: {why}" for name, why in facts.details.items() if why)
+    if facts.source == "none" and wanting:
         yield Finding(
             "advice",
             "No source of GPU data answers",
@@ -55,7 +55,7 @@ def _check_source(seen: Examined) -> Iterator[Finding]:
             "install 'tritonwatch[nvml]'",
             "dcgm-exporter: one more container, 100 to 500 MiB of memory; NVML: nothing",
         )
-    if seen.source == "triton":
+    if facts.source == "triton":
         yield Finding(
             "advice",
             "GPU data come from Triton itself",
@@ -68,29 +68,29 @@ def _check_source(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _check_operator(seen: Examined) -> Iterator[Finding]:
-    for name in sorted(seen.wanted - {seen.source}):
+def _check_operator(facts: GpuFacts) -> Iterator[Finding]:
+    for name in sorted(facts.wanted - {facts.source}):
         yield Finding(
             "problem",
             "The source of GPU data that was asked for does not answer",
-            f"{name}: {seen.details.get(name, 'was not asked')}",
+            f"{name}: {facts.details.get(name, 'was not asked')}",
             "check --gpu and --dcgm-url",
             "nothing",
         )
-    there = seen.reading.devices if seen.reading else {}
-    strange = [name for name in seen.devices if canonical_uuid(name.partition("/")[0]) not in there]
+    there = facts.reading.devices if facts.reading else {}
+    strange = [name for name in facts.devices if canonical_uuid(name.partition("/")[0]) not in there]
     if there and strange:
         yield Finding(
             "problem",
             "--gpu-devices names GPUs that are not there",
-            f"--gpu-devices names {listed(strange, _NAMED)}, which {seen.source} does not know",
+            f"--gpu-devices names {listed(strange, _NAMED)}, which {facts.source} does not know",
             f"name GPUs by their UUID; there are {listed(sorted(there), _NAMED)}",
             "nothing",
         )
 
 
-def _check_age(seen: Examined) -> Iterator[Finding]:
-    for uuid, age in sorted(seen.ages.items()):
+def _check_age(facts: GpuFacts) -> Iterator[Finding]:
+    for uuid, age in sorted(facts.ages.items()):
         if age > _STALE_SECONDS:
             yield Finding(
                 "problem",
@@ -102,9 +102,9 @@ def _check_age(seen: Examined) -> Iterator[Finding]:
             )
 
 
-def _check_fields(seen: Examined) -> Iterator[Finding]:
-    reading = seen.reading
-    if seen.source != "dcgm" or reading is None:
+def _check_fields(facts: GpuFacts) -> Iterator[Finding]:
+    reading = facts.reading
+    if facts.source != "dcgm" or reading is None:
         return
     if reading.dropped.get("unscaled"):
         yield Finding(
@@ -139,11 +139,11 @@ def _check_fields(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _check_triton(seen: Examined) -> Iterator[Finding]:
-    if seen.triton is None:
+def _check_triton(facts: GpuFacts) -> Iterator[Finding]:
+    if facts.triton is None:
         return
-    reported = {slot.entity.uuid for slot in seen.triton.values}
-    for uuid in sorted(seen.triton.devices.keys() - reported):
+    reported = {slot.entity.uuid for slot in facts.triton.values}
+    for uuid in sorted(facts.triton.devices.keys() - reported):
         yield Finding(
             "advice",
             "Triton gave up reading a GPU",
@@ -153,9 +153,9 @@ def _check_triton(seen: Examined) -> Iterator[Finding]:
         )
 
 
-def _check_models(seen: Examined) -> Iterator[Finding]:
+def _check_models(facts: GpuFacts) -> Iterator[Finding]:
     for problem, words in _PROBLEMS.items():
-        models = sorted({key.model for key, its_problem in seen.problems.items() if its_problem == problem})
+        models = sorted({key.model for key, its_problem in facts.problems.items() if its_problem == problem})
         if models:
             yield Finding(
                 "advice",
@@ -164,7 +164,7 @@ def _check_models(seen: Examined) -> Iterator[Finding]:
                 f"never join on gpu_uuid of Triton's series; join with {gpu.MODEL_GPU_INFO}",
                 "nothing",
             )
-    guessed = sorted({claim.key.model for claim in seen.claims if claim.confidence == GUESS})
+    guessed = sorted({claim.key.model for claim in facts.claims if claim.confidence == GUESS})
     if guessed:
         yield Finding(
             "advice",

@@ -28,7 +28,7 @@ class _UseAccount:
     at: float
     joules: float | None
     busy: Mapping[Pair, float]
-    least_watts: float | None = None
+    min_watts: float | None = None
 
 
 @dataclass
@@ -77,7 +77,7 @@ class GpuUse:
         mine = {pair: seconds for pair, seconds in self.busy.items() if pair.entity == entity}
         before = self._accounts.get(entity)
         joules = reading.values.get(Slot(gpu.ENERGY, entity))
-        now = _UseAccount(reading.at, joules, mine, before.least_watts if before else None)
+        now = _UseAccount(reading.at, joules, mine, before.min_watts if before else None)
         self._accounts[entity] = now
         if before is None or reading.at <= before.at:
             return
@@ -91,8 +91,8 @@ class GpuUse:
         if joules is not None and before.joules is not None:
             used = joules - before.joules if joules >= before.joules else joules
             watts = reading.values.get(Slot(gpu.POWER, entity), used / elapsed)
-            now.least_watts = watts if now.least_watts is None else min(watts, now.least_watts)
-            self._share_energy(entity.uuid, used, elapsed, now.least_watts, shares)
+            now.min_watts = watts if now.min_watts is None else min(watts, now.min_watts)
+            self._share_energy(entity.uuid, used, elapsed, now.min_watts, shares)
 
     def _share_energy(
         self, uuid: str, joules: float, elapsed: float, idle_watts: float, shares: Shares[Pair]

@@ -13,7 +13,7 @@ from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.family import Family, Sample, escape
 from triton_exporter.gpu import xid
-from triton_exporter.gpu.advice import Examined, advise
+from triton_exporter.gpu.advice import GpuFacts, advise
 from triton_exporter.gpu.choice import SourceChoice
 from triton_exporter.gpu.freshness import Freshness
 from triton_exporter.gpu.gpu_reading import Entity, GpuReading, Slot, is_split
@@ -25,7 +25,7 @@ from triton_exporter.gpu.mapping import (
     gpu_claims,
     label_problems,
     labelled_ordinals,
-    visible,
+    visible_gpus,
 )
 from triton_exporter.gpu.scope import GpuScope
 from triton_exporter.gpu.sources import native
@@ -141,7 +141,7 @@ class Gpus:
 
     def _learn_scope(self, now: float) -> VisibleGpus:
         named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
-        seen = visible(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
+        seen = visible_gpus(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
         if self._reading is not None:
             read = self._observed_at > float("-inf")
             self._scope.learn(seen.order if seen.known else (), triton_read=read, now=now)
@@ -151,7 +151,7 @@ class Gpus:
         """Return what to change to see more, from what was polled, observed and seen so far."""
         with self._lock:
             return advise(
-                Examined(
+                GpuFacts(
                     self._source,
                     self._details,
                     self._reading,

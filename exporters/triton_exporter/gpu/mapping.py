@@ -96,8 +96,8 @@ def labelled_ordinals(evidence: GpuEvidence) -> dict[int, str]:
         named |= resolved
 
 
-def visible(
-    operator: tuple[str, ...],
+def visible_gpus(
+    given_order: tuple[str, ...],
     reading: GpuReading | None,
     triton_gpus: frozenset[str],
     pod: str = "",
@@ -105,13 +105,13 @@ def visible(
 ) -> VisibleGpus:
     """Find Triton's devices in CUDA's order.
 
-    `operator` is the order the operator gave (`GPU-...`, or `GPU-.../3` for a MIG instance) and settles it.
+    `given_order` is the order that the operator gave (`GPU-...`, or `GPU-.../3` for a MIG instance) and settles it.
     Otherwise the GPUs on Triton's own series, else those of its pod, else all that the source knows: one GPU
     leaves no doubt. Several are placed by `named` (see `labelled_ordinals`) and by PCI order or the source's
     index, which is CUDA's order where all cards are alike; without either it is a guess.
     """
-    if operator:
-        order = tuple(_parse(text) for text in operator)
+    if given_order:
+        order = tuple(_parse(text) for text in given_order)
         there = reading is not None and any(entity.uuid in reading.devices for entity in order)
         return VisibleGpus(order, CERTAIN, "operator", there)
     if reading is None or not reading.devices:

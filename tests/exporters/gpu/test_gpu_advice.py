@@ -12,7 +12,7 @@ from triton_exporter.catalogue import gpu
 from triton_exporter.catalogue.external import dcgm
 from triton_exporter.doctor.finding import Finding
 from triton_exporter.exposition.parse import parse
-from triton_exporter.gpu.advice import Examined, advise
+from triton_exporter.gpu.advice import GpuFacts, advise
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading
 from triton_exporter.gpu.mapping import GpuClaim
 from triton_exporter.gpu.sources.dcgm_metrics import read
@@ -34,12 +34,12 @@ def test_a_machine_without_gpus_needs_no_advice() -> None:
     """CPU models and no source: nothing to say."""
     on_cpu = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_CPU", 1),))}
 
-    assert () == advise(Examined(configs=on_cpu))
+    assert () == advise(GpuFacts(configs=on_cpu))
 
 
 def test_gpu_models_without_gpu_data_are_reported_with_what_was_tried() -> None:
     """The finding names the models and why each source failed; the remedy names the flag."""
-    (advice,) = advise(Examined(details={"dcgm": "refused", "nvml": "no driver"}, configs=ON_GPU))
+    (advice,) = advise(GpuFacts(details={"dcgm": "refused", "nvml": "no driver"}, configs=ON_GPU))
 
     assert "embedder want a GPU" in advice.seen
     assert "dcgm: refused; nvml: no driver" in advice.seen
@@ -48,7 +48,7 @@ def test_gpu_models_without_gpu_data_are_reported_with_what_was_tried() -> None:
 
 def test_tritons_own_data_are_the_poorest() -> None:
     """With Triton as the source the better one is named, and what following the advice takes away."""
-    (advice,) = advise(Examined("triton"))
+    (advice,) = advise(GpuFacts("triton"))
 
     assert gpu.SM_ACTIVE.name in advice.seen
     assert gpu.MODEL_GPU_INFO.name in advice.cost
@@ -57,7 +57,7 @@ def test_tritons_own_data_are_the_poorest() -> None:
 def test_missing_fields_are_given_as_lines_of_the_exporters_own_form() -> None:
     """Each line is one of a collector file, by the name that this dcgm-exporter knows."""
     old, new = (
-        about(advise(Examined("dcgm", reading=read_text(write(dialect, [Card()])))), "does not report")[0]
+        about(advise(GpuFacts("dcgm", reading=read_text(write(dialect, [Card()])))), "does not report")[0]
         for dialect in ("4.x", "4.9+")
     )
 
@@ -71,7 +71,7 @@ def test_an_unscaled_ratio_is_explained() -> None:
     """What was left out because there is no evidence is said, with the way to give it."""
     reading = read_text(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
 
-    assert 1 == len(about(advise(Examined("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
+    assert 1 == len(about(advise(GpuFacts("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
 
 
 def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_reported() -> None:
@@ -79,7 +79,7 @@ def test_stale_data_a_frozen_triton_wrong_labels_and_guesses_are_reported() -> N
     frozen = GpuReading("triton", 0.0, {"GPU-a": Device("GPU-a")})
     guess = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "guess")
     actual = advise(
-        Examined(
+        GpuFacts(
             "nvml",
             ages={"GPU-a": 91.0},
             triton=frozen,
@@ -98,13 +98,13 @@ def test_what_is_fine_is_not_mentioned() -> None:
     """Fresh data from NVML and a certain mapping give no advice."""
     sure = GpuClaim(M, Entity("GPU-a"), 1.0, "config", "certain")
 
-    assert () == advise(Examined("nvml", ages={"GPU-a": 2.0}, claims=(sure,), configs=ON_GPU))
+    assert () == advise(GpuFacts("nvml", ages={"GPU-a": 2.0}, claims=(sure,), configs=ON_GPU))
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
     """A typing mistake in --gpu-devices is reported with what there is."""
     reading = GpuReading("nvml", 0.0, {"GPU-a": Device("GPU-a")})
-    (advice,) = advise(Examined("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
+    (advice,) = advise(GpuFacts("nvml", reading=reading, devices=("GPU-a/3", "GPU-typo")))
 
     assert "GPU-typo" in advice.seen
     assert "GPU-a" not in advice.seen
@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 
 def test_a_source_that_was_asked_for_and_fails_is_a_problem() -> None:
     """The operator's own choice does not answer: that is wrong, whatever else serves."""
-    (finding,) = advise(Examined("nvml", details={"dcgm": "refused"}, wanted=frozenset({"dcgm"})))
+    (finding,) = advise(GpuFacts("nvml", details={"dcgm": "refused"}, wanted=frozenset({"dcgm"})))
 
     assert ("problem", "dcgm: refused") == (finding.grade, finding.seen)
 

@@ -81,7 +81,7 @@ def test_a_reload_neither_loses_nor_repeats_execution_time() -> None:
     assert [0.0, 2.0, 0.5, 1.0] == [meter.advance("a", round(n * 1e9)) for n in (5, 7, 0.5, 1.5)]
 
 
-# --- The ledger over time -----------------------------------------------------------------------------------
+# --- The use of a GPU over time -----------------------------------------------------------------------------
 
 G = Entity("GPU-a")
 MODELS = [ModelVersion("a", "1"), ModelVersion("b", "1"), ModelVersion("b", "2")]
@@ -109,24 +109,24 @@ class Accounts(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = GpuUse()
+        self.gpu_use = GpuUse()
         self.at = 0.0
         self.joules = 1e6
         self.used = 0.0
         self.utilization = 0.0
         self.seconds = dict.fromkeys(MODELS, 0.0)
-        self.ledger.update(statistics(self.seconds), CLAIMS)
-        self.ledger.share(sample(self.at, self.joules, 0.0, 100.0), [G.uuid])
+        self.gpu_use.update(statistics(self.seconds), CLAIMS)
+        self.gpu_use.share(sample(self.at, self.joules, 0.0, 100.0), [G.uuid])
 
     @rule(key=st.sampled_from(MODELS), seconds=st.floats(0, 20))
     def execute(self, key: ModelVersion, seconds: float) -> None:
         self.seconds[key] += seconds
-        self.ledger.update(statistics(self.seconds), CLAIMS)
+        self.gpu_use.update(statistics(self.seconds), CLAIMS)
 
     @rule(key=st.sampled_from(MODELS))
     def reload(self, key: ModelVersion) -> None:
         self.seconds[key] = 0.0
-        self.ledger.update(statistics(self.seconds), CLAIMS)
+        self.gpu_use.update(statistics(self.seconds), CLAIMS)
 
     @rule(seconds=st.floats(0.1, 60), watts=st.floats(1, 1000), utilization=ratios)
     def measure(self, seconds: float, watts: float, utilization: float) -> None:
@@ -134,22 +134,22 @@ class Accounts(RuleBasedStateMachine):
         self.joules += watts * seconds
         self.used += watts * seconds
         self.utilization = utilization
-        self.ledger.share(sample(self.at, self.joules, utilization, watts), [G.uuid])
+        self.gpu_use.share(sample(self.at, self.joules, utilization, watts), [G.uuid])
 
     @invariant()
     def energy_adds_up(self) -> None:
         whole = math.fsum(
             [
-                *self.ledger.energy.values(),
-                *self.ledger.idle_energy.values(),
-                *self.ledger.other_energy.values(),
+                *self.gpu_use.energy.values(),
+                *self.gpu_use.idle_energy.values(),
+                *self.gpu_use.other_energy.values(),
             ]
         )
         assert math.isclose(self.used, whole, rel_tol=1e-6, abs_tol=1e-3)
 
     @invariant()
     def utilization_adds_up(self) -> None:
-        for shares in self.ledger.utilization.values():
+        for shares in self.gpu_use.utilization.values():
             whole = math.fsum([*shares.parts.values(), shares.rest])
             assert math.isclose(self.utilization, whole, abs_tol=1e-9)
 
@@ -160,68 +160,68 @@ TestAccounts.settings = settings(max_examples=60, stateful_step_count=20, deadli
 
 def test_idle_energy_is_nobodys() -> None:
     """A model that used the GPU half of 10 s at 300 W gets the energy above the 100 W seen while idle."""
-    ledger = GpuUse()
+    gpu_use = GpuUse()
     key = MODELS[0]
     claims = CLAIMS[:1]
-    ledger.update(statistics({key: 0.0}), claims)
-    ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    ledger.share(sample(10.0, 1000.0, 0.0, 100.0), [G.uuid])
-    ledger.update(statistics({key: 5.0}), claims)
-    ledger.share(sample(20.0, 4000.0, 0.5, 300.0), [G.uuid])
+    gpu_use.update(statistics({key: 0.0}), claims)
+    gpu_use.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
+    gpu_use.share(sample(10.0, 1000.0, 0.0, 100.0), [G.uuid])
+    gpu_use.update(statistics({key: 5.0}), claims)
+    gpu_use.share(sample(20.0, 4000.0, 0.5, 300.0), [G.uuid])
 
-    assert pytest.approx({Pair(key, G): 2000.0}) == ledger.energy
-    assert pytest.approx({G.uuid: 2000.0}) == ledger.idle_energy
-    assert pytest.approx({G.uuid: 0.0}) == ledger.other_energy
-    assert pytest.approx({Pair(key, G): 5.0}) == ledger.busy
+    assert pytest.approx({Pair(key, G): 2000.0}) == gpu_use.energy
+    assert pytest.approx({G.uuid: 2000.0}) == gpu_use.idle_energy
+    assert pytest.approx({G.uuid: 0.0}) == gpu_use.other_energy
+    assert pytest.approx({Pair(key, G): 5.0}) == gpu_use.busy
 
 
 def test_a_guess_gets_no_share() -> None:
     """A model whose GPU is only guessed stays in the unattributed rest."""
-    ledger = GpuUse()
+    gpu_use = GpuUse()
     key = MODELS[0]
     guess = (GpuClaim(key, G, 1.0, "config", "guess"),)
-    ledger.update(statistics({key: 0.0}), guess)
-    ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    ledger.update(statistics({key: 5.0}), guess)
-    ledger.share(sample(10.0, 3000.0, 0.5, 300.0), [G.uuid])
+    gpu_use.update(statistics({key: 0.0}), guess)
+    gpu_use.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
+    gpu_use.update(statistics({key: 5.0}), guess)
+    gpu_use.share(sample(10.0, 3000.0, 0.5, 300.0), [G.uuid])
 
-    assert ({}, {}) == (ledger.busy, ledger.utilization[G].parts)
-    assert 0.5 == ledger.utilization[G].rest
+    assert ({}, {}) == (gpu_use.busy, gpu_use.utilization[G].parts)
+    assert 0.5 == gpu_use.utilization[G].rest
 
 
 def test_a_model_on_two_gpus_is_split_by_its_instances() -> None:
     """Execution time goes to each GPU by the instances there and adds up to the model's."""
-    ledger = GpuUse()
+    gpu_use = GpuUse()
     key, other = MODELS[0], Entity("GPU-b")
     claims = (GpuClaim(key, G, 0.75, "config", "likely"), GpuClaim(key, other, 0.25, "config", "likely"))
-    ledger.update(statistics({key: 0.0}), claims)
-    ledger.update(statistics({key: 8.0}), claims)
+    gpu_use.update(statistics({key: 0.0}), claims)
+    gpu_use.update(statistics({key: 8.0}), claims)
 
-    assert pytest.approx({Pair(key, G): 6.0, Pair(key, other): 2.0}) == ledger.busy
+    assert pytest.approx({Pair(key, G): 6.0, Pair(key, other): 2.0}) == gpu_use.busy
 
 
 def test_a_model_that_is_gone_leaves_no_series() -> None:
     """After unloading it has no share; loaded again it starts at 0."""
-    ledger = GpuUse()
+    gpu_use = GpuUse()
     key = MODELS[0]
-    ledger.update(statistics({key: 0.0}), CLAIMS[:1])
-    ledger.update(statistics({key: 8.0}), CLAIMS[:1])
-    ledger.update([], ())
+    gpu_use.update(statistics({key: 0.0}), CLAIMS[:1])
+    gpu_use.update(statistics({key: 8.0}), CLAIMS[:1])
+    gpu_use.update([], ())
 
-    assert {} == ledger.busy
+    assert {} == gpu_use.busy
 
-    ledger.update(statistics({key: 9.0}), CLAIMS[:1])
+    gpu_use.update(statistics({key: 9.0}), CLAIMS[:1])
 
-    assert {Pair(key, G): 0.0} == ledger.busy
+    assert {Pair(key, G): 0.0} == gpu_use.busy
 
 
 def test_a_model_that_came_between_two_samples_gets_its_share() -> None:
     """What it executed since it was first seen counts in the sample that follows."""
-    ledger = GpuUse()
+    gpu_use = GpuUse()
     key = MODELS[0]
-    ledger.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
-    ledger.update(statistics({key: 0.0}), CLAIMS[:1])
-    ledger.update(statistics({key: 5.0}), CLAIMS[:1])
-    ledger.share(sample(10.0, 3000.0, 0.8, 300.0), [G.uuid])
+    gpu_use.share(sample(0.0, 0.0, 0.0, 100.0), [G.uuid])
+    gpu_use.update(statistics({key: 0.0}), CLAIMS[:1])
+    gpu_use.update(statistics({key: 5.0}), CLAIMS[:1])
+    gpu_use.share(sample(10.0, 3000.0, 0.8, 300.0), [G.uuid])
 
-    assert pytest.approx({Pair(key, G): 0.5}) == ledger.utilization[G].parts
+    assert pytest.approx({Pair(key, G): 0.5}) == gpu_use.utilization[G].parts

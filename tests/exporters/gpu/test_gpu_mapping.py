@@ -14,7 +14,7 @@ from triton_exporter.gpu.mapping import (
     gpu_claims,
     label_problems,
     labelled_ordinals,
-    visible,
+    visible_gpus,
 )
 from triton_exporter.snapshot import (
     EnsembleStep,
@@ -59,7 +59,7 @@ SURE = VisibleGpus((A, B), "certain", "operator")
 
 def test_the_operators_order_is_certain() -> None:
     """What the operator says is taken as it is, a bare UUID and a MIG instance included."""
-    seen = visible(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
+    seen = visible_gpus(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
 
     assert VisibleGpus((B, A, Entity("GPU-c", "3")), "certain", "operator", known=True) == seen
 
@@ -68,10 +68,10 @@ def test_one_gpu_leaves_no_doubt() -> None:
     """Where the node has one GPU, or Triton's own series show one, every ordinal 0 is that one."""
     alone = VisibleGpus((A,), "certain", "single_gpu")
 
-    assert alone == visible((), node(card(A, "01")), frozenset())
+    assert alone == visible_gpus((), node(card(A, "01")), frozenset())
     known = replace(alone, known=True)
-    assert known == visible((), node(card(B, "01"), card(A, "02")), frozenset({"GPU-a"}))
-    assert known == visible(
+    assert known == visible_gpus((), node(card(B, "01"), card(A, "02")), frozenset({"GPU-a"}))
+    assert known == visible_gpus(
         (), node(card(B, "01"), card(A, "02"), triton=frozenset({A})), frozenset(), "triton"
     )
 
@@ -90,7 +90,7 @@ def test_several_gpus_are_taken_in_pci_order(
     """PCI order is CUDA's for cards that are alike; how sure that is depends on what is known."""
     reading = node(card(A, "9b", names[0]), card(B, "1b", names[1]))
 
-    assert VisibleGpus((B, A), confidence, known=bool(own)) == visible((), reading, frozenset(own)), case
+    assert VisibleGpus((B, A), confidence, known=bool(own)) == visible_gpus((), reading, frozenset(own)), case
 
 
 X, Y, Z = (ModelVersion(name, "1") for name in "xyz")
@@ -149,11 +149,11 @@ def test_ordinals_are_never_invented_from_the_order_of_uuids() -> None:
     """Where no source reports positions the mapping is a guess, unless Triton's own labels name the GPU."""
     every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
 
-    assert "guess" == visible((), bare(A, B, C), every).confidence
-    assert VisibleGpus((C, A, B), "likely", known=True) == visible(
+    assert "guess" == visible_gpus((), bare(A, B, C), every).confidence
+    assert VisibleGpus((C, A, B), "likely", known=True) == visible_gpus(
         (), bare(A, B, C), every, named={0: "GPU-c", 1: "GPU-a", 2: "GPU-b"}
     )
-    part = visible((), bare(A, B, C), every, named={1: "GPU-a"})
+    part = visible_gpus((), bare(A, B, C), every, named={1: "GPU-a"})
     assert VisibleGpus((B, A, C), "likely", known=True, guessed=frozenset({B, C})) == part
     claimed = gpu_claims(GpuEvidence(placed(x=gpus(0), y=gpus(1), z=gpus(0, 1))), part)
     assert ["guess", "likely", "guess", "guess"] == [claim.confidence for claim in claimed]
@@ -165,8 +165,8 @@ def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
     named = node(Device("GPU-a", "1", "H100"), Device("GPU-b", "0", "H100"))
     nameless = node(Device("GPU-a", "1"), Device("GPU-b", "0"))
 
-    assert VisibleGpus((B, A), "likely", known=True) == visible((), named, every)
-    assert VisibleGpus((B, A), "guess", known=True) == visible((), nameless, every)
+    assert VisibleGpus((B, A), "likely", known=True) == visible_gpus((), named, every)
+    assert VisibleGpus((B, A), "guess", known=True) == visible_gpus((), nameless, every)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_labels_are_held_against_positions(
     case: str, cards: tuple[Device, ...], named: dict[int, str], expected: tuple[tuple[Entity, ...], str]
 ) -> None:
     """Two sources that agree are likely; a contradiction is a guess, except for Triton's known mistake."""
-    seen = visible((), node(*cards), frozenset({"GPU-a", "GPU-b"}), named=named)
+    seen = visible_gpus((), node(*cards), frozenset({"GPU-a", "GPU-b"}), named=named)
 
     assert expected == (seen.order, seen.confidence), case
 
@@ -196,15 +196,15 @@ def test_a_label_beyond_tritons_gpus_is_ignored() -> None:
     """Ordinal 5 of two GPUs contradicts itself, so that every place stays a guess."""
     every = frozenset({"GPU-a", "GPU-b"})
 
-    assert VisibleGpus((A, B), "guess", known=True) == visible((), bare(A, B), every, named={5: "GPU-b"})
+    assert VisibleGpus((A, B), "guess", known=True) == visible_gpus((), bare(A, B), every, named={5: "GPU-b"})
 
 
 def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
     """An ordinal counts all of Triton's GPUs, also one that dcgm-exporter does not list."""
     every = frozenset({"GPU-a", "GPU-b", "GPU-c"})
 
-    assert "guess" == visible((), node(card(A, "01"), card(C, "03")), every).confidence
-    assert "guess" == visible((), node(card(C, "03")), every).confidence
+    assert "guess" == visible_gpus((), node(card(A, "01"), card(C, "03")), every).confidence
+    assert "guess" == visible_gpus((), node(card(C, "03")), every).confidence
 
 
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
@@ -224,15 +224,15 @@ def test_mig_instances_are_devices_of_their_own() -> None:
         triton=frozenset({second}),
     )
 
-    assert VisibleGpus((first, second), "guess") == visible((), reading, frozenset())
-    assert VisibleGpus((second,), "certain", "single_gpu", True) == visible(
+    assert VisibleGpus((first, second), "guess") == visible_gpus((), reading, frozenset())
+    assert VisibleGpus((second,), "certain", "single_gpu", True) == visible_gpus(
         (), reading, frozenset(), "triton"
     )
 
 
 def test_nothing_known_maps_nothing() -> None:
     """Without a source and without the operator there is no device and no claim."""
-    assert VisibleGpus() == visible((), None, frozenset())
+    assert VisibleGpus() == visible_gpus((), None, frozenset())
     assert () == gpu_claims(GpuEvidence(model(gpus(0))), VisibleGpus())
 
 
