@@ -16,7 +16,7 @@ from support.slack import Workspace
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.next_task import MOST_OWN
+from triton_alerts.bridge.deliver.next_task import MAX_OWN_MESSAGES
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
@@ -69,7 +69,7 @@ def test_a_storm_is_stored_named_and_posted(tmp_path: Path) -> None:
         f"peak memory {memory:.0f} MiB"
     )
     store.close()
-    assert MOST_OWN + 1 == len(roots)
+    assert MAX_OWN_MESSAGES + 1 == len(roots)
     assert new < 10
     assert 0 == sum(1 for _, _, status, _ in workspace.calls if status == 429)
 

@@ -25,9 +25,9 @@ from triton_slo.names import SEVERITY
 PATH = "/alertmanager"
 INCIDENTS_PATH = "/incidents"
 """Path at which `tritonwatch web --bridge-data URL` reads the incidents."""
-LARGEST_BODY = 32 * 1024 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
 """Bytes of one body: some 20,000 alerts. A 413 is never retried, so the limit is far above any real group."""
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 REQUEST_SECONDS = 30.0
 """Time for the head of a request, and again for its body: 32 MiB within it are 9 Mbit/s."""
 
@@ -47,7 +47,7 @@ class Webhook:
     wake: Callable[[], None]
     token: Callable[[], str] | None = None
     ready: Callable[[], str] = lambda: ""
-    largest_body: int = LARGEST_BODY
+    max_body_bytes: int = MAX_BODY_BYTES
     ends_when_unlisted: Callable[[Member], bool] = lambda _member: False
 
     def answer(self, request: Request) -> Response:
@@ -90,7 +90,7 @@ class Webhook:
         if denied := self._denied(request.headers.get("authorization", "")):
             return denied
         try:
-            body = request.read(self.largest_body)
+            body = request.read(self.max_body_bytes)
         except RefusedError as refused:
             if refused.status == 408:  # a slow or broken network: Alertmanager must retry
                 raise RefusedError(503, str(refused)) from refused
@@ -147,5 +147,5 @@ def listen(
 ) -> Server:
     """Listen for Alertmanager; `serve_forever` answers. Raises OSError."""
     web = WebConfig(Renewed(certificates) if certificates else None)
-    connections = Connections(MOST_CONNECTIONS, request_seconds=request_seconds)
+    connections = Connections(MAX_CONNECTIONS, request_seconds=request_seconds)
     return Server(*address, webhook.answer, web, connections, request_seconds)

@@ -14,11 +14,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from triton_exporter.common.moments import utc_text
 
-HEADER = 150
-SECTION = 3000
-URL = 3000
-BUTTON = 75
-CONFIRM = 300
+MAX_HEADER_LENGTH = 150
+MAX_SECTION_LENGTH = 3000
+MAX_URL_LENGTH = 3000
+MAX_BUTTON_LENGTH = 75
+MAX_CONFIRM_LENGTH = 300
+"""Limits of Slack, in characters."""
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -67,8 +68,8 @@ def link(url: str, text: str) -> str:
     """Return a link, or the bare text when the address is not a safe one."""
     safe = safe_url(url)
     if not safe:
-        return prose(text, BUTTON)
-    return f"<{_escape(safe, 2 * URL).replace('|', '%7C')}|{prose(text, BUTTON)}>"
+        return prose(text, MAX_BUTTON_LENGTH)
+    return f"<{_escape(safe, 2 * MAX_URL_LENGTH).replace('|', '%7C')}|{prose(text, MAX_BUTTON_LENGTH)}>"
 
 
 def safe_url(url: str) -> str:
@@ -78,7 +79,7 @@ def safe_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return ""
-    if parts.scheme not in ("http", "https") or not parts.netloc or not 0 < len(url) <= URL:
+    if parts.scheme not in ("http", "https") or not parts.netloc or not 0 < len(url) <= MAX_URL_LENGTH:
         return ""
     return "" if re.search(r"[\s<>\"\\^`{|}\x00-\x1f\x7f]", url) or clean(url) != url else url
 

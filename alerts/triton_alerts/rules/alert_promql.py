@@ -33,9 +33,9 @@ _OF_A_MODEL = frozenset(
 _WORDS = _LABEL_LISTS | {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
 
-def scaled(nominal: str, options: Options, least_seconds: float = 1.0) -> str:
-    """Return a nominal time (`for`, offset, group_wait) at the options' scale; never under `least_seconds`."""
-    return duration_text(max(1, round(max(parse_seconds(nominal) * options.time_scale, least_seconds))))
+def scaled(nominal: str, options: Options, min_seconds: float = 1.0) -> str:
+    """Return a nominal time (`for`, offset, group_wait) at the options' scale; never under `min_seconds`."""
+    return duration_text(max(1, round(max(parse_seconds(nominal) * options.time_scale, min_seconds))))
 
 
 def window(nominal: str, options: Options) -> str:

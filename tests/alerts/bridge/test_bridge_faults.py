@@ -117,7 +117,7 @@ def test_every_opening_and_every_resolve_is_delivered_in_order(schedule: Schedul
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
         if schedule.early_digests:
             patch.setattr(next_task, "DIGEST_FROM", 3)
-            patch.setattr(next_task, "MOST_OWN", 2)
+            patch.setattr(next_task, "MAX_OWN_MESSAGES", 2)
         simulated = SimulatedBridge(schedule, Path(folder))
         try:
             simulated.run()

@@ -16,7 +16,7 @@ from triton_alerts.bridge.deliver.next_task import DIGEST_FROM
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.operations.chores import HeartbeatWatch
 
-MOST_COMMITS = 60
+MAX_COMMITS = 60
 """More than any scenario here makes."""
 
 
@@ -66,7 +66,7 @@ def after_every_kill(
     folder: Path, prepare: Callable[[BridgeUnderTest], None], act: Callable[[BridgeUnderTest], None]
 ) -> Iterator[BridgeUnderTest]:
     """Do the same again and again, killed after the first commit, the second one and so on; repeated after it."""
-    for commits in range(1, MOST_COMMITS):
+    for commits in range(1, MAX_COMMITS):
         place = folder / str(commits)
         place.mkdir()
         bridge = bridge_in(place)
@@ -85,7 +85,7 @@ def after_every_kill(
         bridge.store.close()
         if finished:
             return
-    raise AssertionError(f"more than {MOST_COMMITS} commits")
+    raise AssertionError(f"more than {MAX_COMMITS} commits")
 
 
 def resolved_incidents(bridge: BridgeUnderTest) -> None:

@@ -26,7 +26,7 @@ from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import (
     INCIDENTS_PATH,
-    MOST_CONNECTIONS,
+    MAX_CONNECTIONS,
     PATH,
     REQUEST_SECONDS,
     Webhook,
@@ -48,7 +48,7 @@ def started_receiver(
 ) -> Iterator[Server]:
     store = Store(folder / "bridge.sqlite", lambda _severity: "C0PAGES")
     instruments = Instruments(store, time.time)
-    webhook = Webhook(store, instruments, time.time, lambda: None, token, largest_body=largest)
+    webhook = Webhook(store, instruments, time.time, lambda: None, token, max_body_bytes=largest)
     receiver = listen(("127.0.0.1", 0), webhook, tls, request_seconds)
     try:
         with served(receiver):
@@ -387,7 +387,7 @@ def test_a_caller_that_wants_no_further_answer_frees_its_connection(
 def test_idle_connections_do_not_shut_out_alertmanager(tmp_path: Path) -> None:
     """With every connection in use by a silent peer, a notification takes the place of the one idle longest."""
     with started_receiver(tmp_path) as receiver, ExitStack() as peers:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS):
             peers.enter_context(dial(receiver, None))
         answer = requests.post(url(receiver), data=BODY, timeout=5)
 

@@ -15,7 +15,7 @@ from support.thorough import examples
 from triton_alerts.alertmanager_client import Alertmanager, ListedAlert
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import EARLIER, Store
+from triton_alerts.bridge.incidents.store import MAX_COMPARED_INCIDENTS, Store
 from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
 from triton_slo.prometheus.server_access import Access
 
@@ -205,7 +205,7 @@ class World:
         for name, (start, end) in self.peers[0].states.items():
             ended, number = self.ended.get(name, (0.0, 0))
             # Ends before the last few incidents are forgotten: what is shown in spite of them is looked up.
-            is_known_end = end is not None and ended == start and newest - number < EARLIER
+            is_known_end = end is not None and ended == start and newest - number < MAX_COMPARED_INCIDENTS
             is_known_start = end is None and self.reported.get(name) == start != ended
             if (is_known_end and shown.get(name) == start) or (is_known_start and name not in shown):
                 wrong.append(name)

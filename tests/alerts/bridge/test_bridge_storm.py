@@ -11,7 +11,7 @@ from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
-from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MOST_OWN
+from triton_alerts.bridge.deliver.next_task import DIGEST_SECONDS, MAX_OWN_MESSAGES
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.text import slack_hour
@@ -20,7 +20,7 @@ STORM = 150
 NEW = "newest-model"
 IDLE_SECONDS = 30.0
 """A worker that waits for so long has nothing to send."""
-MOST_BEFORE = 3
+MAX_POSTS_BEFORE = 3
 """Posts that may go out before the new page: Slack takes about one a second."""
 
 
@@ -93,7 +93,7 @@ def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable
     storm.close()
 
     assert any(NEW in root.shown for root in storm.workspace.roots())
-    assert posts <= MOST_BEFORE
+    assert posts <= MAX_POSTS_BEFORE
 
 
 def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
 
     (shown,) = [message for message in storm.workspace.messages if NEW in message.shown]
     assert shown.broadcast or not shown.thread_ts
-    assert posts <= MOST_BEFORE
+    assert posts <= MAX_POSTS_BEFORE
 
 
 def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
@@ -131,17 +131,19 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     named = "".join(message.shown for message in [digest, *storm.workspace.thread(digest)])
     first = digest.text
     own = len(storm.workspace.roots()) - 1
-    for number in range(MOST_OWN):
+    for number in range(MAX_OWN_MESSAGES):
         storm.notify({}, {f"g{number}": (storm.began, storm.clock())}, name=f"g{number}")
     storm.send_until_new()
     later = len(storm.workspace.roots()) - 1
     storm.close()
 
     assert [] == [number for number in range(STORM) if f"Model g{number} failed" not in named]
-    assert MOST_OWN == own
-    assert 2 * MOST_OWN == later
+    assert MAX_OWN_MESSAGES == own
+    assert 2 * MAX_OWN_MESSAGES == later
     assert f"📋 {STORM} incidents: {STORM} firing, 0 resolved" == first
-    assert f"📋 {STORM} incidents: {STORM - MOST_OWN} firing, {MOST_OWN} resolved" == digest.text
+    assert (
+        f"📋 {STORM} incidents: {STORM - MAX_OWN_MESSAGES} firing, {MAX_OWN_MESSAGES} resolved" == digest.text
+    )
 
 
 def test_a_digest_that_cannot_be_composed_holds_up_no_edit(
@@ -242,4 +244,4 @@ def test_a_page_that_only_a_digest_shows_is_not_escalated(tmp_path: Path) -> Non
     escalate(storm.clock())
     storm.close()
 
-    assert MOST_OWN == len(escalations)
+    assert MAX_OWN_MESSAGES == len(escalations)

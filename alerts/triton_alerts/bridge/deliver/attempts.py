@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 UNCONFIRMED_SECONDS = 60.0
 """Slack has acted up to 40 s after a request that it did not answer in time."""
 
 
 def backoff(failures: int, rng: random.Random) -> float:
     """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
-    longest = min(LONGEST_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
+    longest = min(MAX_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
     return rng.uniform(longest / 2, longest)
 
 

@@ -17,7 +17,7 @@ from triton_slo.prometheus.client import Prometheus, PrometheusError
 
 BEFORE_SECONDS = 3600.0
 POINTS = 240
-MOST_SERIES = 8
+MAX_SERIES = 8
 AT_ONCE = 3
 PATIENCE_SECONDS = 60.0
 """Seconds after an incident began for which its chart is still asked for, when Prometheus gives no series."""
@@ -87,7 +87,7 @@ def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
     figure = Figure(figsize=(8, 3), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for name, points in series[:MOST_SERIES]:
+    for name, points in series[:MAX_SERIES]:
         axes.plot(
             [_moment(at) for at, _ in points], [value for _, value in points], label=name, linewidth=1.6
         )

@@ -12,7 +12,7 @@ from triton_alerts.bridge.incidents.notification import Member
 from triton_exporter.common.moments import rfc3339
 
 SCHEMA = "tritonwatch/incident/1"
-MOST_ALERTS = 100
+MAX_ALERTS = 100
 
 
 def document(incident: Incident, style: Style) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def document(incident: Incident, style: Style) -> dict[str, Any]:
         "first_step": causes.first_step(incident, lead) if incident.open else "",
         "errors": dict(incident.source_facts.reasons),
         "evidence": incident.facts,
-        "alerts": [_alert_json(member) for member in list(incident.members.values())[:MOST_ALERTS]],
+        "alerts": [_alert_json(member) for member in list(incident.members.values())[:MAX_ALERTS]],
         "alerts_total": len(incident.members),
         "acknowledged": (
             {"by": acknowledged.by, "at": moment(acknowledged.at)} if acknowledged is not None else None

@@ -16,11 +16,11 @@ EDIT_SPACING_SECONDS = 1.25
 """Slack: chat.update is tier 3, 50 a minute."""
 EDIT_PAUSE_SECONDS = 10.0
 """Edits of one message are at least this far apart, unless it was acknowledged or resolved."""
-LONGEST_RETRY_SECONDS = 60.0
+MAX_RETRY_SECONDS = 60.0
 """Longest retry wait; a longer stored wait was written before the clock was set back, and is ignored."""
 DIGEST_FROM = 10
 """From this number of waiting first messages on, a digest is posted before the individual messages."""
-MOST_OWN = 20
+MAX_OWN_MESSAGES = 20
 """At most this many incidents of a digest have their own message at a time; others get one when these end."""
 DIGEST_SECONDS = 3600.0
 """For this time after its first message, further incidents are added to the thread of a digest."""
@@ -84,7 +84,7 @@ def next_task(
     later = {
         delivery.id: delivery.next_try - now
         for delivery in pending
-        if 0 < delivery.next_try - now <= LONGEST_RETRY_SECONDS
+        if 0 < delivery.next_try - now <= MAX_RETRY_SECONDS
     }
     ready = [delivery for delivery in pending if delivery.id not in later]
     waits += later.values()
@@ -111,7 +111,7 @@ def next_task(
 
 
 def _may_post_own(digest: Digest | None) -> bool:
-    return digest is None or digest.own < MOST_OWN
+    return digest is None or digest.own < MAX_OWN_MESSAGES
 
 
 def _next_post(

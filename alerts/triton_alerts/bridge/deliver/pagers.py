@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from triton_alerts.bridge.deliver.attempts import (
-    LONGEST_WAIT_SECONDS,
+    MAX_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
     Attempts,
     wait_asked,
@@ -32,7 +32,7 @@ from triton_slo.names import SEVERITIES
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 TIMEOUT_SECONDS = 10.0
-LONGEST_DETAIL = 4000
+MAX_DETAIL_LENGTH = 4000
 """Characters; PagerDuty takes 512 KB of an event."""
 
 log = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class PagerDuty:
     style: Style
     url: str = PAGERDUTY_URL
     name: str = "pagerduty"
-    least: str = "critical"
+    min_severity: str = "critical"
 
     def send(self, incident: Incident) -> None:
         # A page that has ended calls nobody, also where its incident continues as a ticket.
-        is_page = incident.open and SEVERITIES.index(incident.severity) <= SEVERITIES.index(self.least)
+        is_page = incident.open and SEVERITIES.index(incident.severity) <= SEVERITIES.index(self.min_severity)
         action = "acknowledge" if incident.acknowledged is not None else "trigger"
         event: dict[str, Any] = {
             "routing_key": read_secret(self.key),
@@ -83,7 +83,7 @@ class PagerDuty:
                 "timestamp": shown["since"],
                 "component": labels.get("model") or None,
                 "class": labels.get("alertname") or None,
-                "custom_details": {name: text[:LONGEST_DETAIL] for name, text in details.items() if text},
+                "custom_details": {name: text[:MAX_DETAIL_LENGTH] for name, text in details.items() if text},
             },
             "links": [{"href": url, "text": label} for label, url in shown["links"].items()],
             "client": "tritonwatch",
@@ -98,7 +98,7 @@ class IncidentWebhook:
     style: Style
     token: Callable[[], str] | None = None
     name: str = "webhook"
-    least: str = "warning"
+    min_severity: str = "warning"
 
     def send(self, incident: Incident) -> None:
         headers = {"Authorization": f"Bearer {read_secret(self.token)}"} if self.token is not None else {}
@@ -124,11 +124,11 @@ class PagerWorker:
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
         now = self.attempts.clock()
-        self.store.outbox.add_for_pager(self.channel, SEVERITIES.index(self.pager.least), now)
+        self.store.outbox.add_for_pager(self.channel, SEVERITIES.index(self.pager.min_severity), now)
         wait = self._wait_until - now
-        if 0 < wait <= LONGEST_WAIT_SECONDS:  # a longer one is from before the clock was put back
+        if 0 < wait <= MAX_WAIT_SECONDS:  # a longer one is from before the clock was put back
             return wait
-        waits = [LONGEST_WAIT_SECONDS]
+        waits = [MAX_WAIT_SECONDS]
         self._store_unconfirmed()
         unconfirmed = self.store.unconfirmed.first(self.channel)
         if unconfirmed is not None and 0 < unconfirmed.due - now <= UNCONFIRMED_SECONDS:
@@ -138,7 +138,7 @@ class PagerWorker:
         for delivery in self.store.outbox.pending_for_pager(self.channel):
             incident = self.store.incidents.get(delivery.incident)
             later = delivery.next_try - now
-            if incident is None or 0 < later <= LONGEST_WAIT_SECONDS:
+            if incident is None or 0 < later <= MAX_WAIT_SECONDS:
                 waits.append(max(later, 0.0))
                 continue
             patience = incident.opened_at + self.evidence_seconds - now
@@ -196,7 +196,7 @@ class PagerWorker:
         self.attempts.count("failed", refusal.kind)
         log.warning("%s refused: %s", self.channel, refusal)
         if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
-            self.store.outbox.update(delivery, next_try=now + LONGEST_WAIT_SECONDS)
+            self.store.outbox.update(delivery, next_try=now + MAX_WAIT_SECONDS)
             return
         wait = self.attempts.wait()
         self._wait_until = now + (refusal.retry_after or wait)

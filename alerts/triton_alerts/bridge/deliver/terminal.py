@@ -14,7 +14,7 @@ from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.transport import Sent, Transport
 
 WIDTH = 100
-MOST_TITLES = 10_000
+MAX_TITLES = 10_000
 
 _DATE = re.compile(r"<!date\^(\d+)\^[^|>]*\|[^>]*>")
 _LINK = re.compile(r"<(https?://[^|>]+)\|([^>]*)>")
@@ -41,7 +41,7 @@ class Terminal(Transport):
         with self._lock:
             if thread:
                 head = f"{head}, in the thread of: {self._titles.get(thread, thread)}"
-            elif len(self._titles) < MOST_TITLES:
+            elif len(self._titles) < MAX_TITLES:
                 self._titles[name] = as_text(message.text).partition(" · ")[0]
             self._stream.write(render(message, head, self._width, boxed=not thread))
             self._stream.flush()

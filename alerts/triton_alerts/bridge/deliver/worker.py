@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from triton_alerts.bridge.deliver.attempts import LONGEST_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
+from triton_alerts.bridge.deliver.attempts import MAX_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
 from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
 from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
@@ -25,7 +25,7 @@ from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
 
 EDITS: tuple[SendKind, ...] = ("edit", "digest_edit")
-LONGEST_UNCONFIRMED_SECONDS = 900.0
+MAX_UNCONFIRMED_SECONDS = 900.0
 SETUP_WAIT_SECONDS = 60.0
 """Seconds until the next try when a person has to fix something (token, channel) before anything can be sent."""
 
@@ -68,7 +68,7 @@ class DeliveryWorker:
             has_evidence=self._has_evidence,
         )
         unconfirmed = self.store.unconfirmed.first(self.channel)
-        overdue = now - unconfirmed.due if unconfirmed is not None else -LONGEST_WAIT_SECONDS
+        overdue = now - unconfirmed.due if unconfirmed is not None else -MAX_WAIT_SECONDS
         if (
             unconfirmed is not None
             and overdue >= 0
@@ -77,7 +77,7 @@ class DeliveryWorker:
             self._check(unconfirmed, now)
             return 0.0
         if isinstance(todo, Wait):
-            return min(todo.seconds, -overdue if overdue < 0 else 0.0, LONGEST_WAIT_SECONDS)
+            return min(todo.seconds, -overdue if overdue < 0 else 0.0, MAX_WAIT_SECONDS)
         try:
             self._do(todo, now)
         except DeliveryError as refusal:
@@ -102,10 +102,7 @@ class DeliveryWorker:
                 self.transport.remove_copies(*where)
         except DeliveryError as refusal:
             self.attempts.count("failed", refusal.kind)
-            if (
-                refusal.kind not in ("gone", "setup")
-                and now - unconfirmed.since < LONGEST_UNCONFIRMED_SECONDS
-            ):
+            if refusal.kind not in ("gone", "setup") and now - unconfirmed.since < MAX_UNCONFIRMED_SECONDS:
                 self.store.unconfirmed.add(replace(unconfirmed, due=now + UNCONFIRMED_SECONDS))
                 return
             log.warning(

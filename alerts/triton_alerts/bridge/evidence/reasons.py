@@ -10,8 +10,8 @@ from triton_alerts.bridge.evidence.enrich import Source
 from triton_alerts.bridge.incidents.incident import Incident, SourceFacts
 from triton_slo.prometheus.server_access import Access, session_for
 
-LONGEST_REASON = 8_000
-LARGEST_STATE = 8 * 1024 * 1024
+MAX_REASON_LENGTH = 8_000
+MAX_STATE_BYTES = 8 * 1024 * 1024
 
 
 def source(exporters: Sequence[Access]) -> Source:
@@ -40,7 +40,7 @@ def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
         version = str(entry.get("version") or failure.get("version") or "")
         if reason:
             reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[
-                :LONGEST_REASON
+                :MAX_REASON_LENGTH
             ]
     return reasons
 
@@ -52,7 +52,7 @@ def _state_page(access: Access) -> Any:
         session.get(url, timeout=access.timeout_seconds, stream=True) as response,
     ):
         response.raise_for_status()
-        body = response.raw.read(LARGEST_STATE + 1, decode_content=True)
-    if len(body) > LARGEST_STATE:
-        raise ValueError(f"{url} answered more than {LARGEST_STATE} bytes")
+        body = response.raw.read(MAX_STATE_BYTES + 1, decode_content=True)
+    if len(body) > MAX_STATE_BYTES:
+        raise ValueError(f"{url} answered more than {MAX_STATE_BYTES} bytes")
     return json.loads(body)

@@ -19,7 +19,7 @@ from triton_alerts.bridge.incidents.store import Store
 
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
-MOST_SENDERS = 50
+MAX_SENDERS = 50
 RESEND_SECONDS = 300.0
 """Seconds after which a restarted Alertmanager has received every firing alert again."""
 
@@ -100,7 +100,7 @@ class Alertmanagers:
             if member.firing and _is_same(member, firing.get(name))
         }
         if new := sorted(started - set(known)):
-            self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MOST_SENDERS:]))
+            self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MAX_SENDERS:]))
 
 
 def firing(alertmanager: Alertmanager) -> dict[str, float]:

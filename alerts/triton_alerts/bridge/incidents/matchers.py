@@ -14,7 +14,7 @@ from triton_slo.promql import regex_of
 
 Labels = Mapping[str, str]
 
-MOST_SILENCES = 8
+MAX_SILENCES = 8
 """Silences of one incident: its alerts have a few sets of labels, unless somebody's own rules make many."""
 
 
@@ -48,7 +48,7 @@ def sets_of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> list[tu
     """Return sets of matchers, a silence each, that match all alerts and nothing else; a few sets at most."""
     sets: list[tuple[Matcher, ...]] = []
     left = list(alerts)
-    while left and len(sets) < MOST_SILENCES:
+    while left and len(sets) < MAX_SILENCES:
         sets.append(of_alerts(group_by, left))
         left = [labels for labels in left if not all(matcher.matches(labels) for matcher in sets[-1])]
     return sets

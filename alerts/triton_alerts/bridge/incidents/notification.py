@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 from triton_slo import problem_words
 from triton_slo.names import SEVERITIES, SEVERITY
 
-LONGEST_VALUE = 16_384
+MAX_VALUE_LENGTH = 16_384
 """Characters kept of one label or annotation; Triton's reason text has no bound of its own."""
 
 
@@ -152,7 +152,7 @@ def _member(wire: _WireAlert, sender: str) -> tuple[str, Member]:
         starts_at=start,
         # Alertmanager sends the year 1 for "not ended"; a resolved alert without an end ended at its start.
         ends_at=None if wire.status == "firing" else max(end, start),
-        generator_url=wire.generator_url[:LONGEST_VALUE],
+        generator_url=wire.generator_url[:MAX_VALUE_LENGTH],
         source=sender,
     )
     return wire.fingerprint[:128] or fingerprint(labels), member
@@ -164,7 +164,7 @@ def _seconds(moment: datetime) -> float:
 
 def _cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
     return {
-        name[:256]: value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + " [cut]"
+        name[:256]: value if len(value) <= MAX_VALUE_LENGTH else value[:MAX_VALUE_LENGTH] + " [cut]"
         for name, value in pairs.items()
     }
 

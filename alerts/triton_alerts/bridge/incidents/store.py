@@ -26,8 +26,8 @@ RECURRENCE_SECONDS = float(DAY)
 PRUNED_AT_ONCE = 200
 """Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
 
-EARLIER = 3
-"""Incidents of a subject whose alerts are compared with a new notification: an HA peer may be late."""
+MAX_COMPARED_INCIDENTS = 3
+"""Incidents of a subject whose alerts are compared with a notification, which an HA peer may have sent late."""
 
 _OUTCOMES: tuple[Outcome, ...] = ("opened", "changed", "held", "repeated", "stale")
 """The outcome of a notification about several incidents is the first of these that one of them had."""
@@ -244,7 +244,7 @@ class Store:
         key, part = target.key, target.part
         stored = [
             (number, incident)
-            for number, incident in self.incidents.latest(key, EARLIER)
+            for number, incident in self.incidents.latest(key, MAX_COMPARED_INCIDENTS)
             if number != target.number
         ]
         number, current = target.number, None

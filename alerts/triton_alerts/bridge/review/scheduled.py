@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from triton_alerts.bridge.deliver.attempts import LONGEST_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts
+from triton_alerts.bridge.deliver.attempts import MAX_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts
 from triton_alerts.bridge.deliver.messages.blocks import Message, bare, section
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
@@ -20,7 +20,7 @@ from triton_slo.prometheus.client import PrometheusError
 
 LATE_SECONDS = 600.0
 """A message that is posted so long after its time has a note that it is late."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ class ScheduledMessage:
         if known is None:
             # The first start: the time before was not watched by this bridge, or not to the end.
             self._store(Posted(until=due))
-            return LONGEST_WAIT_SECONDS
+            return MAX_WAIT_SECONDS
         if due <= known.until:
-            return LONGEST_WAIT_SECONDS
-        if 0 < self._wait_until - now <= LONGEST_WAIT_SECONDS:
+            return MAX_WAIT_SECONDS
+        if 0 < self._wait_until - now <= MAX_WAIT_SECONDS:
             return self._wait_until - now
         try:
             self._send(known, due, now)
@@ -116,8 +116,8 @@ class ScheduledMessage:
                 "not running then, or Prometheus or Slack did not answer."
             )
         if missed := [code(self.occasion.command(at)) for at in self._missed(known.until, due)]:
-            more = len(missed) - _MOST_NAMED
-            named = ", ".join(missed[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
+            more = len(missed) - _MAX_NAMED
+            named = ", ".join(missed[:_MAX_NAMED]) + (f", and {more} more" if more > 0 else "")
             notes.append(f"Earlier messages that were not posted; to print them, run: {named}")
         return "\n".join(notes)
 
@@ -142,13 +142,13 @@ class ScheduledMessage:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: the %s was refused: %s", self.where, self.occasion.name, refusal)
         known = self._known()
-        self._wait(now, refusal.retry_after or (LONGEST_WAIT_SECONDS if refusal.kind == "setup" else None))
+        self._wait(now, refusal.retry_after or (MAX_WAIT_SECONDS if refusal.kind == "setup" else None))
         if known is not None and refusal.kind == "refused_message":
             self._store(known.model_copy(update={"plain": True}))
 
     def _wait(self, now: float, seconds: float | None = None) -> None:
         wait = self.attempts.wait()
-        self._wait_until = now + min(seconds or wait, LONGEST_WAIT_SECONDS)
+        self._wait_until = now + min(seconds or wait, MAX_WAIT_SECONDS)
 
     def _known(self) -> Posted | None:
         stored = self.store.values.get(self.occasion.name)

@@ -26,7 +26,7 @@ from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.report.markup import escape_markdown
 
-MOST_LINES = 10
+MAX_LINES = 10
 WEEK_SECONDS = 7.0 * DAY
 NO_PROMETHEUS = "Unknown: no --prometheus URL was given."
 _SMALL_SHARE = 0.01
@@ -215,8 +215,8 @@ def _share_text(share: float) -> str:
 
 def cut(lines: Sequence[str]) -> tuple[str, ...]:
     """Return the first lines, and how many more there are."""
-    more = len(lines) - MOST_LINES
-    return (*lines[:MOST_LINES], f"and {more} more") if more > 0 else tuple(lines)
+    more = len(lines) - MAX_LINES
+    return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
 
 
 def _safe(text: str) -> str:

@@ -31,7 +31,7 @@ def header(title: str) -> Block:
     """Return a title block; one that is too long is cut."""
     return {
         "type": "header",
-        "text": {"type": "plain_text", "text": plain(title, text.HEADER), "emoji": False},
+        "text": {"type": "plain_text", "text": plain(title, text.MAX_HEADER_LENGTH), "emoji": False},
     }
 
 
@@ -53,7 +53,7 @@ def mrkdwn(body: str) -> Block:
 
 def plain_text(label: str) -> Block:
     """Return the label of a button, cut to what Slack takes."""
-    return {"type": "plain_text", "text": plain(label, text.BUTTON)}
+    return {"type": "plain_text", "text": plain(label, text.MAX_BUTTON_LENGTH)}
 
 
 def button(label: str, action: str) -> Block:

@@ -57,7 +57,7 @@ def _silences(incident: Incident) -> list[tuple[str, str]]:
 
 def _expression_url(lead: Member) -> str:
     """Return Prometheus's page for the expression, or for ALERTS where Slack takes no address so long."""
-    if len(lead.generator_url) <= text.URL:
+    if len(lead.generator_url) <= text.MAX_URL_LENGTH:
         return lead.generator_url
     try:
         parts = urlsplit(lead.generator_url)

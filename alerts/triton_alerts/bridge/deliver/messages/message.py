@@ -64,7 +64,7 @@ _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 _ALERTS = 10
 """Names of alerts in the footer."""
-_MOST_FIELDS = 10  # of a section; Slack refuses a message with more
+_MAX_FIELDS = 10  # of a section; Slack refuses a message with more
 
 
 def root(incident: Incident, style: Style, now: float, ticket: str = "") -> Message:
@@ -108,7 +108,7 @@ def reply(
     )
     lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
-    if len(body) <= text.SECTION:
+    if len(body) <= text.MAX_SECTION_LENGTH:
         return Message(body, (section(body),))
     # Never cut inside an entity or a link: whole lines only, a section each.
     return Message(lines[-1], tuple(section(line) for line in lines))
@@ -191,12 +191,12 @@ def _fact_pairs(incident: Incident) -> list[tuple[str, str]]:
         facts.append(("Resolved", _listed(ended)))
     narrow = ((name, value) for name, value in _shown_facts(incident).items() if name not in WIDE_FACTS)
     facts += [(prose(name, 60), prose(value, 300)) for name, value in narrow]
-    if len(facts) > _MOST_FIELDS:
-        names = ", ".join(name for name, _ in facts[_MOST_FIELDS:])
+    if len(facts) > _MAX_FIELDS:
+        names = ", ".join(name for name, _ in facts[_MAX_FIELDS:])
         _LOG.warning(
-            "incident %s: not shown in Slack, which takes %d fields: %s", incident.name, _MOST_FIELDS, names
+            "incident %s: not shown in Slack, which takes %d fields: %s", incident.name, _MAX_FIELDS, names
         )
-    return facts[:_MOST_FIELDS]
+    return facts[:_MAX_FIELDS]
 
 
 def _ended(incident: Incident) -> list[str]:
@@ -321,7 +321,7 @@ def _buttons(incident: Incident) -> list[Block]:
                 "title": plain_text("Silence these alerts?"),
                 "text": {
                     "type": "plain_text",
-                    "text": plain(f"Matchers: {worded(incident.matchers)}", text.CONFIRM),
+                    "text": plain(f"Matchers: {worded(incident.matchers)}", text.MAX_CONFIRM_LENGTH),
                 },
                 "confirm": plain_text("Silence"),
                 "deny": plain_text("Cancel"),

@@ -10,8 +10,8 @@ from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event
 
 SendKind = Literal["root", "reply", "digest", "escalation", "edit", "digest_edit"]
-PAGER_BACK_SECONDS = 3600.0
-"""An incident that ended so long before the bridge started is not sent elsewhere any more."""
+MAX_PAGER_DELAY_SECONDS = 3600.0
+"""An incident that ended longer ago is not sent to a pager any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +117,15 @@ class Outbox:
         )
         return [Delivery(*row) for row in rows]
 
-    def add_for_pager(self, channel: str, least: int, now: float) -> None:
-        """Send incidents of at least a severity elsewhere too, and note since when their changes wait."""
+    def add_for_pager(self, channel: str, min_severity: int, now: float) -> None:
+        """Queue incidents of at least a severity for a pager, and record since when their changes wait."""
         with self.database.transaction():
             self.database.run(
                 "INSERT INTO deliveries (incident, channel, role, pending_since) "
                 "SELECT id, ?1, 'pager', opened_at FROM incidents i WHERE severity <= ?2 AND "
                 "(closed_at IS NULL OR closed_at > ?3) AND NOT EXISTS (SELECT 1 FROM deliveries d "
                 "WHERE d.incident = i.id AND d.channel = ?1 AND d.role = 'pager')",
-                *(channel, least, now - PAGER_BACK_SECONDS),
+                *(channel, min_severity, now - MAX_PAGER_DELAY_SECONDS),
             )
             self.database.run(
                 "UPDATE deliveries SET pending_since = ?1 WHERE channel = ?2 AND pending_since IS NULL AND "
