@@ -33,11 +33,11 @@ from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.review import summary
-from triton_alerts.bridge.review.period_summary import period_incidents, periodic
-from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
 from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Worker
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
+from triton_alerts.bridge.summaries import summary
+from triton_alerts.bridge.summaries.period_summary import period_incidents, periodic
+from triton_alerts.bridge.summaries.scheduled import Occasion, ScheduledMessage
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 from triton_slo.prometheus.server_access import Access, parse_header
 from triton_slo.report.period_outcome import PeriodReport

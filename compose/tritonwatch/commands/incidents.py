@@ -11,7 +11,7 @@ from datetime import datetime
 
 from triton_alerts import hours
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.review import listing, summary
+from triton_alerts.bridge.summaries import listing, summary
 from triton_exporter.common.duration import in_words, parse_seconds
 from triton_exporter.common.options import adder
 from triton_slo.prometheus.client import Prometheus, PrometheusError

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.review.period_summary import period_incidents
 from triton_alerts.bridge.service import KEEP_SECONDS
+from triton_alerts.bridge.summaries.period_summary import period_incidents
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS

@@ -25,9 +25,9 @@ from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.review.period_summary import periodic
-from triton_alerts.bridge.review.scheduled import Occasion, ScheduledMessage
-from triton_alerts.bridge.review.summary import summarize, weekly
+from triton_alerts.bridge.summaries.period_summary import periodic
+from triton_alerts.bridge.summaries.scheduled import Occasion, ScheduledMessage
+from triton_alerts.bridge.summaries.summary import summarize, weekly
 from triton_slo import names
 from triton_slo.prometheus.client import PrometheusError
 from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport

@@ -30,7 +30,7 @@ from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.review.period_summary import periodic
+from triton_alerts.bridge.summaries.period_summary import periodic
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access

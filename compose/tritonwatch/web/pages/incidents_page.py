@@ -16,7 +16,7 @@ from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.messages.incident_text import WORD
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.review import listing
+from triton_alerts.bridge.summaries import listing
 from triton_alerts.bridge.text import safe_url
 from triton_exporter.common.duration import in_words, parse_seconds
 from tritonwatch.review.bridge_location import DATA_OPTION

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.incidents.history import RecordedIncident
-from triton_alerts.bridge.review import listing
-from triton_alerts.bridge.review.scheduled import Occasion
-from triton_alerts.bridge.review.summary import Part, Summary, cut
+from triton_alerts.bridge.summaries import listing
+from triton_alerts.bridge.summaries.scheduled import Occasion
+from triton_alerts.bridge.summaries.summary import Part, Summary, cut
 from triton_alerts.hours import Hours
 from triton_exporter.common.moments import local_text
 from triton_slo import names

@@ -14,8 +14,8 @@ from triton_alerts.bridge.deliver.messages.blocks import Message, header, sectio
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.history import RecordedIncident, list_incidents
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.bridge.review.listing import acknowledged, title
-from triton_alerts.bridge.review.scheduled import Occasion
+from triton_alerts.bridge.summaries.listing import acknowledged, title
+from triton_alerts.bridge.summaries.scheduled import Occasion
 from triton_alerts.bridge.text import clean, prose
 from triton_alerts.hours import Hours
 from triton_exporter.common.duration import DAY, in_words

@@ -1,1 +1,0 @@
-"""Read recorded incidents the morning after, and sum up a week."""
