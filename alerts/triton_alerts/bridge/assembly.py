@@ -33,7 +33,7 @@ from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Worker
+from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Wakeups, Worker
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
 from triton_alerts.bridge.summaries import summary
 from triton_alerts.bridge.summaries.period_summary import period_incidents, periodic
@@ -208,16 +208,11 @@ def assemble(
     audit = Audit(data / AUDIT_FILE)
     store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
     reach = partial(_of_tenant, settings, timeout_seconds=ALERTMANAGER_SECONDS)
-    services: list[Service] = []
-
-    def wake() -> None:
-        for service in services:
-            service.wake()
-
+    wakeups = Wakeups()
     parts = _Parts(
         settings=settings,
         clock=clock,
-        wake=wake,
+        wake=wakeups.wake,
         channel_for=channel_for,
         transport=transport,
         audit=audit,
@@ -229,8 +224,7 @@ def assemble(
     )
     chores, senders = list(parts.chores()), list(parts.senders())
     server = listen(address, parts.webhook(), settings.certificates)
-    services.append(Service(store, server, senders, clock, chores, parts.alertmanagers.listed))
-    return services[0]
+    return Service(store, server, senders, clock, chores, parts.alertmanagers.listed, wakeups)
 
 
 def _pagers(settings: BridgeSettings) -> list[PagerDuty | IncidentWebhook]:

@@ -40,9 +40,26 @@ Chore = Callable[[float], None]
 """A check that runs about once a second; receives the time."""
 
 
+@dataclass(frozen=True)
+class Wakeups:
+    """The events that the delivery threads wait for; a part that stores something to send sets all of them."""
+
+    _events: list[threading.Event] = field(default_factory=list)
+
+    def event(self) -> threading.Event:
+        """Return the event of one more delivery thread."""
+        self._events.append(threading.Event())
+        return self._events[-1]
+
+    def wake(self) -> None:
+        """Let each delivery thread look for something to send now."""
+        for event in list(self._events):
+            event.set()
+
+
 @dataclass
 class Service:
-    """Starts, wakes and stops the threads of a bridge. Each chore has a thread of its own."""
+    """Starts and stops the threads of a bridge. Each worker and each chore has a thread of its own."""
 
     store: Store
     receiver: Server
@@ -50,31 +67,25 @@ class Service:
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
     listed: Callable[[float], Container[str] | None] = lambda _now: None
+    wakeups: Wakeups = field(default_factory=Wakeups)
     _pruned: float = 0.0
     _stopping: threading.Event = field(default_factory=threading.Event)
-    _news: dict[str, threading.Event] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Start a thread for each channel, one for each chore, and the receiver; return at once."""
         for worker in self.workers:
-            self._news[worker.channel] = threading.Event()
-            self._thread(f"worker {worker.channel}", self._deliver, worker)
+            self._thread(f"worker {worker.channel}", self._deliver, worker, self.wakeups.event())
         for chore in (self._merge_held, self._prune, *self.chores):
             self._thread("chore", self._tick, chore)
         self._thread("receiver", self.receiver.serve_forever, 0.2)
-
-    def wake(self) -> None:
-        """Send what is new at once."""
-        for news in list(self._news.values()):
-            news.set()
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
         """Stop receiving, let requests under way end, close. What waits is sent after the next start."""
         self.receiver.shutdown()
         self.receiver.server_close()
         self._stopping.set()
-        self.wake()
+        self.wakeups.wake()
         for thread in self._threads:
             thread.join(timeout_seconds)
         self.store.close()
@@ -84,8 +95,7 @@ class Service:
         self._threads.append(thread)
         thread.start()
 
-    def _deliver(self, worker: Worker) -> None:
-        news = self._news[worker.channel]
+    def _deliver(self, worker: Worker, news: threading.Event) -> None:
         while not self._stopping.is_set():
             news.clear()
             try:
@@ -111,7 +121,7 @@ class Service:
 
     def _merge_held(self, now: float) -> None:
         if self.store.merge_held(now, self.listed):
-            self.wake()
+            self.wakeups.wake()
 
     def _prune(self, now: float) -> None:
         # The clock may be put back.
