@@ -115,7 +115,7 @@ class _Parts:
             self.wake,
             token=Secret(token_file) if token_file is not None else None,
             ready=lambda: _not_ready(self.store),
-            ends_when_unlisted=self.alertmanagers.ends_when_unlisted,
+            may_still_fire=self.alertmanagers.may_still_fire,
         )
 
     def chores(self) -> Iterator[Chore]:

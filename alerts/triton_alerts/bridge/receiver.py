@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 class Webhook:
     """Handler of the bridge's requests. `token` returns the bearer token that Alertmanager must send, if any.
 
-    `ends_when_unlisted` returns whether an alert ends once its Alertmanager no longer lists it.
+    `may_still_fire` returns whether an alert that a notification omits may fire: see `Store.receive`.
     """
 
     store: Store
@@ -48,7 +48,7 @@ class Webhook:
     token: Callable[[], str] | None = None
     ready: Callable[[], str] = lambda: ""
     max_body_bytes: int = MAX_BODY_BYTES
-    ends_when_unlisted: Callable[[Member], bool] = lambda _member: False
+    may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False
 
     def answer(self, request: Request) -> Response:
         """Answer one request; a notification that is refused is counted and logged, since 4xx are not retried."""
@@ -75,7 +75,7 @@ class Webhook:
                 self.store.values.set(HEARTBEAT_VALUE, repr(self.clock()))
                 outcome = "heartbeat"
             else:
-                outcome = self.store.receive(notification, self.clock(), self.ends_when_unlisted)
+                outcome = self.store.receive(notification, self.clock(), self.may_still_fire)
         except MalformedError as error:
             raise RefusedError(400, f"not an Alertmanager webhook body, version 4: {error}") from error
         except sqlite3.Error as error:

@@ -170,7 +170,7 @@ class World:
                 self.reported[name] = max(alert.starts_at, self.reported.get(name, 0.0))
             elif alert.starts_at >= self.ended.get(name, (0.0, 0))[0]:
                 self.ended[name] = (alert.starts_at, self.store.incidents.newest())
-        self.store.receive(notification, self.clock(), self.clients.ends_when_unlisted)
+        self.store.receive(notification, self.clock(), self.clients.may_still_fire)
 
     def wait(self, seconds: float) -> None:
         end = self.clock() + seconds

@@ -67,8 +67,8 @@ class Alertmanagers:
                 problem = error
         raise problem
 
-    def ends_when_unlisted(self, member: Member) -> bool:
-        """Return whether an alert ends once it is unlisted, because an Alertmanager is responsible for it."""
+    def may_still_fire(self, _name: str, member: Member) -> bool:
+        """Return whether an alert that a notification omits may fire: an Alertmanager can be asked about it."""
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:

@@ -47,15 +47,15 @@ def merge_notification(
     key: str = "",
     earlier: Sequence[Incident] = (),
     trust: bool = False,
-    may_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
+    may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
     recurrence: int = 0,
 ) -> MergeResult:
     """Merge what a notification reports about a subject (`key`) into the subject's newest incident.
 
-    `earlier` are older incidents of the subject, the oldest first. Held is an alert that was resolved and is
-    reported as firing with the same start: either the notification is late or the alert is back. Held is also the
-    end of an alert that an "all resolved" does not list, if the alert `may_fire`, silenced or inhibited. The caller
-    merges what was held after a while with `trust=True`, which takes the notification at its word.
+    `earlier` are older incidents of the subject, the oldest first. An alert that was resolved, and is reported as
+    firing with the same start, is held: either the notification is late, or the alert fires again. The end of an
+    alert that a notification omits is held, too, if the alert `may_still_fire`, silenced or inhibited. After a
+    while the caller merges what was held with `trust=True`, which holds nothing.
     """
     known: dict[str, Member] = {}
     passed: dict[str, float] = {}
@@ -74,14 +74,14 @@ def merge_notification(
             if name not in held
         }
     )
-    may_still_fire: set[str] = set()
+    not_ended: set[str] = set()
     if current is None or not current.open:
         result = _open_next(current, believed, now, known, key or notification.key, recurrence)
     else:
         unlisted = {name for name, member in current.members.items() if notification.omits(name, member)}
-        may_still_fire = {name for name in unlisted if may_fire(name, current.members[name])}
-        result = _merge_into(current, believed, now, unlisted - may_still_fire)
-    if held or (may_still_fire and not trust):
+        not_ended = {name for name in unlisted if may_still_fire(name, current.members[name])}
+        result = _merge_into(current, believed, now, unlisted - not_ended)
+    if held or (not_ended and not trust):
         return replace(result, outcome="held", held=notification.about(held))
     return result
 

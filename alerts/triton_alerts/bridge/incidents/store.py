@@ -100,25 +100,24 @@ class Store:
         self,
         notification: Notification,
         now: float,
-        ends_when_unlisted: Callable[[Member], bool] = lambda _member: False,
+        may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
     ) -> Outcome:
         """Merge a notification into the incidents of its alerts; on return it is on disk.
 
-        `ends_when_unlisted` returns whether an alert ends once its Alertmanager no longer lists it.
+        `may_still_fire` returns whether an alert (fingerprint, member) that a notification omits may fire all the
+        same: its Alertmanager is asked when what was held is merged.
         """
         with self.transaction():
             outcomes, unreported = [], []
             held: dict[str, Notification] = {}
             for target in self._targets(notification):
-                result = self._merge_target(
-                    target, now, may_fire=lambda _name, member: ends_when_unlisted(member)
-                )
+                result = self._merge_target(target, now, may_still_fire=may_still_fire)
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
                 unreported += [(name, *refused) for refused in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
-            self._hold(f"{notification.key} {notification.source} ", held, now, ends_when_unlisted)
+            self._hold(f"{notification.key} {notification.source} ", held, now, may_still_fire)
         for incident, member, reason in unreported:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
@@ -145,7 +144,10 @@ class Store:
                     part = part.about({name: alert for name, alert in part.alerts.items() if name in known})
                 for target in self._targets(part):
                     self._merge_target(
-                        target, now, trust=True, may_fire=lambda name, _member: known is None or name in known
+                        target,
+                        now,
+                        trust=True,
+                        may_still_fire=lambda name, _member: known is None or name in known,
                     )
                 self.database.run("DELETE FROM held WHERE key = ?", key)
         return len(held)
@@ -198,18 +200,20 @@ class Store:
         sender: str,
         held: dict[str, Notification],
         now: float,
-        ends_when_unlisted: Callable[[Member], bool],
+        may_still_fire: Callable[[str, Member], bool],
     ) -> None:
         """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before.
 
-        Alerts that will be looked up stay: this notification may be older than the one that reported them.
+        Alerts that may still fire stay: this notification may be older than the one that reported them.
         """
         of_sender = "FROM held WHERE substr(key, 1, length(?1)) = ?1"
         due: dict[str, float] = {}
         for key, at, document in self.database.rows(f"SELECT key, due, document {of_sender}", sender):
             due[key] = at
             before = Notification.model_validate_json(document)
-            if staying := {name: alert for name, alert in before.alerts.items() if ends_when_unlisted(alert)}:
+            if staying := {
+                name: alert for name, alert in before.alerts.items() if may_still_fire(name, alert)
+            }:
                 part = held.get(key.removeprefix(sender), before)
                 held[key.removeprefix(sender)] = part.about({**staying, **part.alerts})
         self.database.run(f"DELETE {of_sender}", sender)
@@ -239,7 +243,12 @@ class Store:
         return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in targets.items()]
 
     def _merge_target(
-        self, target: _Target, now: float, *, may_fire: Callable[[str, Member], bool], trust: bool = False
+        self,
+        target: _Target,
+        now: float,
+        *,
+        may_still_fire: Callable[[str, Member], bool],
+        trust: bool = False,
     ) -> MergeResult:
         key, part = target.key, target.part
         stored = [
@@ -261,7 +270,7 @@ class Store:
             key=key,
             earlier=earlier,
             trust=trust,
-            may_fire=may_fire,
+            may_still_fire=may_still_fire,
             recurrence=recurrence,
         )
         if result.incident is None or result.incident == current:
