@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from triton_alerts.bridge.incidents.incident import Event, EventKind, Incident, Outcome, subject
 from triton_alerts.bridge.incidents.notification import Member, Notification
+from triton_alerts.bridge.incidents.severity import becomes_more_urgent, record_severity
 from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY
 
 NAMED_PER_EVENT = 10
@@ -16,10 +17,6 @@ NAMED_PER_EVENT = 10
 
 SUMMARIES_PER_EVENT = 3
 """Different summaries an event repeats."""
-
-CALM_SECONDS = 3600.0
-"""A page that fires so long after the last one ended is a new page: the acknowledgement does not count."""
-
 
 _UNSEEN = "ended; it was not reported while it fired"
 _SIBLING = "a more urgent alert of the same objective fires"
@@ -173,8 +170,8 @@ def _merge_into(
     fired, resolved = ([member for member in some if member not in siblings] for some in (fired, resolved))
     if current.members and merged.since > current.since:
         merged = merged.model_copy(update={"earliest": current.since})
-    merged, raised_by = record_severity(current, merged, now)
-    events = _thread_events(merged, fired, resolved, now, raised_by)
+    merged = record_severity(current, merged, now)
+    events = _thread_events(current, merged, fired, resolved, now)
     changed = bool(events) or merged != current
     return MergeResult(merged, events, "changed" if changed else "repeated", tuple(unreported))
 
@@ -195,29 +192,6 @@ def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool)
 
 def _urgency_rank(member: Member) -> tuple[int, str]:
     return SEVERITIES.index(member.severity), member.labels.get(URGENCY, "")
-
-
-def record_severity(before: Incident, after: Incident, now: float) -> tuple[Incident, str | None]:
-    """Record the most urgent severity; where it rose, nobody has the incident and escalation starts again.
-
-    The second value is None unless it rose, else who had acknowledged the less urgent incident.
-    """
-    known = before.peak or (before.severity if before.members else "")
-    if not after.firing or not known:
-        return after.model_copy(update={"peak": known or after.severity}), None
-    severity = after.severity
-    if SEVERITIES.index(severity) > SEVERITIES.index(known):
-        return after.model_copy(update={"peak": known, "eased_at": before.eased_at or now}), None
-    again = before.eased_at is not None and (
-        before.acknowledged is None or now - before.eased_at >= CALM_SECONDS
-    )
-    after = after.model_copy(update={"peak": severity, "eased_at": None})
-    if severity == known and not (again and severity == SEVERITIES[0]):
-        return after, None
-    had = before.acknowledged.by if before.acknowledged is not None else ""
-    return after.model_copy(
-        update={"acknowledged": None, "escalated_at": None, "released_at": now, "raised_at": now}
-    ), had
 
 
 def _updated(before: Member | None, alert: Member) -> Member:
@@ -251,13 +225,14 @@ def _with_earlier_end(before: Member | None, passed: float | None, alert: Member
 
 
 def _thread_events(
-    after: Incident, fired: list[Member], resolved: list[Member], now: float, raised_by: str | None
+    before: Incident, after: Incident, fired: list[Member], resolved: list[Member], now: float
 ) -> tuple[Event, ...]:
     """Return the lines of the thread: the last one names all that has ended with the incident."""
     events = []
-    if raised_by is not None:
+    if becomes_more_urgent(before, after, now):
         raised = _event("raised", [member for member in fired if member.severity == after.peak], now)
-        events.append(raised.model_copy(update={"by": raised_by, "severity": after.peak}))
+        previous_acknowledger = before.acknowledged.by if before.acknowledged is not None else ""
+        events.append(raised.model_copy(update={"by": previous_acknowledger, "severity": after.peak}))
         fired = [member for member in fired if member.severity != after.peak]
     events += [_event("fired", some, now) for some in _by_severity(fired)]
     if after.open:

@@ -10,7 +10,7 @@ from functools import partial
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS, Alertmanagers, firing
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
-from triton_alerts.bridge.incidents.merging import record_severity
+from triton_alerts.bridge.incidents.severity import record_severity
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 from triton_alerts.bridge.operations.actions import RENEW_SECONDS
 from triton_slo.problem_words import count
@@ -249,4 +249,4 @@ def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
     if closed_at is not None:
         events.append(Event(at=now, kind="closed"))
     after = before.model_copy(update={"members": members, "closed_at": closed_at})
-    return record_severity(before, after, now)[0], tuple(events)
+    return record_severity(before, after, now), tuple(events)
