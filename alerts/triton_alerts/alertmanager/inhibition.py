@@ -1,9 +1,11 @@
 """Inhibition rules: while a cause pages, its consequences are not sent.
 
-Alertmanager takes a label that both sides lack for equal, so both sides of each row carry every label in
-`equal`; a test checks it against the labels the alerts declare. (The configuration adds `cluster`, which
-either every alert of one Prometheus carries or none.) What a row
-inhibits must end with its cause or after it: Alertmanager sends nothing about an alert that resolves meanwhile.
+Alertmanager treats a label that both alerts lack as equal. Therefore both sides of each row carry every label in
+`equal`, which a test checks against the labels that the alerts declare. The configuration adds `cluster` to
+`equal`: either all alerts of a Prometheus carry it, or none does.
+
+An inhibited alert must end with its cause or later, because Alertmanager sends nothing about an alert that
+resolves while it is inhibited.
 """
 
 from __future__ import annotations

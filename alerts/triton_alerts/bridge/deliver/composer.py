@@ -114,8 +114,8 @@ class Composer:
 
     def _escalation(self, task: SendTask, incident: Incident, now: float) -> Message:
         where = self._address(self.store.outbox.main(task.first.incident))
-        how = self.options.escalation
-        return message.escalation(incident, how.mention, how.after_seconds, where, now)
+        options = self.options.escalation
+        return message.escalation(incident, options.mention, options.after_seconds, where, now)
 
     def _address(self, delivery: Delivery | None) -> str:
         if delivery is None or not delivery.root_ts:

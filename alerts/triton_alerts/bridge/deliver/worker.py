@@ -248,9 +248,8 @@ class DeliveryWorker:
         if task.kind == "digest_edit" or (task.kind == "digest" and task.thread):
             self.store.digests.forget(self.channel, task.thread)
             self.store.outbox.begin(task.deliveries, "", "", 0.0)
-        elif (
-            task.kind == "edit"
-        ):  # too old to edit, or deleted by a person: the thread still shows the changes
+        elif task.kind == "edit":
+            # Too old to edit, or deleted by a person: the thread still shows the changes.
             self.store.outbox.update(task.first, shown_version=task.first.version)
         else:
             self.store.outbox.begin(task.deliveries, "", "", 0.0)
