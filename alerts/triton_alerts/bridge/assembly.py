@@ -48,7 +48,7 @@ AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 ALERTMANAGER_SECONDS = 5.0
 SUMMARY_SECONDS = 10.0
-"""Timeout of a query for a summary or report: nobody waits for it, and it covers a week or more."""
+"""Timeout of a query for a summary or report, which covers a week or more, and which no page waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ def slack_transport(settings: BridgeSettings) -> SlackApi | SlackWebhook:
 
 @contextmanager
 def claimed(data: Path) -> Iterator[None]:
-    """Make the folder, and hold it for this process alone; a kill gives it back.
+    """Create the folder and lock it for this process; the lock ends with the process, even if it is killed.
 
-    Raises BlockingIOError when another process holds it, OSError when it cannot be made or written.
+    Raises BlockingIOError if another process has the lock, OSError if the folder cannot be created or written.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in (DATABASE_FILE, f"{DATABASE_FILE}-wal", AUDIT_FILE):
@@ -81,13 +81,15 @@ def claimed(data: Path) -> Iterator[None]:
         except BlockingIOError:
             raise
         except OSError as error:  # a file system without locks
-            log.warning("%s cannot be locked (%s): see that only one bridge uses it", data, error.strerror)
+            log.warning(
+                "%s cannot be locked (%s): make sure that only one bridge uses it", data, error.strerror
+            )
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Parts that chores and senders share."""
+    """Parts that the receiver, the chores and the workers share."""
 
     settings: BridgeSettings
     clock: Callable[[], float]
@@ -106,7 +108,7 @@ class _Parts:
         return isinstance(self.transport, SlackApi) and self.settings.slack_app_token_file is not None
 
     def webhook(self) -> Webhook:
-        """Return what receives notifications."""
+        """Return the handler of the HTTP endpoint that receives notifications."""
         token_file = self.settings.token_file
         return Webhook(
             self.store,
@@ -119,7 +121,7 @@ class _Parts:
         )
 
     def chores(self) -> Iterator[Chore]:
-        """Yield the work that is due from time to time."""
+        """Yield the tasks that run about once a second, each in its own thread."""
         yield HeartbeatWatch(self.store, self.settings.heartbeat_timeout, self.wake)
         if self.escalation.after_seconds > 0:
             yield Escalator(self.store, self.escalation, self.channel_for, self.wake, self.audit.escalated)
@@ -155,7 +157,7 @@ class _Parts:
         self.instruments.show_socket(socket.connected)
         return socket
 
-    def senders(self) -> Iterator[Worker]:
+    def workers(self) -> Iterator[Worker]:
         """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
         evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(
@@ -167,8 +169,8 @@ class _Parts:
             yield PagerWorker(pager, self.store, self._attempts(), evidence_seconds)
         for channel, occasion in self._occasions():
             # A webhook writes to its own channel only.
-            where = channel if self.transport.threads else self.channel_for("critical")
-            yield ScheduledMessage(where, occasion, self.store, self.transport, self._attempts())
+            destination = channel if self.transport.threads else self.channel_for("critical")
+            yield ScheduledMessage(destination, occasion, self.store, self.transport, self._attempts())
 
     def _attempts(self) -> Attempts:
         return Attempts(self.clock, count=self.instruments.count)
@@ -184,7 +186,9 @@ class _Parts:
 
     def _period_report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
         now = self.clock()
-        with Prometheus(_of_tenant(self.settings, self.settings.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(
+            _tenant_access(self.settings, self.settings.prometheus, SUMMARY_SECONDS)
+        ) as prometheus:
             report = recorded_report(prometheus, reported, now, timezone)
         incidents = period_incidents(list_incidents(self._data), report)
         return replace(report, incidents=tuple(incidents), incidents_known_from=now - KEEP_SECONDS)
@@ -204,10 +208,10 @@ def assemble(
     )
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
-        channel_for = partial(_same, channel_for("critical"))
+        channel_for = partial(_same_channel, channel_for("critical"))
     audit = Audit(data / AUDIT_FILE)
     store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
-    reach = partial(_of_tenant, settings, timeout_seconds=ALERTMANAGER_SECONDS)
+    access_to = partial(_tenant_access, settings, timeout_seconds=ALERTMANAGER_SECONDS)
     wakeups = Wakeups()
     parts = _Parts(
         settings=settings,
@@ -218,13 +222,15 @@ def assemble(
         audit=audit,
         store=store,
         instruments=Instruments(store, clock),
-        alertmanagers=Alertmanagers(tuple(Alertmanager(reach(url)) for url in settings.alertmanager), store),
+        alertmanagers=Alertmanagers(
+            tuple(Alertmanager(access_to(url)) for url in settings.alertmanager), store
+        ),
         escalation=Escalation(settings.escalate_after, settings.escalate_to, settings.mention_markup()),
         sources=evidence_sources(settings, clock),
     )
-    chores, senders = list(parts.chores()), list(parts.senders())
+    chores, workers = list(parts.chores()), list(parts.workers())
     server = listen(address, parts.webhook(), settings.certificates)
-    return Service(store, server, senders, clock, chores, parts.alertmanagers.listed, wakeups)
+    return Service(store, server, workers, clock, chores, parts.alertmanagers.listed, wakeups)
 
 
 def _pagers(settings: BridgeSettings) -> list[PagerDuty | IncidentWebhook]:
@@ -242,13 +248,13 @@ def _budgets(settings: BridgeSettings, at: float) -> list[str]:
     if not settings.prometheus:
         return [summary.NO_PROMETHEUS]
     try:
-        with Prometheus(_of_tenant(settings, settings.prometheus, SUMMARY_SECONDS)) as prometheus:
+        with Prometheus(_tenant_access(settings, settings.prometheus, SUMMARY_SECONDS)) as prometheus:
             return summary.budgets(prometheus, at)
     except PrometheusError as error:
         return [f"Unknown: {error}"]
 
 
-def _same(channel: str, _severity: str) -> str:
+def _same_channel(channel: str, _severity: str) -> str:
     return channel
 
 
@@ -259,24 +265,24 @@ def _access(settings: BridgeSettings, url: str, timeout_seconds: float) -> Acces
     return Access(url, user=STACK_USER, password=password, timeout_seconds=timeout_seconds)
 
 
-def _of_tenant(settings: BridgeSettings, url: str, timeout_seconds: float) -> Access:
-    """Return how to reach a server that may have tenants: with the headers of the arguments."""
+def _tenant_access(settings: BridgeSettings, url: str, timeout_seconds: float) -> Access:
+    """Return the access to a server that may have tenants: with the headers given as --header."""
     return replace(_access(settings, url, timeout_seconds), headers=tuple(map(parse_header, settings.header)))
 
 
 def _prometheus(settings: BridgeSettings) -> Prometheus:
-    return Prometheus(_of_tenant(settings, settings.prometheus, enrich.BUDGET_SECONDS))
+    return Prometheus(_tenant_access(settings, settings.prometheus, enrich.BUDGET_SECONDS))
 
 
 def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> dict[str, enrich.Source]:
-    """Return what the given servers are asked for, by name of the source."""
+    """Return the sources of evidence that the settings allow, by name."""
     sources: dict[str, enrich.Source] = {}
     if settings.exporter:
         exporters = [_access(settings, url, enrich.BUDGET_SECONDS) for url in settings.exporter]
         sources["exporter"] = reasons.source(exporters)
     if settings.prometheus:
         prometheus = _prometheus(settings)
-        # Asked apart, so that a slow one takes no other fact with it.
+        # One source for each kind of fact, so that a slow query delays no other fact.
         sources |= {
             "prometheus": objective_budget.source(prometheus),
             "changes": changes.source(prometheus, clock),
@@ -287,5 +293,5 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
 
 
 def _not_ready(store: Store) -> str:
-    """Return why no notification could be stored now, or nothing; an unreachable Slack does not matter."""
+    """Return why the bridge cannot store notifications, or nothing; it is ready while Slack is unreachable."""
     return "" if store.writable() else "the database cannot be written"

@@ -16,18 +16,18 @@ from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 30.0 * DAY
-"""Closed incidents stay for so long: a summary of a week needs them, and an incident is reviewed later."""
+"""Closed incidents are deleted after this time: the weekly summary needs them, and people read them later."""
 PRUNE_SECONDS = 3600.0
 FAILURE_SECONDS = 5.0
-"""Seconds until a worker goes on after its step failed in the bridge itself."""
+"""Seconds until the next step of a worker after its step failed because of the bridge itself."""
 
 log = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Sends what waits for one channel, a request at a time.
+    """Delivers the pending messages of one channel, one request in each step.
 
-    `step` returns the seconds until there may be more to send.
+    `step` returns the seconds until there may be another message to send.
     """
 
     @property
@@ -81,7 +81,7 @@ class Service:
         self._thread("receiver", self.receiver.serve_forever, 0.2)
 
     def stop(self, timeout_seconds: float = 10.0) -> None:
-        """Stop receiving, let requests under way end, close. What waits is sent after the next start."""
+        """Stop receiving, and let current requests end; pending messages are sent after the next start."""
         self.receiver.shutdown()
         self.receiver.server_close()
         self._stopping.set()

@@ -17,7 +17,7 @@ STACK_USER = "tritonwatch"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret in a file, read each time it is needed, so that a rotated one is taken up."""
+    """A secret in a file, which is read at each use, so that a rotated secret is used at once."""
 
     path: Path
 
@@ -27,9 +27,9 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """What the bridge was started with: a field for each option, with the option's name and as it was written.
+    """Values of the bridge's options: a field for each option, with its name, and as the user wrote it.
 
-    `settings_problems` finds what no type of an argument has refused. Paths are of secrets and certificates; times
+    `settings_problems` finds the mistakes that argparse accepts. Paths are those of secrets and certificates; times
     are in seconds.
     """
 
@@ -67,7 +67,7 @@ class BridgeSettings:
 
     @property
     def without_slack(self) -> bool:
-        """Whether messages are printed instead: as asked, or because incidents go elsewhere alone."""
+        """Whether messages are printed, not sent to Slack: with --dry-run, or if only a pager is configured."""
         return self.dry_run or (self.slack_token_file is None and self.slack_webhook_file is None)
 
     @property
@@ -99,12 +99,12 @@ class BridgeSettings:
         return frozenset(named | {self.escalate_to} - {""})
 
     def button_channels(self) -> frozenset[str]:
-        """Return where buttons are pressed; empty (anywhere) when a channel is given by name: Slack sends ids."""
+        """Return the ids of the channels with buttons; empty (any channel) if a channel is given by name."""
         known = self.incident_channels()
         return known if all(map(is_channel_id, known)) else frozenset()
 
     def scopes(self) -> dict[str, str]:
-        """Return which scopes the bot token needs, and what each is for."""
+        """Return the scopes that the bot token needs, and what fails without each."""
         needed = {
             "chat:write": "no message can be posted",
             "channels:history": "a message whose response is lost may appear twice",
@@ -112,7 +112,7 @@ class BridgeSettings:
         return needed | ({"files:write": "charts cannot be uploaded"} if self.prometheus else {})
 
     def mention_markup(self) -> str:
-        """Return Slack's markup for the person or group to call, or nothing when the text is not understood."""
+        """Return Slack's markup that mentions the person or group, or nothing if `mention` is not valid."""
         if self.mention in ("here", "channel"):
             return f"<!{self.mention}>"
         if is_user(self.mention):

@@ -26,7 +26,7 @@ _SIBLING = "a more urgent alert of the same objective fires"
 class MergeResult:
     """Effect of a notification on an incident; `unreported` are changes without a line in the thread, and why.
 
-    `held` is the part of it that contradicts what is known, and did nothing.
+    `held` is the part of the notification that contradicts what is known, and that was not merged.
     """
 
     incident: Incident | None
@@ -96,7 +96,7 @@ def _open_next(
     firing = {name: alert for name, alert in news.items() if alert.firing}
     ended = {name: alert for name, alert in news.items() if not alert.firing}
     if not firing and current is not None:
-        # An end that belongs to no firing that was reported, such as that of an alert that was inhibited.
+        # The end of an alert that no notification reported as firing, for example because it was inhibited.
         ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
     if not (firing or ended):
         after = current.model_copy(update={"passed": _passed(current, news)}) if current is not None else None
@@ -118,7 +118,7 @@ def _open_next(
 
 
 def _contested(member: Member | None, passed: float, alert: Member) -> bool:
-    """Return whether an alert is reported as firing whose end is known."""
+    """Return whether an alert is reported as firing although its end is known."""
     if not alert.firing or (member is not None and member.firing):
         return False
     return alert.starts_at <= max(passed, member.starts_at if member is not None else passed)
@@ -146,7 +146,7 @@ def _merge_into(
     for fingerprint, alert in notification.alerts.items():
         before = members.get(fingerprint)
         if before is None and not alert.firing and current.members:
-            # Of an earlier incident, or inhibited while it fired: not a part of this one.
+            # An alert of an earlier incident, or one that was inhibited while it fired: not part of this incident.
             unseen[fingerprint] = alert
             continue
         after = _updated(before, alert)
@@ -219,7 +219,7 @@ def _updated(before: Member | None, alert: Member) -> Member:
 
 
 def _with_earlier_end(before: Member | None, passed: float | None, alert: Member) -> Member:
-    """Return an alert, and where it fires when it ended before: `passed` is a start whose end was reported."""
+    """Return the alert, if it fires with the time at which it ended before; `passed`: see `Incident.passed`."""
     ends = [end for end in (before.ends_at if before is not None else None, passed) if end is not None]
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
@@ -227,7 +227,7 @@ def _with_earlier_end(before: Member | None, passed: float | None, alert: Member
 def _thread_events(
     before: Incident, after: Incident, fired: list[Member], resolved: list[Member], now: float
 ) -> tuple[Event, ...]:
-    """Return the lines of the thread: the last one names all that has ended with the incident."""
+    """Return the lines of the thread; if the incident has ended, the last one names all alerts that ended."""
     events = []
     if becomes_more_urgent(before, after, now):
         raised = _event("raised", [member for member in fired if member.severity == after.peak], now)

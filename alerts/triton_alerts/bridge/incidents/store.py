@@ -1,4 +1,4 @@
-"""Everything the bridge keeps; each change of an incident is stored together with what it queues for Slack."""
+"""Store of the bridge: a change of an incident is stored together with the messages about it, or not at all."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from triton_alerts.bridge.incidents.records import Incidents
 from triton_exporter.common.duration import DAY
 
 GRACE_SECONDS = 60.0
-"""Seconds for which a contradicting part waits: four times Alertmanager's default peer timeout (15 s)."""
+"""Seconds for which the contradicting part of a notification is held: four peer timeouts of Alertmanager."""
 
 RECURRENCE_SECONDS = float(DAY)
 PRUNED_AT_ONCE = 200
-"""Incidents deleted in one transaction: a notification that arrives meanwhile waits for it."""
+"""Incidents deleted in one transaction, which notifications that arrive in the meantime wait for."""
 
 MAX_COMPARED_INCIDENTS = 3
 """Incidents of a subject whose alerts are compared with a notification, which an HA peer may have sent late."""
@@ -70,9 +70,9 @@ class _Target:
 
 
 class Store:
-    """The bridge's memory. `channel_for` maps a severity to the channel its incidents go to.
+    """Incidents, deliveries and single values in one database. `channel_for` returns the channel of a severity.
 
-    `unreported` receives what is not worth a line in a thread: time, incident, alert and reason.
+    `unreported` receives each change that no thread reports: time, incident, alert and reason.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Store:
         now: float,
         may_still_fire: Callable[[str, Member], bool],
     ) -> None:
-        """Store what contradicts, by subject, in place of what this group of this Alertmanager reported before.
+        """Store the held parts of a notification by subject, in place of those that its sender sent before.
 
         Alerts that may still fire stay: this notification may be older than the one that reported them.
         """

@@ -56,7 +56,8 @@ class Posted(BaseModel, frozen=True):
 class ScheduledMessage:
     """Posts the messages of an occasion to one channel; a bridge that was away posts the last one late."""
 
-    where: str
+    destination: str
+    """The Slack channel."""
     occasion: Occasion
     store: Store
     transport: Transport
@@ -65,6 +66,7 @@ class ScheduledMessage:
 
     @property
     def channel(self) -> str:
+        """Name of the worker's thread; `destination` is the Slack channel."""
         return self.occasion.name
 
     def step(self) -> float:
@@ -95,7 +97,7 @@ class ScheduledMessage:
         resumed = bool(known.name)
         if resumed and known.due:
             due = known.due  # what came due since is next
-        if resumed and (posted := self.transport.find(self.where, known.name, known.since)) is not None:
+        if resumed and (posted := self.transport.find(self.destination, known.name, known.since)) is not None:
             self._arrived(known, posted, due, now)
             return
         message = _with_note(self.occasion.write(due), self._note(known, due, now))
@@ -103,7 +105,7 @@ class ScheduledMessage:
         if not resumed:
             known = known.model_copy(update={"name": uuid.uuid4().hex, "since": now, "due": due})
             self._store(known)
-        sent = self.transport.post(self.where, message, known.name)
+        sent = self.transport.post(self.destination, message, known.name)
         self.attempts.count("delivered", "summary")
         self._arrived(known, sent, due, now if resumed else None)
 
@@ -134,13 +136,13 @@ class ScheduledMessage:
                 check_at = unconfirmed_at + UNCONFIRMED_SECONDS
                 self.store.unconfirmed.add(
                     UnconfirmedMessage(
-                        self.where, known.name, 0, sent.channel, "", sent.ts, known.since, check_at
+                        self.destination, known.name, 0, sent.channel, "", sent.ts, known.since, check_at
                     )
                 )
 
     def _refused(self, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
-        log.warning("channel %s: the %s was refused: %s", self.where, self.occasion.name, refusal)
+        log.warning("channel %s: the %s was refused: %s", self.destination, self.occasion.name, refusal)
         known = self._known()
         self._wait(now, refusal.retry_after or (MAX_WAIT_SECONDS if refusal.kind == "setup" else None))
         if known is not None and refusal.kind == "refused_message":
