@@ -49,7 +49,8 @@ def _add_receiving(add: Callable[..., None]) -> None:
     add("--tls-client-ca FILE", "accept only clients with a certificate that this CA signed", Path)
     add(
         "--data DIR",
-        "folder for the database and the audit log (default: a temporary folder, deleted at exit)",
+        "folder for the database and the audit log (required; with --dry-run, default: a temporary folder, "
+        "deleted at exit)",
         Path,
     )
     add(

@@ -79,9 +79,10 @@ def of_running(given: BridgeSettings) -> list[Problem]:
         problems.append(Problem("--report", "reports are read from Prometheus", "give --prometheus URL, too"))
     problems += _address_problems("--pagerduty-url", given.pagerduty_url)
     if not given.dry_run and given.data is None:
-        problems.append(
-            Problem("--data", "missing: the folder for the database and the audit log", "--data DIR")
+        reason = (
+            "required, except with --dry-run: undelivered messages and the audit log must survive a restart"
         )
+        problems.append(Problem("--data", reason, "give --data DIR, such as /var/lib/tritonwatch-bridge"))
     for option, url in (("--prometheus", given.prometheus), ("--grafana", given.grafana)):
         problems += _address_problems(option, url) if url else []
     for text in given.header:

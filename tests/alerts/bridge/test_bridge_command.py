@@ -114,6 +114,22 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
     assert "(fix: " in line
 
 
+def test_only_a_dry_run_has_a_default_for_the_data_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Messages that wait for Slack must survive a restart; help and message say that the folder is required."""
+    token = tmp_path / "token"
+    token.write_text("xoxb-1")
+    code = main(["bridge", "--slack-token-file", str(token)])
+    line = capsys.readouterr().err
+    assert 0 == main(["bridge", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+
+    assert 2 == code
+    assert "--data: required, except with --dry-run" in line
+    assert "(required; with --dry-run, default: a temporary folder, deleted at exit)" in shown
+
+
 @pytest.mark.parametrize(
     ("option", "content", "printed"),
     [
