@@ -1,1 +1,1 @@
-"""Messages out: what to send next, and how."""
+"""Delivery: choose the next message, compose it, and send it to Slack or to a pager."""

@@ -1,4 +1,4 @@
-"""Attempts of one sender: how long to wait after one that failed, or that got no answer."""
+"""Attempts of one worker to send: how long to wait after a failure, or after a request without a response."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def backoff(failures: int, rng: random.Random) -> float:
     return rng.uniform(longest / 2, longest)
 
 
-def wait_asked(retry_after: str) -> float:
-    """Return the seconds that a Retry-After names, or 30 where it is not one to four digits."""
+def retry_after_seconds(retry_after: str) -> float:
+    """Return the seconds of a Retry-After header, or 30 if it is not a number of one to four digits."""
     return float(retry_after) if re.fullmatch(r"[0-9]{1,4}", retry_after) else 30.0
 
 
 @dataclass
 class Attempts:
-    """The time of one sender, how often it failed in a row, and its numbers.
+    """The clock of one worker, its failures in a row, and the counters of its requests.
 
     `count` receives (what, kind) for the bridge's own metrics.
     """

@@ -1,4 +1,4 @@
-"""A picture of the series behind an incident, drawn once and shared in its thread when that is possible."""
+"""Draw the series of an incident once, and upload the chart to its thread if the transport can."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ BEFORE_SECONDS = 3600.0
 POINTS = 240
 MAX_SERIES = 8
 AT_ONCE = 3
-PATIENCE_SECONDS = 60.0
-"""Seconds after an incident began for which its chart is still asked for, when Prometheus gives no series."""
+"""Charts drawn in one run of the chore."""
+RETRY_SECONDS = 60.0
+"""For so long after an incident opened, its series are queried again if Prometheus returned none."""
 
 log = logging.getLogger(__name__)
 Upload = Callable[[str, str, str, bytes, str], None]
@@ -42,8 +43,8 @@ class Charts:
                 continue
             query = burn_query(next(iter(incident.firing or incident.members.values())))
             chart = self._chart(incident, query, now) if query else None
-            # A slow answer, or a series younger than a step, must not cost the chart: it is asked for again.
-            if query and chart is None and now - incident.opened_at < PATIENCE_SECONDS:
+            # Prometheus may be slow, or the series younger than a step: query again.
+            if query and chart is None and now - incident.opened_at < RETRY_SECONDS:
                 continue
             # Recorded before it is sent: two charts are worse than none.
             self.store.outbox.set_charted(number)
@@ -51,7 +52,7 @@ class Charts:
                 self._upload_chart(incident, chart, delivery.root_channel, delivery.root_ts)
 
     def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
-        """Return title and picture of the incident's series; None where Prometheus has or gives none."""
+        """Return title and PNG of the incident's series; None if Prometheus has none or does not respond."""
         start = min(incident.since, now) - BEFORE_SECONDS
         try:
             series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))

@@ -1,4 +1,4 @@
-"""Compose the message of a task from what is stored now; the options that a channel's messages have."""
+"""Compose the message of a task from the stored incident; options of the messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """Options of delivery workers: the style of messages, and what evidence is worth waiting for."""
+    """Options of delivery workers: style of messages, escalation, and how long to wait for evidence."""
 
     style: Style = field(default_factory=Style)
     escalation: Escalation = field(default_factory=Escalation)
@@ -42,23 +42,23 @@ class DeliveryOptions:
 
 @dataclass
 class Composer:
-    """Composes messages, which have links to earlier ones; the transport knows the addresses of those."""
+    """Composes messages; the transport returns the addresses of earlier messages, to link to them."""
 
     store: Store
     transport: Transport
     options: DeliveryOptions
     _addresses: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The address of the message that was asked for last."""
+    """The address of the message that was linked last."""
 
     def posted(self, task: SendTask, now: float) -> tuple[Message, bool]:
         """Return the message to post, and whether a reply is shown in the channel, too."""
-        made = _unless_defective(lambda: self._compose(task, now), f"incident {task.first.incident}")
-        if made is None:
+        result = _unless_defective(lambda: self._compose(task, now), f"incident {task.first.incident}")
+        if result is None:
             return Message(
                 f"The bridge could not compose this message ({task.kind}). See the alert in Alertmanager, "
                 "and the error in the bridge's log."
             ), False
-        composed, broadcast = made
+        composed, broadcast = result
         return _fitting(composed, task.first), broadcast
 
     def edited(self, task: SendTask, now: float) -> Message | None:
@@ -99,7 +99,7 @@ class Composer:
         first = task.first
         events = self.store.incidents.events(first.incident, first.posted_seq, task.last_event(first))
         missed = max(0, len(events) - EVENTS_PER_REPLY)
-        # What became a page inside its thread must be seen in the channel; another channel has its own message.
+        # A ticket that became a page must be seen in the channel, unless another channel has its own message.
         broadcast = any(event.kind == "raised" for event in events) and not self.store.outbox.is_continued(
             first
         )
@@ -133,7 +133,7 @@ class Composer:
 
 
 def _unless_defective(compose: Callable[[], Composed], what: str) -> Composed | None:
-    """Return what is composed, or None: a defect in the wording costs neither a page nor what waits behind it."""
+    """Return the composed message, or None: a defect in composing must not block this page or the next ones."""
     try:
         return compose()
     except Exception:
@@ -142,5 +142,5 @@ def _unless_defective(compose: Callable[[], Composed], what: str) -> Composed | 
 
 
 def _fitting(composed: Message, delivery: Delivery) -> Message:
-    """Return the message, without blocks where Slack has refused those of this delivery."""
+    """Return the message, without blocks if Slack has refused the blocks of this delivery."""
     return bare(composed) if delivery.plainness else composed

@@ -1,7 +1,7 @@
-"""Send incidents to systems other than Slack: PagerDuty's Events API v2, and any webhook that takes JSON.
+"""Send incidents to PagerDuty (Events API v2), or to any webhook that takes JSON.
 
-Both take an incident's state under its name, as often as it is sent: a request without an answer is repeated, and
-the newest state a minute later once more, since the service may act on such a request after a newer one.
+Both replace the earlier state of an incident, by its name, with each request. A request without a response is
+repeated, and the newest state is sent again a minute later: the service may act on the first request late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from triton_alerts.bridge.deliver.attempts import (
     MAX_WAIT_SECONDS,
     UNCONFIRMED_SECONDS,
     Attempts,
-    wait_asked,
+    retry_after_seconds,
 )
 from triton_alerts.bridge.deliver.incident_json import document
 from triton_alerts.bridge.deliver.messages.incident_links import Style
@@ -52,7 +52,7 @@ class PagerDuty:
     min_severity: str = "critical"
 
     def send(self, incident: Incident) -> None:
-        # A page that has ended calls nobody, also where its incident continues as a ticket.
+        # A page that has ended is resolved, even if its incident continues as a ticket.
         is_page = incident.open and SEVERITIES.index(incident.severity) <= SEVERITIES.index(self.min_severity)
         action = "acknowledge" if incident.acknowledged is not None else "trigger"
         event: dict[str, Any] = {
@@ -92,7 +92,7 @@ class PagerDuty:
 
 @dataclass(frozen=True)
 class IncidentWebhook:
-    """Gets every page and ticket as the JSON of `document`."""
+    """Sends every page and ticket as the JSON of `document`."""
 
     url: Callable[[], str]
     style: Style
@@ -107,7 +107,7 @@ class IncidentWebhook:
 
 @dataclass
 class PagerWorker:
-    """The sender of one pager: the newest state of each incident that changed, pages first."""
+    """Sends the newest state of each incident that changed to one pager, pages first."""
 
     pager: PagerDuty | IncidentWebhook
     store: Store
@@ -126,7 +126,7 @@ class PagerWorker:
         now = self.attempts.clock()
         self.store.outbox.add_for_pager(self.channel, SEVERITIES.index(self.pager.min_severity), now)
         wait = self._wait_until - now
-        if 0 < wait <= MAX_WAIT_SECONDS:  # a longer one is from before the clock was put back
+        if 0 < wait <= MAX_WAIT_SECONDS:  # a longer one was set before the clock was set back
             return wait
         waits = [MAX_WAIT_SECONDS]
         self._store_unconfirmed()
@@ -141,13 +141,13 @@ class PagerWorker:
             if incident is None or 0 < later <= MAX_WAIT_SECONDS:
                 waits.append(max(later, 0.0))
                 continue
-            patience = incident.opened_at + self.evidence_seconds - now
+            evidence_wait = incident.opened_at + self.evidence_seconds - now
             if (
                 not delivery.posted_seq
                 and incident.evidence is None
-                and 0 < patience <= self.evidence_seconds
+                and 0 < evidence_wait <= self.evidence_seconds
             ):
-                waits.append(patience)
+                waits.append(evidence_wait)
                 continue
             self._send(delivery, incident, now)
             return 0.0
@@ -169,18 +169,18 @@ class PagerWorker:
             self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
 
     def _begin(self, delivery: Delivery, now: float) -> UnconfirmedMessage | None:
-        """Record a request before it is sent, so that a restart knows of it; returns an unanswered earlier one."""
+        """Record a request before it is sent; return an earlier one about the incident without a response."""
         begun = UnconfirmedMessage(self.channel, "", delivery.id, "", "", "", now, now + UNCONFIRMED_SECONDS)
         earlier = self._unstored.get(delivery.id)
         try:
             earlier = earlier or self.store.unconfirmed.of(self.channel, delivery.id)
             self.store.unconfirmed.add(begun)
-        except sqlite3.Error:  # a full disk does not keep a page back
+        except sqlite3.Error:  # a full disk must not delay a page
             self._unstored[delivery.id] = begun
         return earlier
 
     def _answered(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
-        """Forget a request that was answered; one before it without an answer is still to be repeated."""
+        """Forget a request that was answered; an earlier one without a response is still repeated."""
         if self._unstored.pop(delivery.id, None) is None:
             self.store.unconfirmed.forget(self.channel, "", delivery.id, earlier)
         elif earlier is not None:
@@ -195,7 +195,7 @@ class PagerWorker:
     def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
         log.warning("%s refused: %s", self.channel, refusal)
-        if refusal.kind == "setup":  # that event or all of them: a person has to fix it, the others go on
+        if refusal.kind == "setup":  # a person has to fix it; other incidents may be accepted
             self.store.outbox.update(delivery, next_try=now + MAX_WAIT_SECONDS)
             return
         wait = self.attempts.wait()
@@ -215,7 +215,7 @@ def _post_json(url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
             "setup" if isinstance(error, ValueError) else "connection", type(error).__name__
         ) from None
     if answer.status_code == 429:
-        raise DeliveryError("rate_limited", "429", wait_asked(answer.headers.get("Retry-After", "")))
+        raise DeliveryError("rate_limited", "429", retry_after_seconds(answer.headers.get("Retry-After", "")))
     if answer.status_code >= 500:
         raise DeliveryError("server_error", str(answer.status_code))
     if not 200 <= answer.status_code < 300:

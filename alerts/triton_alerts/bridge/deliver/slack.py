@@ -18,7 +18,7 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from triton_alerts.bridge.deliver.attempts import wait_asked
+from triton_alerts.bridge.deliver.attempts import retry_after_seconds
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.transport import DeliveryError, Sent, Transport, read_secret
 
@@ -54,7 +54,7 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
     """
     if status == 429 or code in _RATE:
         after = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
-        return DeliveryError("rate_limited", code or "429", wait_asked(after))
+        return DeliveryError("rate_limited", code or "429", retry_after_seconds(after))
     if status >= 500 or code in _SERVER:
         return DeliveryError("server_error", code or str(status), unconfirmed=True)
     if code in _MESSAGE:
@@ -201,9 +201,9 @@ class SlackApi(Transport):
         # Methods that only read do not take JSON.
         return self._request(method, params=arguments)
 
-    def _request(self, method: str, **how: Any) -> dict[str, Any]:
+    def _request(self, method: str, **arguments: Any) -> dict[str, Any]:
         try:
-            answer = self._client().api_call(method, **how)
+            answer = self._client().api_call(method, **arguments)
         except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
             raise _classified(error) from error
         data = answer.data
@@ -220,7 +220,7 @@ class SlackApi(Transport):
 
 @dataclass
 class SlackWebhook(Transport):
-    """The degraded way: an incoming webhook cannot edit, thread, upload or take buttons."""
+    """Transport to an incoming webhook, which has no edits, threads, uploads or buttons."""
 
     url: Callable[[], str]
     timeout_seconds: int = TIMEOUT_SECONDS
@@ -234,7 +234,7 @@ class SlackWebhook(Transport):
             answer = client.send(unfurl_links=False, unfurl_media=False, **_message_arguments(message))
         except (OSError, http.client.HTTPException) as error:
             raise broken(error) from error
-        except ValueError:  # its words hold the address
+        except ValueError:  # the message of the error contains the URL, which is a secret
             raise DeliveryError("setup", "the webhook is not a URL") from None
         if answer.status_code != 200 or answer.body.strip() != "ok":
             raise refusal(answer.status_code, answer.headers, _error_code(answer.body))

@@ -48,7 +48,7 @@ def read_secret(secret: Callable[[], str]) -> str:
 
 
 class Transport(Protocol):
-    """Every method may raise DeliveryError, and nothing else for what a peer does.
+    """Where messages are sent. Every method may raise DeliveryError, and raises no other error because of a peer.
 
     A transport that cannot edit, search or link inherits methods that do nothing.
 

@@ -1,7 +1,7 @@
 """Deliver one channel's incidents in order, at the pace Slack allows, until everything is posted.
 
-A worker makes at most one request per step and keeps nothing that a kill could lose: before a message is
-sent its name is stored, and after a kill or a lost answer Slack is searched for that name first.
+A worker makes at most one request per step, and a kill loses no message: its name is stored before it is sent, and
+after a kill or a lost response the worker first searches Slack for that name.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class DeliveryWorker:
-    """The sender of one channel.
+    """Delivers the messages of one channel.
 
-    Long because a kill may come between choosing, sending and recording a message, and each resumes the others.
+    Long because a kill may happen between choosing, sending and recording a message, and a later step continues.
     """
 
     channel: str
@@ -54,10 +54,10 @@ class DeliveryWorker:
     def step(self) -> float:
         """Make at most one request; returns the seconds until there may be more to do."""
         now = self.attempts.clock()
-        # A clock that was put back must not make what waits for a second wait for an hour.
-        back = max(0.0, self._stepped - now)
-        self.post_at, self.edit_at, self._stepped = self.post_at - back, self.edit_at - back, now
-        todo = next_task(
+        # When the clock is set back by an hour, a wait of a second must not become a wait of an hour.
+        set_back = max(0.0, self._stepped - now)
+        self.post_at, self.edit_at, self._stepped = self.post_at - set_back, self.edit_at - set_back, now
+        task = next_task(
             self.store.outbox.pending(self.channel),
             now,
             post_at=self.post_at,
@@ -72,34 +72,33 @@ class DeliveryWorker:
         if (
             unconfirmed is not None
             and overdue >= 0
-            and (isinstance(todo, Wait) or overdue > UNCONFIRMED_SECONDS)
+            and (isinstance(task, Wait) or overdue > UNCONFIRMED_SECONDS)
         ):
             self._check(unconfirmed, now)
             return 0.0
-        if isinstance(todo, Wait):
-            return min(todo.seconds, -overdue if overdue < 0 else 0.0, MAX_WAIT_SECONDS)
+        if isinstance(task, Wait):
+            return min(task.seconds, -overdue if overdue < 0 else 0.0, MAX_WAIT_SECONDS)
         try:
-            self._do(todo, now)
+            self._do(task, now)
         except DeliveryError as refusal:
-            self._refused(todo, refusal, self.attempts.clock())
+            self._refused(task, refusal, self.attempts.clock())
         else:
             self.attempts.failures = 0
-            if todo.kind not in EDITS:
-                self.attempts.count("delivered", todo.kind)
+            if task.kind not in EDITS:
+                self.attempts.count("delivered", task.kind)
         return 0.0
 
     def _check(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
-        """Search again for a message that was sent twice: Slack may have acted, or shown it, late."""
+        """Search again for copies of a message that was sent twice: Slack may have posted one late."""
         try:
             if unconfirmed.name:
-                where = (
+                self.transport.remove_copies(
                     unconfirmed.root_channel,
                     unconfirmed.name,
                     unconfirmed.since,
                     unconfirmed.thread,
-                    unconfirmed.ts,
+                    original=unconfirmed.ts,
                 )
-                self.transport.remove_copies(*where)
         except DeliveryError as refusal:
             self.attempts.count("failed", refusal.kind)
             if refusal.kind not in ("gone", "setup") and now - unconfirmed.since < MAX_UNCONFIRMED_SECONDS:
@@ -111,7 +110,7 @@ class DeliveryWorker:
         self.store.unconfirmed.delete_checked(unconfirmed)
 
     def _record_unconfirmed(self, task: SendTask, now: float, sent: Sent | None = None) -> None:
-        """Check later what was sent without an answer: a message by its name, or an edit."""
+        """Check a request without a response later: a message by its name, or an edit."""
         first = task.deliveries[0] if task.deliveries else None
         self.store.unconfirmed.add(
             UnconfirmedMessage(
@@ -136,7 +135,7 @@ class DeliveryWorker:
         elif task.kind == "digest_edit":
             self._edit_digest(task, now)
         elif task.resumed and (sent := self._find(task)) is not None:
-            self._arrived(task, sent, now, known=True)
+            self._arrived(task, sent, now, is_earlier_attempt=True)
         else:
             self._post(task, now)
 
@@ -182,16 +181,16 @@ class DeliveryWorker:
             self.store.outbox.begin(task.deliveries, task.name, task.kind, now, **digest)
         channel = self._channel(task)
         sent = self.transport.post(channel, composed, task.name, task.thread, broadcast=broadcast)
-        self._arrived(task, sent, now, known=False)
+        self._arrived(task, sent, now, is_earlier_attempt=False)
 
-    def _arrived(self, task: SendTask, sent: Sent, now: float, *, known: bool) -> None:
-        """Record what was posted: now, or by the earlier attempt that was found."""
+    def _arrived(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
+        """Record a message that was posted now, or that an earlier attempt had posted."""
         with self.store.transaction():
             if task.resumed and sent.ts:
                 self._record_unconfirmed(task, now, sent)
-            self._record(task, sent, now, known=known)
+            self._record(task, sent, now, is_earlier_attempt=is_earlier_attempt)
 
-    def _record(self, task: SendTask, sent: Sent, now: float, *, known: bool) -> None:
+    def _record(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
         delivery = task.first
         if task.kind == "digest":
             self._record_digest(task, sent, now)
@@ -208,13 +207,13 @@ class DeliveryWorker:
                 root_channel=sent.channel,
                 posted_seq=task.last_event(delivery),
                 edited_at=now,
-                # A message found after a kill shows the state of then; the next edit brings it up to date.
-                shown_version=0 if known else delivery.version,
+                # A message of an earlier attempt shows the state at that time; the next edit updates it.
+                shown_version=0 if is_earlier_attempt else delivery.version,
             )
 
     def _record_digest(self, task: SendTask, sent: Sent, now: float) -> None:
         if sent.in_thread and sent.ts and not task.thread:
-            # Its edits name what fires only, so that its thread names each incident, these too.
+            # Edits of a digest name only firing incidents, so its thread names each incident, these too.
             self.store.digests.record(self.channel, sent.channel, sent.ts, now)
             for delivery in task.deliveries:
                 self.store.outbox.finish(delivery)
@@ -232,7 +231,7 @@ class DeliveryWorker:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, task.kind, refusal)
         with self.store.transaction():
-            # An earlier attempt that may have arrived stays unconfirmed whatever became of this one.
+            # An earlier attempt that may have arrived stays unconfirmed, whatever the result of this one.
             if not refusal.unconfirmed and not task.resumed and task.kind not in EDITS:
                 self.store.outbox.begin(task.deliveries, "", "", 0.0)
             if refusal.unconfirmed and task.kind in EDITS:
@@ -256,7 +255,7 @@ class DeliveryWorker:
             self.store.outbox.update(task.first, root_ts="", root_channel="", shown_version=0)
 
     def _retry_as_text(self, task: SendTask, now: float) -> None:
-        if task.kind == "digest_edit":  # there is nothing to it without blocks
+        if task.kind == "digest_edit":  # without blocks, a digest would be empty
             self.store.digests.edited(self.channel, task.thread, task.waiting, task.firing, now)
         for delivery in task.deliveries:
             attempts = delivery.attempts + 1
@@ -275,7 +274,7 @@ class DeliveryWorker:
             self.post_at = self.edit_at = now + wait
 
     def _channel(self, task: SendTask) -> str:
-        """Return the channel of a message; a thread's is known by its id."""
+        """Return the channel of a message; the channel of a thread is stored with its first message."""
         if task.kind == "digest":
             digest = self._digest(task.thread)
             return digest.channel if digest is not None else self.channel

@@ -1,1 +1,1 @@
-"""Incidents and what happens to them."""
+"""Incidents: parse notifications, merge them into incidents, and store these with their deliveries."""
