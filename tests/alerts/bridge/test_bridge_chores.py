@@ -535,7 +535,7 @@ def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
     answered: list[str] = []
     press = ButtonPress("p", "acknowledge", "", "ab12cd34", "U0ANA", response_url=url)
     buttons = Socket(lambda: "", API_URL, lambda _: "Acknowledged.", lambda to, _: answered.append(to))
-    buttons._work(press)
+    buttons._perform(press)
     buttons.close()
 
     assert ([url] if sent else []) == answered

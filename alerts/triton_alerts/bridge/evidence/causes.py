@@ -1,6 +1,6 @@
 """The cause and the first step: from the alert's annotations, else from Triton's own reason.
 
-An alert that fires at the exporter's first poll does not know its cause yet; Triton's reason is there already.
+An alert that fires at the exporter's first poll has no cause yet, but the exporter already has Triton's reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STEPS[Readiness.burn_alert] = _STEPS["TritonModelNotReadyProlonged"]
 
 
 def cause(incident: Incident, lead: Member) -> str:
-    """Return the alert's own cause; for a model not ready else the class of Triton's reason; else nothing."""
+    """Return the cause in the alert, else the class of Triton's reason if a model is not ready, else nothing."""
     known = lead.annotations.get("cause", "")
     return known if known not in ("", UNKNOWN) else _class_of_not_ready(incident, lead)
 
@@ -40,13 +40,13 @@ def brief(incident: Incident, lead: Member) -> str:
 
 
 def largest(incident: Incident, lead: Member) -> str:
-    """Return the cause in words, for a list: else the largest part of the split; or nothing."""
+    """Return the cause in words, for a list: the single cause, else the largest one, else nothing."""
     largest_listed = next(iter(_causes(incident, lead)), "")
     return cause_words(_single(incident, lead) or incident.source_facts.largest_cause or largest_listed)
 
 
 def first_step(incident: Incident, lead: Member) -> str:
-    """Return the alert's own first step, or that for a cause shown by Prometheus, alert or Triton's reason."""
+    """Return the step for the cause that Prometheus, the alert or Triton's reason names, else the alert's own."""
     own, alert = lead.annotations.get("action", ""), lead.labels.get("alertname", "")
     kind = KINDS.get(lead.labels.get(INDICATOR, ""))
     if kind is not None and own == action(alert, kind.all_steps()):
@@ -58,7 +58,7 @@ def first_step(incident: Incident, lead: Member) -> str:
 
 
 def _single(incident: Incident, lead: Member) -> str:
-    """Return the cause where there is one, and not a list of shares."""
+    """Return the cause if there is exactly one, not a list of causes with shares."""
     known = cause(incident, lead)
     return _class_of_not_ready(incident, lead) if causes_listed(known) else known
 

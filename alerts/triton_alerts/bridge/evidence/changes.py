@@ -15,7 +15,7 @@ from triton_exporter.common.duration import DAY, in_words
 from triton_slo.prometheus.client import Prometheus, Series
 
 RANGES = ((6 * 3600.0, 15.0), (7.0 * DAY, 900.0))
-"""Search before the incident: its length and step (seconds); the second pair when the first finds nothing."""
+"""How far back to search, and the step (seconds); the second pair is used if the first finds no change."""
 SHOWN = 3
 
 _PASSING = frozenset({"loading", "unloading"})
@@ -97,7 +97,7 @@ def _change_text(alike: list[ModelChange], since: float) -> str:
     name = f"version {last.version} {last.what}" if last.version else last.what
     servers = len({change.instance for change in alike})
     where = f" on {servers} servers" if servers > 1 else ""
-    # No hour of the clock: the others in the message are in the reader's zone, which only Slack knows.
+    # A duration, not a time: other times in the message are in the reader's time zone, which only Slack knows.
     order = "before" if last.at <= since else "after"
     return f"{name}{where} {in_words(abs(since - last.at))} {order} the first alert"
 
@@ -119,7 +119,7 @@ def _of_version(instance: str, version: str, timeline: Timeline, seen: list[floa
         settled = timeline[at] not in _PASSING or at == times[-1]
         if timeline[at] != timeline[before] and settled:
             changed.append(ModelChange(at, version, _WORDS[timeline[at]], instance))
-    # Gone from the list while the model's other versions are still on it; alone, it may be the exporter.
+    # Other versions are still listed: if none were, the exporter itself may have failed.
     if later := [at for at in seen if at > times[-1]]:
         changed.append(ModelChange(later[0], version, "no longer listed by Triton", instance))
     return changed

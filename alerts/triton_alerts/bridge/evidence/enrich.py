@@ -1,7 +1,7 @@
-"""Find out what the alert itself does not contain, within a time limit that the page waits for at most.
+"""Query facts that the alerts of an incident do not contain; a page waits for them for a limited time.
 
-Each source is a function from an incident to its facts; sources are asked at the same time, and one that does
-not answer in time is left out.
+Each source is a function from an incident to its facts. All sources are queried at the same time; the facts of a
+source that does not respond in time are left out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFa
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 
 BUDGET_SECONDS = 1.5
-"""Seconds for which a first message waits for evidence, and for which sources are asked."""
+"""Timeout of all sources together; a first message waits for it, too."""
 FRESH_SECONDS = 60.0
+"""Evidence of an open incident is queried again after this time."""
 CLOSED_SECONDS = 10.0
-"""Incidents that closed so recently are asked about once more: whether the model serves again."""
+"""For so long after an incident closed, its sources are queried once more: does the model serve again?"""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
 
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 class Enricher:
     """Chore that attaches evidence to open incidents.
 
-    `failed` gets the name of a source without answer; `addresses` are the sources' own, for the log.
+    `failed` receives the name of a source that did not respond; `addresses` are those of the sources, for the log.
     """
 
     store: Store
@@ -60,15 +61,15 @@ class Enricher:
         return incident.evidence is None or now - incident.evidence.at >= FRESH_SECONDS
 
     def gather(self, incident: Incident, now: float) -> Evidence:
-        """Ask every source at once and take what came back in time."""
+        """Return the facts of all sources that respond in time."""
         asked: dict[str, Future[SourceFacts]] = {
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
         wait(asked.values(), BUDGET_SECONDS)
         known = SourceFacts()
         for name, future in asked.items():
-            silent = future.cancel() or not future.done()
-            if fault := f"no answer within {BUDGET_SECONDS:g} s" if silent else future.exception():
+            late = future.cancel() or not future.done()
+            if fault := f"no answer within {BUDGET_SECONDS:g} s" if late else future.exception():
                 where = self.addresses.get(name, "no address")
                 log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
@@ -81,7 +82,7 @@ class Enricher:
 
 
 def _attach(evidence: Evidence, before: Incident) -> ChangedIncident:
-    """Keep what was known when a later answer is empty: the reason often vanishes with the repair."""
+    """Add newer facts; earlier ones stay, because Triton often drops the reason when the model is repaired."""
     if before.evidence is not None:
         evidence = Evidence.of(before.evidence.and_newer(evidence), evidence.at)
     return before.model_copy(update={"evidence": evidence}), ()

@@ -28,14 +28,14 @@ def source(exporters: Sequence[Access]) -> Source:
 
 
 def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
-    """Return the reasons in an exporter's state document, by model and version; tolerates what it does not know."""
+    """Return the reasons in an exporter's state document, by model and version; ignore unknown content."""
     reasons: dict[str, str] = {}
     for entry in state.get("models", []) if isinstance(state, dict) else []:
         if not isinstance(entry, dict) or entry.get("model") not in models or entry.get("ready"):
             continue
         failure = entry.get("last_load_failure")
         failure = failure if isinstance(failure, dict) else {}
-        # While Triton tries again the model is LOADING and has no reason; the last failure's is the cause.
+        # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
         reason = str(entry.get("reason") or failure.get("text") or "")
         version = str(entry.get("version") or failure.get("version") or "")
         if reason:

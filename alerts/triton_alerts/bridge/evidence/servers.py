@@ -1,4 +1,4 @@
-"""Servers of an incident's model."""
+"""Servers on which an incident's model is ready, and those on which it is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = 3
 
 
 def source(prometheus: Prometheus) -> Source:
-    """Return the source of how many servers have the incident's model ready, and of which do not."""
+    """Return the source of the servers on which the incident's model is ready or not."""
 
     def ask(incident: Incident) -> SourceFacts:
         member = incident.lead

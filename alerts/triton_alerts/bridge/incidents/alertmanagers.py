@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Alertmanagers:
-    """The Alertmanagers that can be asked.
+    """The Alertmanagers that the bridge can query.
 
     The address that notifications come from can differ from the configured URL. Therefore an Alertmanager is
     responsible for the alerts of a sender once it has listed an alert of this sender.
@@ -72,7 +72,7 @@ class Alertmanagers:
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
     def listed(self, now: float) -> set[str] | None:
-        """Return the alerts that fire in any of them, None where one cannot be asked or has not received all."""
+        """Return the alerts that fire in any of them; None if one does not respond or has just been restarted."""
         listed: set[str] = set()
         for alertmanager in self.each:
             try:
@@ -91,7 +91,7 @@ class Alertmanagers:
     def learn(
         self, alertmanager: Alertmanager, firing: Mapping[str, float], incidents: Iterable[Incident]
     ) -> None:
-        """Record who sent the alerts that an Alertmanager lists."""
+        """Record the senders of the alerts that an Alertmanager lists."""
         known = self.senders(alertmanager)
         started = {
             member.source
@@ -109,7 +109,7 @@ def firing(alertmanager: Alertmanager) -> dict[str, float]:
 
 
 def _is_same(member: Member, starts_at: float | None) -> bool:
-    # Two servers without a label that differs have alerts with one fingerprint.
+    # Alerts of two servers have the same fingerprint if no label differs.
     return starts_at is not None and abs(starts_at - member.starts_at) <= SAME_START_SECONDS
 
 

@@ -25,7 +25,7 @@ def private(path: Path) -> Path:
 
 @dataclass
 class Audit:
-    """An append-only trail. A line that a crash cut short is skipped when reading."""
+    """An append-only log. A line that a crash cut short is skipped when the log is read."""
 
     path: Path
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -40,7 +40,7 @@ class Audit:
             os.fsync(trail.fileno())
 
     def escalated(self, at: float, incident: Incident, channel: str) -> None:
-        """Note that the bridge itself called for help; a trail that cannot be written holds up no call."""
+        """Record an escalation; if the log cannot be written, the escalation continues."""
         try:
             self.write(
                 at, "bridge", "escalate", incident.name, f"nobody had acknowledged it; sent to {channel}"
@@ -49,7 +49,7 @@ class Audit:
             log.error("the audit log cannot be written: escalate %s: %s", incident.name, error)
 
     def unreported(self, at: float, incident: str, member: Member, reason: str) -> None:
-        """Note a change of an alert that the thread does not show; one that cannot be noted is only logged."""
+        """Record a change of an alert that no thread reports; if the log cannot be written, log an error."""
         what = "fired" if member.firing else "resolved"
         try:
             self.write(at, "bridge", what, incident, f"{member.name} for {subject(member.labels)}: {reason}")

@@ -28,9 +28,9 @@ class OlderSchemaError(sqlite3.DatabaseError):
 
 @dataclass(frozen=True, slots=True)
 class RecordedIncident:
-    """An incident as it is now, and what happened to it, the oldest first.
+    """An incident as it is now, and its events, the oldest first.
 
-    `posted` means that a channel shows it and all of this.
+    `posted` means that the thread of a channel shows all of the events.
     """
 
     incident: Incident
@@ -56,7 +56,7 @@ class RecordedIncident:
 
     @property
     def acknowledged(self) -> Mark | None:
-        """First acknowledgement of the incident since it is as urgent as it was at most."""
+        """First acknowledgement of the incident since it became a page, or since it opened."""
         since = self.paged_at or self.incident.opened_at
         marks = (Mark(by=event.by, at=event.at) for event in self.events if event.kind == "acknowledged")
         return next((mark for mark in marks if mark.at >= since), None)
@@ -125,6 +125,6 @@ def _opened(data: Path) -> Iterator[sqlite3.Connection | None]:
             raise OlderSchemaError(
                 f"it was written by an older tritonwatch (schema {version}, here: {len(MIGRATIONS)})"
             )
-        # One snapshot for all questions.
+        # One transaction, so that all queries see the same state.
         connection.execute("BEGIN")
         yield connection

@@ -1,1 +1,1 @@
-"""Operations on open incidents: actions of people, and work that becomes due."""
+"""Operations on open incidents: button presses, escalation, and comparison with Alertmanager."""

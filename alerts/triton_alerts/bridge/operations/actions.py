@@ -1,4 +1,4 @@
-"""Carry out button presses: acknowledge, withdraw, silence, undo, check again. Each is done and recorded once."""
+"""Perform each button press once: acknowledge, release, silence, undo, check again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ButtonPress:
 
 
 def button_presses(envelope: str, payload: Mapping[str, Any]) -> list[ButtonPress]:
-    """Return the presses in an interactive payload; what is not ours is left out."""
+    """Return the presses in an interactive payload, without those of other blocks than the bridge's."""
     presses = []
     user, channel = _id(payload.get("user")), _id(payload.get("channel"))
     listed = payload.get("actions")
@@ -84,7 +84,7 @@ class Result:
 class Actions:
     """Carries out presses. `count` receives (action, outcome) for the bridge's own metrics.
 
-    `users` and `channels` are the Slack ids whose presses count, and where; empty: all who see the message.
+    `users` and `channels` are the ids of the Slack users and channels whose presses are performed; empty: all.
     """
 
     store: Store
@@ -97,7 +97,7 @@ class Actions:
     channels: frozenset[str] = frozenset()
 
     def do(self, press: ButtonPress) -> str:
-        """Carry out one press; returns a line for the one who pressed."""
+        """Perform one press; return a line for the person who pressed."""
         try:
             return self._do(press)
         except sqlite3.Error as error:
@@ -125,14 +125,14 @@ class Actions:
                 result, outcome = Result(f"Not done: {error}"), "failed"
         line = result.line
         try:
-            # Together: after a kill between them Slack's second delivery would be ignored, or done twice.
+            # Together: after a kill between them, the press would be lost or performed twice.
             with self.store.transaction():
                 self.store.values.record_press(press.id, now)
                 if number is not None and result.event is not None:
                     self.store.change(number, partial(_apply, result, result.event), edit_soon=True)
         except sqlite3.Error:
-            # A silence that no message shows and that nobody could undo from Slack.
-            self._unmake(result.changes.get("silence"))
+            # No message shows this silence, so nobody could end it from Slack.
+            self._end_silence(result.changes.get("silence"))
             raise
         try:
             self.audit.write(now, press.user, press.action, press.incident, line)
@@ -173,7 +173,7 @@ class Actions:
     def _silence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if not incident.open:
             return Result("Not done: the incident is resolved, so there is nothing to silence.")
-        if incident.silence is not None:  # two people saw the same message; undo ends one silence
+        if incident.silence is not None:  # two people may press at once, and undo ends one silence
             return Result(f"{person(incident.silence.by)} has already silenced this incident.")
         until_resolved = press.value == UNTIL_RESOLVED
         if not until_resolved and press.value not in HOURS:
@@ -209,7 +209,7 @@ class Actions:
         event = Event(at=now, kind="silenced", by=press.user, words=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})
 
-    def _unmake(self, silence: Silence | None) -> None:
+    def _end_silence(self, silence: Silence | None) -> None:
         if silence is None:
             return
         for number in silence.ids:

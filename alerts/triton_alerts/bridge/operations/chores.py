@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Escalator:
-    """Sends pages that nobody acknowledged or silenced once more; again only after one was handed back."""
+    """Escalates pages that nobody acknowledged or silenced: once, and again if an acknowledgement is removed."""
 
     store: Store
     escalation: Escalation

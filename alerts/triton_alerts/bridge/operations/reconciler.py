@@ -72,7 +72,7 @@ class Reconciler:
             try:
                 answer = self._alertmanager_state(alertmanager, now)
             except ServerError as error:
-                self._complain(error)
+                self._report_failure(error)
                 continue
             answers[alertmanager.url] = answer
             self.alertmanagers.learn(alertmanager, answer.firing, (incident for _, incident in opened))
@@ -98,14 +98,14 @@ class Reconciler:
             firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= RESEND_SECONDS
         )
 
-    def _complain(self, error: ServerError) -> None:
+    def _report_failure(self, error: ServerError) -> None:
         log.warning("could not compare with Alertmanager: %s", error)
         self.failed()
 
     def _missing_alerts(
         self, opened: Sequence[tuple[int, Incident]], answers: Mapping[str, AlertmanagerState]
     ) -> set[tuple[int, str]]:
-        """Return the alerts that no responsible Alertmanager lists; they stay missing while one cannot be asked."""
+        """Return the alerts that no responsible Alertmanager lists; without a response, none changes."""
         missing = set()
         senders = {
             alertmanager.url: set(self.alertmanagers.senders(alertmanager))
@@ -127,7 +127,7 @@ class Reconciler:
     def _missing_silences(
         self, silenced: Sequence[tuple[int, Incident]], answers: Mapping[str, AlertmanagerState]
     ) -> set[tuple[int, str]]:
-        """Return the silences that their Alertmanager lacks or has in part; without an answer none changes."""
+        """Return the silences that Alertmanager no longer has, or has in part; without a response none changes."""
         missing = set()
         for number, incident in silenced:
             silence = incident.silence
@@ -166,7 +166,7 @@ class Reconciler:
                     number, incident, incident.silence, alertmanager, answers.get(alertmanager.url), now
                 )
             except ServerError as error:
-                self._complain(error)
+                self._report_failure(error)
 
     def _update_silence(
         self,
@@ -185,19 +185,21 @@ class Reconciler:
                 self._end_silence(alertmanager, silence)
             self.store.change(number, partial(_set_silence, silence, None, ()))
         elif silence.until <= now:
-            self._silence_over(number, silence, "the silence has expired, and the alert is still firing", now)
+            self._record_end_of_silence(
+                number, silence, "the silence has expired, and the alert is still firing", now
+            )
         elif answer is None:
             return
         elif now - self._missing.get((number, silence.id), now) >= COMPARE_SECONDS:
             self._end_silence(alertmanager, silence)
             text = "the silence no longer exists in Alertmanager, and the alert is not known to have resolved"
-            self._silence_over(number, silence, text, now)
+            self._record_end_of_silence(number, silence, text, now)
         elif silence.id in answer.silences:
             current = silence
             if silence.until_resolved and silence.until - now < RENEW_SECONDS / 2:
                 current = self._renewed(alertmanager, incident, silence, now)
             elif abs(answer.silences[silence.id] - silence.until) > 1.0:
-                # Somebody moved its end in Alertmanager.
+                # Somebody changed its end in Alertmanager.
                 current = silence.model_copy(update={"until": answer.silences[silence.id]})
             self.store.change(number, partial(_set_silence, silence, current, ()))
 
@@ -221,7 +223,7 @@ class Reconciler:
         for number in silence.ids:
             alertmanager.unsilence(number)
 
-    def _silence_over(self, number: int, silence: Silence, reason: str, now: float) -> None:
+    def _record_end_of_silence(self, number: int, silence: Silence, reason: str, now: float) -> None:
         event = Event(at=now, kind="unsilenced", words=reason)
         self.store.change(number, partial(_set_silence, silence, None, (event,)))
         self.wake()

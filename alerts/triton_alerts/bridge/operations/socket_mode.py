@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Socket:
-    """Chore that keeps a connection open. Every request is answered at once and worked off in order after."""
+    """Chore that keeps a connection open. Each request is acknowledged at once, then performed in order."""
 
     app_token: Callable[[], str]
     base_url: str
@@ -43,7 +43,7 @@ class Socket:
 
     def __call__(self, now: float) -> None:
         if self._client is not None or now < self._try_at:
-            return  # once connected slack_sdk reconnects on its own
+            return  # slack_sdk reconnects on its own
         self._try_at = now + RETRY_SECONDS
         try:
             client = SocketModeClient(
@@ -73,9 +73,9 @@ class Socket:
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
         if request.type == "interactive":
             for press in button_presses(request.envelope_id, request.payload):
-                self._worker.submit(self._work, press)
+                self._worker.submit(self._perform, press)
 
-    def _work(self, press: ButtonPress) -> None:
+    def _perform(self, press: ButtonPress) -> None:
         try:
             line = self.do(press)
         except Exception:
@@ -86,7 +86,7 @@ class Socket:
 
 
 def _is_slack(url: str, base_url: str) -> bool:
-    """Return whether an answer may be sent there: a forged event must not make the bridge call other servers."""
+    """Return whether a URL is Slack's: a forged event must not make the bridge send requests to other servers."""
     try:
         parts, base = urlsplit(url), urlsplit(base_url)
         if parts.username is not None or parts.password is not None:

@@ -9,7 +9,7 @@ from triton_alerts.bridge.incidents.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The first message of a digest: what it shows, and what is so now."""
+    """The first message of a digest: the counts that it shows, and the counts now."""
 
     channel: str
     ts: str
@@ -30,7 +30,7 @@ class Digests:
     database: Database
 
     def of(self, channel: str) -> list[Digest]:
-        """Return the channel's latest digest, and the earlier ones that do not show yet that all has ended."""
+        """Return the channel's latest digest, and the earlier ones that still show firing incidents."""
         rows = self.database.rows(
             "SELECT g.root_channel, g.ts, g.at, g.edited_at, g.total, g.firing, count(d.id), "
             "coalesce(sum(i.closed_at IS NULL), 0), coalesce(sum(i.closed_at IS NULL AND d.root_ts != ''), 0) "
@@ -46,7 +46,7 @@ class Digests:
         ]
 
     def record(self, channel: str, root_channel: str, ts: str, now: float) -> None:
-        """Record the first message of a digest; nothing is known of what it counted until it is edited."""
+        """Record the first message of a digest; its counts are recorded with its first edit."""
         self.database.run("DELETE FROM digests WHERE channel = ? AND total > 0 AND firing = 0", channel)
         self.database.run(
             "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, 0, 0, ?)", channel, root_channel, ts, now, now
@@ -60,7 +60,7 @@ class Digests:
         )
 
     def forget(self, channel: str, ts: str) -> None:
-        """Post what follows elsewhere: the digest's message is gone."""
+        """Forget a digest whose message was deleted; later changes of its incidents are posted elsewhere."""
         with self.database.transaction():
             self.database.run("DELETE FROM digests WHERE channel = ? AND ts = ?", channel, ts)
             self.database.run(

@@ -1,4 +1,4 @@
-"""Messages whose sending got no answer, and which are checked later."""
+"""Messages that were sent without a response, and are checked later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triton_alerts.bridge.incidents.database import Database
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedMessage:
-    """A message whose sending got no answer: it may be acted on later. Without a name: an edit, or for a pager.
+    """A request without a response, which may still take effect. Without a name: an edit, or a pager's event.
 
     `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
     """
@@ -62,9 +62,9 @@ class UnconfirmedMessages:
                 self.add(earlier)
 
     def delete_checked(self, unconfirmed: UnconfirmedMessage) -> None:
-        """Delete a message that was checked; an edit, and what was sent to a pager, is sent once more.
+        """Delete a message that was checked; an edit, or the event of a pager, is sent again.
 
-        The state that came last may be an older one.
+        The receiver may have applied an older state after a newer one.
         """
         with self.database.transaction():
             self.forget(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery)
