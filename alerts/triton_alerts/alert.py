@@ -26,7 +26,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert(Tunable):
-    """One condition a person should know about.
+    """One condition that a person should know.
 
     `expr` is PromQL at real time; `alert_promql.fit_to_options` fits it to the options, and there a bare duration
     (`> 10m`) is a number of seconds. `labels` are the labels that identify an alert of this name:
@@ -46,8 +46,8 @@ class Alert(Tunable):
     steps: tuple[tuple[str, str], ...] = ()
     """Cause, as `cause_from` finds it -> what to do first about it, where `action` would be too general."""
     until: str = ""
-    """An easier condition, with the same labels: an alert that fires goes on while this one is true, so that a
-    value that wavers about the threshold is one alert."""
+    """An easier condition with the same labels: a firing alert continues while it is true, so that a value that
+    varies around the threshold is one alert."""
     dashboard: str = links.MODEL
     """Uid of the dashboard to open first."""
     owner: str = "ml-platform"

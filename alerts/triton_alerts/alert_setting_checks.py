@@ -1,4 +1,4 @@
-"""Check what alerts.yaml sets of one alert: what this alert cannot have, and what no alert can."""
+"""Check the settings of one alert in alerts.yaml: those that this alert, or any alert, cannot have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FieldMistake = tuple[tuple[str | int, ...], str, str]
 
 
 def checked_setting(alert: Tunable, given: Any) -> AlertSetting | list[FieldMistake]:
-    """Return the settings of one alert, or all that is wrong with them."""
+    """Return the settings of one alert, or all mistakes in them."""
     content, mistakes = _checked(alert, given) if isinstance(given, dict) else (given, [])
     try:
         setting = AlertSetting.model_validate(content)
@@ -40,7 +40,7 @@ def checked_setting(alert: Tunable, given: Any) -> AlertSetting | list[FieldMist
 
 
 def _checked(alert: Tunable, given: _Content) -> tuple[_Content, list[FieldMistake]]:
-    """Return the content with thresholds as numbers, and what this alert cannot have."""
+    """Return the settings with thresholds as numbers, and the mistakes for this alert."""
     content, mistakes = _checked_fields(alert, given, ())
     if alert.name == WATCHDOG and set(given) - {"enabled"}:
         mistakes.append(((), "always fires, and its route relies on that", "change nothing but `enabled`"))

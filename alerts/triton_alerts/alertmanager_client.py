@@ -111,7 +111,7 @@ class Alertmanager(ReloadableServer):
         return self.ask("GET", "/api/v2/alerts", lambda listed: [_listed_alert(alert) for alert in listed])
 
     def up_since(self) -> float:
-        """Return when it was started: for a while after that it does not list all alerts that fire."""
+        """Return its start time; for some minutes after a start, it does not list all firing alerts."""
         return self.ask("GET", "/api/v2/status", lambda status: _unix(status["uptime"]))
 
     def silence(

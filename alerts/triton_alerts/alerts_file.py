@@ -57,7 +57,7 @@ class AlertsFile:
                 taken |= names
 
     def notes(self) -> Iterator[Problem]:
-        """Yield what is allowed, and worth a second thought: pages that no longer reach anybody."""
+        """Yield the settings that are allowed but may be mistakes: pages that no longer reach anybody."""
         for name in self.tuning.alerts:
             alert = _TUNABLE[name]
             for part in self.tuning.parts(name):
@@ -78,7 +78,7 @@ class AlertsFile:
 
 
 def is_alerts_file(text: str) -> bool:
-    """Return whether a file is one of alert settings, by its only key, or was meant to be one."""
+    """Return whether a file contains alert settings: its only key is `alerts`, or nearly that."""
     keys = [
         [str(key.value).lower() for key, _ in node.value]
         for node in documents("", text)

@@ -58,10 +58,11 @@ Every alert carries the labels `severity`, `component` (the family) and `owner`,
 `description`, `action` (the first thing to do), `runbook_url`, `dashboard_url` and, where it can be known,
 `cause`. Times are at real time; `tritonwatch generate --time-scale` shrinks them all.
 
-A value that wavers about a threshold is one alert, not twenty: where a second, easier condition is joined by
-`ALERTS`, an alert that fires goes on while that one is true, and every page and ticket outlives its condition for
-some minutes. `tests/alerts/test_alert_noise.py` plays a day of a healthy fleet, in which no alert changes more than
-twice. (A vmalert must write `ALERTS` to where it reads; else the first condition alone decides.)
+A value that varies around a threshold is one alert, not twenty: if an alert has a second, easier condition (joined
+with `ALERTS`), a firing alert continues while that condition is true, and every page and ticket continues for some
+minutes after its condition. `tests/alerts/test_alert_noise.py` plays a day of a healthy fleet, in which no alert
+changes more than twice. The second condition has no effect if vmalert does not write `ALERTS` to the storage that
+it reads, or if the evaluation interval of Prometheus 3 is 5 minutes or more.
 """
 
 _ROUTES = """\

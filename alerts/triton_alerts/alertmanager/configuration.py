@@ -28,9 +28,9 @@ _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|Alertman
 _MIN_REPEAT_SECONDS = 600
 """A reminder sooner than this is noise, whatever the time scale."""
 
-# Texts of the mails, pages and tickets that the bridge does not write: Markdown that reads well as plain text, too
-# (Teams shows one newline as a space). Few alerts: Opsgenie takes 15,000 characters, Teams 28 KB, and no page that
-# is longer. A link without a host leads nowhere outside Grafana.
+# Texts of the messages that Alertmanager sends without the bridge: Markdown that is readable as plain text, too
+# (Teams shows one newline as a space). At most ten alerts: Opsgenie takes 15,000 characters, Teams 28 KB. No link
+# without a host, because it works only in Grafana.
 _TEMPLATE_TEXT = """\
 {{ define "triton.name" }}{{ if .Annotations.summary }}{{ .Annotations.summary }} ({{ .Labels.alertname }})\
 {{ else }}{{ .Labels.alertname }}{{ end }}{{ end }}
@@ -64,7 +64,7 @@ def artifacts(options: Options) -> tuple[Artifact, ...]:
 
 def config(options: Options) -> Block:
     """Return the configuration at the options' time scale."""
-    made: Block = {
+    configuration: Block = {
         "global": {"resolve_timeout": "5m"},
         "templates": [TEMPLATES],
         "route": _root(options),
@@ -72,12 +72,12 @@ def config(options: Options) -> Block:
         "receivers": _receivers(options),
     }
     if options.ticket_hours:
-        made["time_intervals"] = [ticket_hours(options.ticket_hours)]
-    return made
+        configuration["time_intervals"] = [ticket_hours(options.ticket_hours)]
+    return configuration
 
 
 def _root(options: Options) -> Block:
-    """Return the tree of routes, the first match wins; the root catches alerts that are not ours."""
+    """Return the tree of routes: the first match wins, and the root receives alerts of other rules."""
     return {
         "receiver": BRIDGE,
         "group_by": [_CLUSTER, "alertname"],
@@ -106,7 +106,7 @@ def _watchdog(options: Options) -> Block:
 
 
 def _delivery(options: Options) -> list[Block]:
-    """Return the route to the fallback of alerts about delivery, which may not arrive by what they are about."""
+    """Return the route of alerts about delivery to the fallback, because the bridge may not deliver them."""
     if not options.fallback:
         return []
     return [
@@ -133,14 +133,14 @@ def _pages_and_tickets(options: Options) -> Block:
         "receiver": BRIDGE,
         "matchers": ['severity=~"critical|warning"'],
         "group_by": _OF_A_MODEL,
-        # The interval is also how soon a failed delivery is tried again and a resolve sent.
+        # The interval is also the time until a failed delivery is repeated, or a resolved alert is sent.
         **_times(options, "30s", "1m", "4h"),
         "routes": [*([in_hours] if options.ticket_hours else []), of_a_server],
     }
 
 
 def _others(options: Options) -> list[Block]:
-    """Return the routes of pages and tickets, besides the bridge, for those who do not live in Slack."""
+    """Return the routes of pages and tickets to receivers other than the bridge."""
     hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
     routes = []
     for name, severity, when, addresses in (

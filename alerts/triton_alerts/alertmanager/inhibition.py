@@ -34,13 +34,13 @@ def _of_servers(alerts: Iterable[Alert]) -> tuple[str, ...]:
 
 
 _NO_PAGE = f'{names.SEVERITY}!="critical"'
-"""Tickets inhibit no page: a page must reach somebody whatever tickets there are."""
+"""A ticket must not inhibit a page."""
 _OF_A_SERVER = _of_servers((*lifecycle.MODELS, *traffic.ALERTS, *llm.ALERTS))
 _OF_A_GPU = ("instance", "gpu_uuid")
 _OF_A_VERSION = ("instance", "model", "version")
 
 _BURN_ALERTS = ('component="slo"', f'{names.TIER}!=""')
-"""Also those that a custom objective gives a name of its own."""
+"""All burn alerts, also those of custom objectives, which choose the name."""
 
 INHIBITIONS = (
     Inhibition(
@@ -190,7 +190,7 @@ INHIBITIONS = (
 
 
 def in_force(tuning: Tuning) -> Iterator[Inhibition]:
-    """Yield the inhibitions with the severities in force: no alert inhibits a more urgent one, however tuned."""
+    """Yield the inhibitions for the severities in alerts.yaml: no alert inhibits a more urgent one."""
     severities: dict[str, set[str]] = {
         **{name: {"critical", "warning"} for name in BURN_ALERTS.values()},
         **{
@@ -198,7 +198,7 @@ def in_force(tuning: Tuning) -> Iterator[Inhibition]:
             for alert in (*ALERTS, *OF_OBJECTIVES)
         },
     }
-    # Objectives give it other severities of their own.
+    # An objective may set another severity.
     severities[names.UNKNOWN_ALERT] |= {"critical", "warning"}
     for row in INHIBITIONS:
         if row in burn_alerts.INHIBITIONS:

@@ -1,4 +1,4 @@
-"""Every alert that is not a burn alert, one module a family."""
+"""Every alert that is not a burn alert, one module for each family."""
 
 from __future__ import annotations
 

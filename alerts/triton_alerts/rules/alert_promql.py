@@ -1,4 +1,4 @@
-"""Fits an expression written at real time to the options: windows, offsets, times and matchers.
+"""Fit an expression written at real time to the options: windows, offsets, times and matchers.
 
 It reads PromQL as tokens, not as a tree: enough for the expressions of the catalogue, which the tests
 give to promtool before and after.
@@ -44,7 +44,7 @@ def window(nominal: str, options: Options) -> str:
 
 
 def fit_to_options(expr: str, options: Options, models: Matchers = _ALL) -> str:
-    """Return the expression as Prometheus is to run it, for these models only."""
+    """Return the expression of the rule: at the options' time scale, with their selector, for these models only."""
     tokens = list(_tokens(expr))
     metrics = set(_metric_positions(tokens))
     of_models = set(_deciding_positions(tokens, metrics)) if models.parts else set()
@@ -87,10 +87,10 @@ def _metric_positions(tokens: list[tuple[str, str]]) -> Iterator[int]:
 
 
 def _deciding_positions(tokens: list[tuple[str, str]], metrics: set[int]) -> Iterator[int]:
-    """Yield the selectors that decide of which models an expression has a result.
+    """Yield the selectors that decide for which models an expression has a result.
 
-    In each operand of an outermost `or`, the first one whose series are of a model: all else is joined to it. Not
-    every one, because a series' `model` may be another model, such as the step of an ensemble.
+    This is the first selector of a model's series in each operand of an outermost `or`. The others, which are
+    joined to it, are left out: their label `model` may name another model, such as the step of an ensemble.
     """
     depth, chosen = 0, False
     for position, (_, text) in enumerate(tokens):

@@ -12,8 +12,8 @@ from triton_slo.artifact import Options
 from triton_slo.rules.rulefile import Group, Rule
 
 _FIRST_SCRAPE_SECONDS = 15.0
-"""A Prometheus that has just started has no target for 5 s, 10 s if a tick is missed: it hands targets over that
-rarely whatever the scrape interval, so no time scale may shorten the wait for them."""
+"""Prometheus updates its targets every 5 s, whatever the scrape interval. After its start it has none for 5 s, or
+10 s if it skips an update, so no time scale shortens the wait for them."""
 
 _VARIABLES = {
     links.SERVER: ("instance",),
@@ -25,7 +25,7 @@ _VARIABLES = {
 
 
 def group(family: str, alerts: Iterable[Alert], options: Options) -> Group:
-    """Return one rule group holding a family, as it is tuned."""
+    """Return the rule group of a family, with the alert settings of the options."""
     tuned = (tuned_alert for alert in alerts for tuned_alert in alert.tuned(options.tuning))
     return Group(f"triton-{family}", tuple(rule(alert, options) for alert in tuned))
 
@@ -43,7 +43,7 @@ def rule(alert: Alert, options: Options) -> Rule:
 
 
 def expression(alert: Alert, options: Options) -> str:
-    """Return the condition as Prometheus is to run it: the easier one counts where the alert already fires."""
+    """Return the expression of the rule; where the alert already fires, its easier condition is enough."""
     expr = alert_promql.fit_to_options(alert.with_threshold(alert.expr), options, alert.models)
     if not alert.until:
         return expr
@@ -54,7 +54,7 @@ def expression(alert: Alert, options: Options) -> str:
 
 
 def _for(alert: Alert, options: Options) -> str:
-    """Return the alert's `for`; what waits for targets to appear waits for the first scrape at any scale."""
+    """Return the alert's `for`; an alert about absent targets waits for the first scrape at any time scale."""
     if not alert.for_:
         return ""
     if "absent(" in alert.expr:
@@ -63,7 +63,7 @@ def _for(alert: Alert, options: Options) -> str:
 
 
 def labels(alert: Alert) -> dict[str, str]:
-    """Return the labels every alert carries, whatever its expression yields."""
+    """Return the labels of every alert, besides those of its expression."""
     return {
         names.SEVERITY: alert.severity,
         names.COMPONENT: alert.component,
@@ -72,20 +72,20 @@ def labels(alert: Alert) -> dict[str, str]:
 
 
 def texts(alert: Alert, options: Options) -> dict[str, str]:
-    """Return what a person reads, in Prometheus' template language."""
+    """Return the annotations, in Prometheus' template language."""
     shown = [label for label in _VARIABLES[alert.dashboard] if label in alert.labels]
-    made = {
+    annotations = {
         "summary": with_windows(alert.with_numbers(alert.summary), options),
         "description": with_windows(alert.with_numbers(alert.description), options),
         "action": _first_step(alert, options),
         "cause": with_windows(alert.cause, options) + (_lookup_text(alert.cause_from, options)),
         **links.alert_links(options, alert.name, alert.dashboard, shown),
     }
-    return {name: text for name, text in made.items() if text}
+    return {name: text for name, text in annotations.items() if text}
 
 
 def with_windows(text: str, options: Options) -> str:
-    """Return the text with each `[15m]` written as the window really is."""
+    """Return the text with each window, such as `[15m]`, at the time scale of the options."""
     return re.sub(r"\[(\d+[smhdw])\]", lambda match: alert_promql.window(match[1], options), text)
 
 
@@ -99,7 +99,7 @@ def _lookup_text(lookup: Lookup | None, options: Options) -> str:
 
 
 def _first_step(alert: Alert, options: Options) -> str:
-    """Return what to do first about the one cause there is; with none or several, what is always right."""
+    """Return the step for the cause if there is exactly one, else the general first step."""
     usual = with_windows(alert.action, options)
     lookup = alert.cause_from
     if lookup is None or not alert.steps:
