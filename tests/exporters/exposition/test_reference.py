@@ -15,6 +15,7 @@ from support.tools import ROOT, promtools
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.state import MODEL_STATES
 from triton_exporter.reference import page
+from tritonwatch.commands import exporter
 from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 
@@ -57,13 +58,31 @@ def test_prometheus_takes_every_query(promtool: Path, tmp_path: Path) -> None:
     assert 0 == result.returncode, result.stderr
 
 
-def test_every_option_of_the_exporter_is_explained() -> None:
-    """docs/exporter.md names each option, and none that does not exist."""
+def test_the_page_has_every_option_with_the_default_of_the_help() -> None:
+    """The table of docs/exporter.md has each option with its value, each default, and no other options."""
     text = (ROOT / "docs" / "exporter.md").read_text()
     table = text.partition("## Options")[2].partition("```yaml")[0]
-    named = set(re.findall(r"`--([a-z-]+)", table))
+    rows = re.findall(r"^\| `(--.*?)` \| .* \| (.*) \|$", table, re.MULTILINE)
+    parser = argparse.ArgumentParser(add_help=False)
+    exporter.configure(parser)
+    options = sorted(
+        (" ".join([*action.option_strings, *_value(action)]), _default(action)) for action in parser._actions
+    )
 
-    assert {key.replace("_", "-") for key in ExporterOptions.model_fields} | {"config"} == named
+    assert options == sorted((option, default.replace("`", "")) for option, default in rows)
+
+
+def _value(action: argparse.Action) -> list[str]:
+    """Return what the help shows as the value of an option: one text, none for a switch."""
+    choices = f"{{{','.join(action.choices)}}}" if action.choices else None
+    value = action.metavar or choices
+    return [str(value)] if value and action.nargs != 0 else []
+
+
+def _default(action: argparse.Action) -> str:
+    """Return the default that the help of an option names; `-` if it names none."""
+    default = re.search(r"\(default: (.*?)\)", (action.help or "") % {})
+    return default[1] if default else "-"
 
 
 def test_every_option_of_the_exporter_has_its_help() -> None:
