@@ -298,9 +298,10 @@ def document(rows: list[str], worst: dict[str, float], requests_sent: int) -> No
 _PAGE = """\
 # Accuracy of the latency and queue histograms
 
-`triton_model_request_duration_seconds` and `triton_model_queue_duration_seconds` always have Triton's own sum
-and count. How the requests spread over the buckets comes from the best source there is for each model, which
-`triton_model_distribution_source` names. This page says how far each source is from the truth.
+This page shows how accurate the exporter's histograms are. `triton_model_request_duration_seconds` and
+`triton_model_queue_duration_seconds` always have Triton's own sum and count. How the requests are distributed over
+the buckets comes from the best source that is available for a model, which `triton_model_distribution_source`
+names; the sources differ in accuracy.
 
 ## On a stock Triton
 
@@ -308,11 +309,10 @@ and count. How the requests spread over the buckets comes from the best source t
 
 ## With traces, Triton's histogram or summaries
 
-The table is written by `tests/bench/bench_exporter_accuracy.py` (part of `make bench`): one real Triton 2.51
-serves six models for {seconds:.0f} s, one for each kind of traffic, {requests} requests in all. The truth is
-what the clients measured, with their own network time in it. Each number is the error of the share of
-requests within the threshold, in percentage points: +5.0 says that the histogram calls 5 % of all requests
-good that were not.
+`tests/bench/bench_exporter_accuracy.py` (part of `make bench`) writes this table. A real Triton 2.51 serves six
+models for {seconds:.0f} s, one for each kind of traffic, with {requests} requests in all. The truth is what the
+clients measured, which includes their network time. Each number is the error of the share of requests within the
+threshold, in percentage points: with +5.0, the histogram counts 5 % of all requests as good that were not.
 
 {table}
 
@@ -324,23 +324,23 @@ The sources:
 
 {sources}
 
-What to make of it:
+What the results mean:
 
-- **sampled_mean** counts all requests of one second at their mean. It is right when all requests of a second
-  are alike (a queue that builds up, slow drift, few requests), and blind to a slow few among many fast ones:
-  then it reports the mean's side of the threshold for everybody.
+- **sampled_mean** counts all requests of one second at their mean. It is right if all requests of a second take
+  about the same time (a queue that builds up, slow drift, few requests). It does not see a few slow requests among
+  many fast ones: all of them count on the mean's side of the threshold.
 - **decomposed** recovers single requests from the sums of short intervals, as
-  [distributions](distributions.md) says.
-- **summary** reads the share off Triton's quantiles of the last minute, so it lags, and knows a tail no finer
-  than the quantiles that Triton is configured to keep. Turning it on costs Triton throughput (up to a third was
-  reported upstream).
-- **trace** is exact at rate 1. With every Nth request traced, the requests of five seconds spread as the few
-  traced ones of those seconds do. That is right on average where clients do not wait for answers. Where a few
-  clients send the next request only after an answer, slow requests weigh too much: at rate 2, two such clients
-  with 4.8 % slow requests were seen at 5.8 %, and more requests do not make that error smaller. Best let
-  `--govern-traces` keep a safe rate.
-- **histogram** is exact to whole milliseconds where its buckets end at the threshold. Triton has it for
-  ordinary models from 26.01 on. The server of this run is older, so a model kept the same histogram itself,
-  through Triton's custom metrics: the column shows how the exporter treats such a histogram, not how Triton
-  fills it.
+  [distributions](distributions.md) describes.
+- **summary** takes the share from Triton's quantiles of the last minute. It therefore lags, and its tail is only as
+  fine as the quantiles that Triton is configured to compute. Summaries cost throughput of Triton (a report upstream
+  names up to a third).
+- **trace** is exact at rate 1. If every Nth request is traced, all requests of five seconds are distributed like
+  the few traced requests of those seconds. On average this is right if clients do not wait for responses. If a
+  few clients send the next request only after a response, slow requests weigh too much: at rate 2, two such
+  clients with 4.8 % slow requests were shown with 5.8 %, and more requests do not reduce this error. Let
+  `--govern-traces` set a safe rate.
+- **histogram** is exact to whole milliseconds if one of its buckets ends at the threshold. Triton has this
+  histogram for ordinary models from 26.01 on. The server of this run is older, so a model computed the same
+  histogram, through Triton's custom metrics. The column therefore shows how the exporter processes such a
+  histogram, not how Triton fills it.
 """

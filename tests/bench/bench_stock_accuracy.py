@@ -467,32 +467,37 @@ def document(rows: Sequence[str], errors: Sequence[Error], seen: Sequence[Seen])
 
 
 _TEXT = """
-A Triton without any flag, watched with the defaults of the exporter: `decomposed`, against `sampled_mean` once a
-second. `tests/bench/bench_stock_accuracy.py` sent {requests} requests of {count} kinds, up to four kinds to one
-Triton at once, {seconds:.0f} s each; the truth is what the clients measured, each kind in a process of its own.
-Highest load average of the machine (2 cores): {load:.0f}.
+The exporter runs with its defaults beside a Triton without any flags. The table compares `decomposed` with
+`sampled_mean` at one reading a second. `tests/bench/bench_stock_accuracy.py` sent {requests} requests of {count}
+kinds of traffic, each for {seconds:.0f} s, up to four kinds to one Triton at the same time. The truth is what the
+clients measured; each kind has its own client process. Highest load average of the machine (2 cores): {load:.0f}.
+
+- *sampled_mean*, *decomposed*: error of the share within the threshold, in percentage points.
+- *in Triton's time*: error of `decomposed` without the time that only the client sees (see below the table).
+- *stated error*: what the exporter states as the error.
+- *guaranteed*: the bounds that need no assumption.
 
 {rows}
 
-Worst error of a share: **{worst:.1f} points** (`sampled_mean`: {worst_before:.1f}); median {median:.1f}
-(`sampled_mean`: {median_before:.1f}). A client's time is longer than Triton's, by the network and by its own wait
-for a processor: where many requests are near a threshold, a millisecond is worth points. Without that time (the
-difference of the means is taken from each request), the worst error is **{worst_alone:.1f} points** and the
-median {median_alone:.1f}; the stated error covers it in {covered} of the {stated} cases in which one was stated.
-The bounds are about Triton's time, too.
+The worst error of a share is **{worst:.1f} points** (`sampled_mean`: {worst_before:.1f}), the median {median:.1f}
+(`sampled_mean`: {median_before:.1f}). The client measures more time than Triton: it includes the network, and the
+wait of the client for a processor. If many requests are near a threshold, one millisecond makes a difference of
+points. Without that time (the difference of the means is subtracted from each request), the worst error is
+**{worst_alone:.1f} points** and the median {median_alone:.1f}. The stated error covers it in {covered} of the
+{stated} cases in which one was stated. The guaranteed bounds also apply to Triton's time.
 
-The p99 that the exporter estimates (`triton_model_request_duration_quantile_estimated_seconds`) is off by
-**{p99_median:.0%}** (median; worst {p99_worst:.0%}; within 15 % for {p99_near} of {estimates}), the one that
-`histogram_quantile` reads from the buckets by {between_median:.0%} (worst {between_worst:.0%}): between two bounds
-it is interpolated, whatever the source. Where one request more or less in 500 moves p99 itself from a fast time to
-a slow one, as in `tail_1_percent`, no estimate can say where it is.
+The p99 that the exporter estimates (`triton_model_request_duration_quantile_estimated_seconds`) is wrong by
+**{p99_median:.0%}** (median; worst {p99_worst:.0%}; within 15 % for {p99_near} of {estimates}). The p99 that
+`histogram_quantile` computes from the buckets is wrong by {between_median:.0%} (worst {between_worst:.0%}),
+because it interpolates between two bounds, whatever the source. In traffic such as `tail_1_percent`, one slow
+request more or less in 500 moves p99 from a fast time to a slow one; there, no estimate is reliable.
 
 | traffic | true p99 | estimated | from the buckets |
 |---|---|---|---|
 {p99s}
 
-Before the traffic the exporter took at most {exporter:.1f} % and Triton {triton:.1f} % of a core; after it a
-reading came every {fastest:.2f} to {slowest:.2f} s. Torn readings in all: {torn:.0f}.
+Before the traffic, the exporter used at most {exporter:.1f} % of a core and Triton {triton:.1f} %. After it, the
+exporter read Triton every {fastest:.2f} to {slowest:.2f} s. Torn readings in all: {torn:.0f}.
 
 The traffic:
 
