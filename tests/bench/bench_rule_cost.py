@@ -178,18 +178,23 @@ def measure(engine: Engine, folder: Path, idle: float, extra: Sequence[Group] = 
 
 HEAD = """# What the rules cost
 
-This page shows what an evaluation of our rules costs Prometheus for one objective, compared with the rules of
-Sloth and Pyrra for the same objective, also while every model fails. For larger fleets see [scale](scale.md);
-for the quality of the alerts, [the scenarios](slo-proof.md).
+This page shows what our rules for one objective cost Prometheus, compared with the rules that Sloth and Pyrra
+write for the same objective. It also shows the cost while every model fails. The cost of larger fleets is in
+[scale](scale.md), the quality of the alerts in [the scenarios](slo-proof.md).
 
-Written by `make bench` (`tests/bench/bench_rule_cost.py`). A real Prometheus holds the counters of {models}
-models with 3 replicas each, scraped every 60 s for {days} days, and what each engine recorded in 30 days where
-it reads it again. It evaluates the rules every few seconds, and a page that counts on is scraped meanwhile.
-*CPU seconds* are those of the Prometheus process for the rules of one minute, at an evaluation interval of 1
-minute (Prometheus' default): groups with an interval of their own count as often as they are evaluated.
-Scraping is subtracted. *Series* are the recorded ones for each model version, in all groups. In the *storm* all
-models fail at once, for over an hour: the CPU seconds of one evaluation hold the queries of the alerts'
-annotations, and, for ours, the cause split that they ask for. {where}
+`make bench` writes this page (`tests/bench/bench_rule_cost.py`). A real Prometheus contains the counters of
+{models} models with 3 replicas each, scraped every 60 s for {days} days. Where an engine's rules read their own
+recorded series again, it also contains 30 days of those. Prometheus evaluates the rules every few seconds, while
+it scrapes counters that grow.
+
+- *CPU seconds a minute*: CPU time of the Prometheus process for the rules of one minute, at an evaluation
+  interval of 1 minute (Prometheus' default). A group with its own interval counts as often as it is evaluated.
+  The cost of scraping is subtracted.
+- *Series a group*: recorded series for each model version, in all rule groups.
+- *Storm*: all models fail at once, for over an hour. The CPU seconds of one evaluation include the queries in the
+  annotations of the alerts, and, for ours, the cause split that these queries read.
+
+{where}
 
 """
 
