@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -161,3 +162,18 @@ def test_the_drawings_of_the_design_name_modules_that_exist() -> None:
 
     assert "burn/rule_groups.py" in named
     assert [] == sorted(path for path in named if not any(file.endswith(f"/{path}") for file in files))
+
+
+def test_the_page_for_contributors_names_files_that_exist() -> None:
+    """A contributor who follows "where to add what" finds each file; names in capitals stand for a new file."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z0-9_./-]+(?:\.py|\.md|\.toml|\.yml|/))`", page))
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [f"/{path}" for path in listed.stdout.splitlines()]
+
+    assert "triton_exporter/distribution/buckets.py" in named
+    assert [] == sorted(
+        path
+        for path in named
+        if not any(f"/{path}" in file if path.endswith("/") else file.endswith(f"/{path}") for file in files)
+    )
