@@ -1,6 +1,6 @@
-"""A bridge in simulated time: Alertmanagers that send and retry, a Slack that fails, and kills at any point.
+"""Simulate Alertmanagers that send and retry, a bridge, a failing Slack, and kills at any point.
 
-Everything real but the clock and the wire: the store is SQLite on disk, the answers are the Slack stand-in's.
+Only clock and network are simulated: the store is SQLite on disk, the answers are the Slack stand-in's.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SimulatedBridge(BridgeUnderTest):
         self.queue = self._script()
 
     def kill_bridge(self, down: float) -> None:
-        """Whatever was not committed is gone; the bridge comes back after a while."""
+        """Kill the bridge: uncommitted changes are lost, and the bridge starts again after a while."""
         self.kills += 1
         self.store.close()
         self.clock.now += down

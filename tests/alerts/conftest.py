@@ -1,4 +1,4 @@
-"""Where the stores of these tests lie."""
+"""Choose the folder of the stores of these tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A healthy fleet for a day: traffic of many shapes and noisy readings, drawn at random, as series."""
+"""Make the series of a healthy fleet for a day: random traffic of many shapes and noisy readings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def nightly_jobs(seed: int, days: int, step: int) -> Floats:
 
 
 def shapes(rng: np.random.Generator) -> list[Shape]:
-    """Every shape of traffic that is healthy, however odd it looks."""
+    """Every shape of traffic that is healthy."""
     begin = rng.uniform(0, 1, 30)
     hourly = [(hour + begin[hour] / 4, hour + begin[hour] / 4 + 0.2) for hour in range(24)]
     return [

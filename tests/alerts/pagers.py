@@ -1,4 +1,4 @@
-"""A stand-in for services that get incidents: PagerDuty by its published fields, and a webhook.
+"""Stand in for services that receive incidents: PagerDuty by its published fields, and a webhook.
 
 https://developer.pagerduty.com/docs/send-alert-event
 """

@@ -1,4 +1,4 @@
-"""The lints find what promtool accepts in silence, and nothing in our own rules."""
+"""Test the lints of alert rules: each finds a mistake that promtool accepts, and none in our own rules."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_the_labels_of_an_expression_are_known(expr: str, labels: set[str]) -> N
     ids=["real time", "demo"],
 )
 def test_our_own_rules_have_no_problem(options: Options) -> None:
-    """What we ask of others holds for us."""
+    """Our own rules pass the lints that users run on theirs."""
     for artifact in artifacts((), options):
         if artifact.part == "rules":
             read = yaml.safe_load(artifact.text)["groups"]
@@ -141,7 +141,7 @@ def test_our_own_rules_have_no_problem(options: Options) -> None:
 
 
 def test_the_committed_rules_have_no_problem() -> None:
-    """The alerts of the objectives hold to it too."""
+    """The burn alerts of the objectives pass the lints, too."""
     assert 0 == main(["check", str(ROOT / "alerts" / "generated" / "rules")])
 
 

@@ -1,4 +1,4 @@
-"""A healthy fleet for half a day: no alert comes and goes, however random its traffic and noisy its readings."""
+"""Test half a day of a healthy fleet with random traffic and noisy readings: no alert fires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fitting an expression to the options changes windows, times and matchers, and nothing else."""
+"""Test that adapting an expression to the options changes only windows, times and matchers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated rules load, and do what the catalogue promises, as the real promtool sees it."""
+"""Test that the generated alert rules load and fire as the catalogue promises, with the real promtool."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ SPLIT = Options(
 @pytest.mark.real
 @pytest.mark.parametrize("options", [Options(), SPLIT], ids=["whole", "split by models"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_proof_holds(family: str, options: Options, tmp_path: Path) -> None:
-    """Each alert fires, stays quiet, and says what the proofs promise, on one of the Prometheuses that are here.
+def test_every_proof_passes(family: str, options: Options, tmp_path: Path) -> None:
+    """Each alert fires, stays quiet and has the annotations of its proofs, with one of the installed promtools.
 
     Rules that are split by models run on the newest: they are the same expressions with a selector more.
     """

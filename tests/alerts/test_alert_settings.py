@@ -1,4 +1,4 @@
-"""alerts.yaml: mistakes are refused with line and fix, and what it says is what fires and what panels draw."""
+"""Test alerts.yaml: mistakes are refused with line and fix, and its settings reach alerts and panels."""
 
 from __future__ import annotations
 
@@ -517,7 +517,7 @@ def test_the_example_of_the_page_and_the_shipped_file_are_valid() -> None:
 
 
 def drawn(options: Options, alert: str) -> list[tuple[str, list[float | None]]]:
-    """What the panels that name an alert say of it, and the values from which they change colour."""
+    """Return the words of the panels that name an alert, and the values at which they change colour."""
     return [
         (
             panel["description"],
@@ -543,7 +543,7 @@ def test_the_line_of_a_panel_moves_along() -> None:
 
 
 def test_generate_takes_the_settings_and_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A disabled page is allowed and said; a mistake writes nothing."""
+    """A disabled page is allowed, with a warning; a mistake writes nothing."""
     file = tmp_path / "alerts.yaml"
     words = [
         "generate",

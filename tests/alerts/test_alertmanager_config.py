@@ -1,4 +1,4 @@
-"""The generated Alertmanager configuration, judged by the real amtool."""
+"""Test the generated Alertmanager configuration with the real amtool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def amtool(binary: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run amtool and keep what it says."""
+    """Run amtool and return its output."""
     return subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60)
 
 
@@ -174,7 +174,7 @@ def test_no_ticket_silences_a_page(rule: Inhibition) -> None:
 
 
 def labels_of(alert: Alert) -> dict[str, str]:
-    """The labels of an alert that matchers look at."""
+    """Return the labels of an alert that matchers use."""
     return {"alertname": alert.name, "severity": alert.severity, "component": alert.component}
 
 
@@ -216,10 +216,10 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
     write(artifacts((), options), tmp_path)
     path, rules = tmp_path / "alertmanager" / alertmanager.FILE, tmp_path / "rules" / "*.yml"
     meant = {
-        "empty-receiver",  # info alerts are looked at, never sent
+        "empty-receiver",  # info alerts are for dashboards, and are never sent
         "repeat-before-group",  # one heartbeat in each group interval
         "circular-inhibition",  # it does not compare tier= with tier=~; the test above proves no circle
-        "inhibit-same-match",  # the tiers tell the two sides apart
+        "inhibit-same-match",  # the tiers distinguish the two sides
     }
 
     linted = subprocess.run(
@@ -249,7 +249,7 @@ def test_amlint_finds_nothing_but_what_is_meant(options: Options, tmp_path: Path
 )
 @pytest.mark.real
 def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, tmp_path: Path) -> None:
-    """Trouble on the way to Slack is reported by a way that every amtool accepts, and to the pager's too."""
+    """A failing delivery to Slack is reported by a method that every amtool accepts, and to the pager's, too."""
     write(alertmanager.artifacts(Options(fallback=address)), tmp_path)
     path = tmp_path / "alertmanager" / alertmanager.FILE
     assert integration in path.read_text()
@@ -289,9 +289,7 @@ WAYS = (
 @pytest.mark.real
 @pytest.mark.parametrize("binary", amtools(), ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.address.split(":")[0])
-def test_pages_and_tickets_reach_teams_that_do_not_live_in_slack(
-    binary: Path, way: Way, tmp_path: Path
-) -> None:
+def test_pages_and_tickets_reach_teams_without_slack(binary: Path, way: Way, tmp_path: Path) -> None:
     """Besides the bridge; an Alertmanager older than the receiver refuses the configuration by name."""
     write(alertmanager.artifacts(Options(page_to=(way.address,), ticket_to=(way.address,))), tmp_path)
     path = tmp_path / "alertmanager" / alertmanager.FILE
@@ -318,7 +316,7 @@ def test_pages_and_tickets_reach_teams_that_do_not_live_in_slack(
     [("&username=am", "lacks password_file"), ("&passwordfile=/x", "has passwordfile, which is not one of")],
 )
 def test_a_mail_address_with_half_a_login_is_refused(more: str, reason: str) -> None:
-    """A mail server would refuse the mail without it, when nobody looks."""
+    """Otherwise a mail server would reject the mail when it is needed."""
     with pytest.raises(ValueError, match=reason):
         integration(f"mailto:a@example.com?from=b@example.com&smarthost=mail:25{more}")
 

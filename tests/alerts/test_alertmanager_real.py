@@ -1,4 +1,4 @@
-"""The generated configuration in real Alertmanagers: one incident makes one notification."""
+"""Test the generated configuration in real Alertmanagers: one incident makes one notification."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Inbox:
         ]
 
     def wait(self, promise: Callable[[], object]) -> None:
-        """Wait until the promise holds; fails with everything that was reported."""
+        """Wait until the condition is true; fail with all notifications that arrived."""
         eventually(promise, lambda: json.dumps(self.notifications, indent=1))
 
 
@@ -82,7 +82,7 @@ class Running:
     started: list[str] = field(default_factory=list)
 
     def send(self, alerts: Sequence[dict[str, str]], *, ended: bool = False) -> None:
-        """Tell it, as Prometheus does, that alerts fire, or that they have ended."""
+        """Send alerts that fire or have ended, as Prometheus does."""
         now = datetime.now(UTC)
         # The moment of the first alert: Alertmanager does not wait for the others of an older one.
         self.started.append(now.isoformat())
@@ -139,7 +139,7 @@ def burn(tier: str) -> dict[str, str]:
 
 
 def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]) -> None:
-    """Six alerts about one dead server make one ticket; when it is back, one says so."""
+    """Six alerts about one dead server make one ticket; when it is back, one notification reports it."""
     consequences = [
         alert("TritonModelNotReadyProlonged", **SERVER, model="ranker", version="1"),
         alert("TritonModelNotReadyProlonged", **SERVER, model="embedder", version="1"),
@@ -225,7 +225,7 @@ alerting:
 
 
 def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> None:
-    """Whatever tiers are called, one incident of an objective is one alert, and a ticket silences no page."""
+    """For any names of the tiers, one incident of an objective is one alert, and a ticket silences no page."""
     reading = read([("errors.yaml", CUSTOM_TIERS)])
     (rule_file,) = (
         artifact
@@ -290,7 +290,7 @@ def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running])
 
 
 def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running]) -> None:
-    """One heartbeat in every interval, and nobody is notified of what is only for looking at."""
+    """One heartbeat in every interval, and no notification of alerts that are for dashboards only."""
     for member in everyone:
         member.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
     for member in everyone:

@@ -1,4 +1,4 @@
-"""The reference page and the links in alerts say what is."""
+"""Test docs/alerts.md and the links in alerts against the catalogue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What goes wrong with models that somebody loads by hand, and with a server that starts over and over.
+"""Test failures of models under explicit control, and of a server that restarts repeatedly.
 
-Real Triton under explicit model control, real exporter, real Prometheus; times are 120 times shorter than life.
+Real Triton under explicit model control, real exporter, real Prometheus; durations are divided by 120.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_a_load_that_was_asked_for_and_failed_fires_and_unloading_does_not_hide_
 
 
 def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: Stage) -> None:
-    """Requests came, then somebody unloaded it; loading it again ends the alert, and idle models say nothing."""
+    """It received requests and was then unloaded; loading it again ends the alert, idle models raise none."""
     for _ in range(6):
         assert 200 == infer(stage.server, "used")
         time.sleep(0.4)

@@ -1,6 +1,6 @@
-"""Every way in which a real Triton fails to load or to serve leads to an alert.
+"""Test that every way in which a real Triton fails to load or serve a model leads to an alert.
 
-Real Triton, real exporter, real Prometheus with the generated rules; times are 360 times shorter than life.
+Real Triton, real exporter, real Prometheus with the generated rules; durations are divided by 360.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.real
 OPTIONS = Options(time_scale=SCALE, scrape_interval_seconds=INTERVAL_SECONDS)
 POLL_SECONDS = 1
 EXPECTED = ("badconfig", "noversion", "pipeline", "twice", "absent")
-"""What the operator's list names: Triton itself says nothing, or too little, about these."""
+"""Models of the operator's list: Triton itself reports nothing, or too little, about these."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One Triton in poll mode that holds every kind of broken model, watched."""
+    """A Triton in poll mode with every kind of broken model, an exporter and a Prometheus."""
 
     server: TritonServer
     repository: Repository
@@ -71,13 +71,13 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def infer_and_lose(server: TritonServer, model: str) -> None:
-    """Send one inference; whatever comes of it."""
+    """Send one inference and ignore its result."""
     with suppress(requests.RequestException):
         infer(server, model)
 
 
 def test_a_failure_older_than_the_exporter_fires_with_its_cause(stage: Stage) -> None:
-    """A model that raised while loading, before anybody looked, fires both alerts and says why."""
+    """A model that failed to load before the exporter started fires both alerts, with the cause."""
     stage.watch.wait_cause("python_error", "TritonModelLoadFailed", model="raises")
     stage.watch.wait_cause("python_error", "TritonModelNotReadyProlonged", model="raises", version="1")
 
@@ -121,7 +121,7 @@ def test_retries_of_poll_mode_are_one_lasting_alert(stage: Stage) -> None:
 
 
 def test_a_failed_hot_reload_fires_while_the_old_copy_serves(stage: Stage) -> None:
-    """Triton says READY throughout; its log does not."""
+    """Triton reports READY throughout; its log contains the failure."""
     write(stage.repository.path / "hot" / "1" / "raise", "CUDA out of memory")
     stage.watch.wait_cause("out_of_memory", "TritonModelLoadFailed", model="hot")
 

@@ -1,4 +1,4 @@
-"""Real Alertmanagers page services other than Slack, at their own addresses and by their published fields."""
+"""Test that real Alertmanagers page services other than Slack, at their addresses, by their published fields."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _alert(name: str, model: str, severity: str, lasts: timedelta, **more: str) 
     return {
         "labels": {"alertname": name, "severity": severity, "model": model} | more,
         "annotations": texts | links,
-        # Alertmanager does not wait for the others of a group whose wait is over by its first alert's start.
+        # Alertmanager does not wait for other alerts of a group if the first alert began more than group_wait ago.
         "startsAt": now.isoformat(),
         "endsAt": (now + lasts).isoformat(),
     }

@@ -1,4 +1,4 @@
-"""Who is paged: redundancy that works pages nobody, and the last server or replica does page."""
+"""Test who is paged: nobody for a loss that redundancy covers, on-call for the last server or replica."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ HEALTHY = server("gpu-2") | server("gpu-3")
     ids=["a server restarts", "a replica is not ready", "an exporter is down", "a server never starts"],
 )
 def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: str, tmp_path: Path) -> None:
-    """The two others serve: somebody looks today, nobody is woken."""
+    """The two others serve: a ticket is enough, nobody is woken."""
     firing = fired(tmp_path, series)
 
     assert set() == firing["critical"]
@@ -111,7 +111,7 @@ def test_the_only_server_of_a_small_installation_pages(
 
 @pytest.mark.real
 def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> None:
-    """Other servers of the job are live, but they serve other models."""
+    """Other servers of the job are up, but they serve other models."""
     other = {name.replace("ranker", "embedder"): values for name, values in HEALTHY.items()}
 
     firing = fired(tmp_path, server("gpu-1", live=RESTART, ready=RESTART) | other)
@@ -120,7 +120,7 @@ def test_a_server_whose_models_no_other_serves_pages_once(tmp_path: Path) -> Non
 
 
 def test_the_pages_are_these() -> None:
-    """Anyone who adds a page says here and at the top of docs/alerts.md why a ticket is not enough."""
+    """A new page needs a reason here and at the top of docs/alerts.md why a ticket is not enough."""
     redundancy_gone = {"TritonModelDownEverywhere", "TritonAllServersDown", "TritonSoleServerDown"}
     requests_hang = {"TritonModelStalled", "TrtLlmEngineStuck"}
     watch_or_delivery_gone = {

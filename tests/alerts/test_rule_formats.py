@@ -1,4 +1,4 @@
-"""The same alerts for prometheus-operator and for vmalert."""
+"""Test the alert rules in the formats of prometheus-operator and vmalert."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rules(format: str) -> dict[str, dict[str, object]]:
     return {artifact.name: yaml.safe_load(artifact.text) for artifact in made if artifact.part == "rules"}
 
 
-def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
+def test_a_prometheus_rule_equals_the_rule_file() -> None:
     """Same groups, wrapped as the operator's resource; names are valid in Kubernetes."""
     plain, wrapped = rules("prometheus"), rules("operator")
 
@@ -34,7 +34,7 @@ def test_a_prometheus_rule_holds_what_the_rule_file_holds() -> None:
 
 
 def test_resources_of_the_operator_apply_alerts_yaml(tmp_path: Path) -> None:
-    """`generate --format operator --alerts`: the resource holds the tuned rules of the plain file, no others."""
+    """`generate --format operator --alerts`: the resource contains the tuned rules of the plain file, no others."""
     (tmp_path / "alerts.yaml").write_text(
         "alerts:\n"
         "  TritonQueueFull: {enabled: false}\n"

@@ -1,4 +1,4 @@
-"""The commands of the runbooks work: on a real Triton, exporter, Prometheus and Alertmanager."""
+"""Test the commands of the runbooks on a real Triton, exporter, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
 
 
 def commands() -> dict[str, list[str]]:
-    """Each different block of commands that should run anywhere -> the pages that hold it."""
+    """Return each block of commands that should run anywhere, with the pages that contain it."""
     pages_of: dict[str, list[str]] = {}
     for page in sorted(RUNBOOKS.glob("*.md")):
         for indent, block in BLOCK.findall(page.read_text()):

@@ -1,4 +1,4 @@
-"""Every alert has a page that a newcomer can follow, and its queries name series that exist."""
+"""Test that every alert has a complete runbook, whose queries name series that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict stand-ins for the services of `--page-to` and `--ticket-to`, under their real names, and a mail server.
+"""Stand in for the services of `--page-to` and `--ticket-to` under their real names, and for a mail server.
 
 `Vendors` is an HTTPS proxy that answers for every host itself: a client that sends through it uses the addresses of
 production. What each service takes is from its published reference:

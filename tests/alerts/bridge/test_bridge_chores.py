@@ -1,4 +1,4 @@
-"""Buttons, escalation, silences and the watchdog in simulated time; Alertmanager's answers from a small server."""
+"""Test the bridge's buttons, escalation, silences and watchdog in simulated time, with a small Alertmanager."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
 
 
 def test_the_message_of_an_escalation_shows_the_end(bridge: Bridge) -> None:
-    """Its readers may see no other message of the incident; for what is over by then nobody is called."""
+    """Its readers may see no other message of the incident; an incident that has ended is not escalated."""
     start = bridge.clock()
     escalate = Escalator(bridge.store, bridge.options.escalation, lambda _: CHANNEL, lambda: None)
     bridge.fire({"a": start})
@@ -248,7 +248,7 @@ def test_until_resolved_is_renewed_and_ended(bridge: Bridge) -> None:
 
 
 def test_an_alert_that_ends_while_silenced_ends_its_incident(bridge: Bridge) -> None:
-    """Alertmanager says nothing about it; the thread says how it became known."""
+    """Alertmanager sends nothing about it; the thread shows how the bridge learned of the end."""
     bridge.fire({"a": bridge.clock()})
     bridge.send()
     bridge.press("silence", "1h")
@@ -271,7 +271,7 @@ def test_an_alert_that_ends_while_silenced_ends_its_incident(bridge: Bridge) -> 
 
 
 def test_a_page_after_one_that_ended_while_silenced_pages_again(bridge: Bridge) -> None:
-    """The ticket kept the incident open: nobody acknowledged the page, and this is a new one."""
+    """The ticket keeps the incident open; nobody acknowledged the first page, and the second is a new one."""
     began = bridge.clock()
     ticket = body_of("g0", {"t": began}, {}, "warning", group="tickets")
     bridge.receive(ticket)

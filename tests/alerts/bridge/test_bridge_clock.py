@@ -1,4 +1,4 @@
-"""A clock that is put forward or back costs seconds, not the difference."""
+"""Test that a clock that is set forward or back delays messages by seconds, not by the difference."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def reported(bridge: BridgeUnderTest, name: str, word: str = "") -> list[Posted]
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, 30 * 24 * HOUR])
 @pytest.mark.parametrize("evidence", [0.0, 5.0])
-def test_a_jump_of_the_clock_and_back_holds_up_no_message(
-    jump: float, evidence: float, tmp_path: Path
-) -> None:
+def test_a_jump_of_the_clock_and_back_delays_no_message(jump: float, evidence: float, tmp_path: Path) -> None:
     """What opens, changes or ends before, between and after the jumps is reported within a minute."""
     bridge = BridgeUnderTest(tmp_path, options=DeliveryOptions(evidence_seconds=evidence))
     started: dict[str, float] = {}

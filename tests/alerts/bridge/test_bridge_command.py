@@ -1,4 +1,4 @@
-"""The verb `bridge`: what its page promises, and what it answers to mistakes."""
+"""Test the verb `bridge`: the behaviour that docs/on-call.md promises, and the errors for wrong options."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_database_that_cannot_be_used_is_reported(
 def test_a_database_of_a_newer_bridge_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a downgrade the bridge says so and does not start, so that nothing sees a ready one."""
+    """After a downgrade the bridge prints an error and does not start, so it never appears ready."""
     with sqlite3.connect(tmp_path / "bridge.sqlite") as newer:
         newer.execute("PRAGMA user_version = 99")
     newer.close()

@@ -1,4 +1,4 @@
-"""One thread for one cause: which alerts share an incident, whatever groups Alertmanager made of them."""
+"""Test which alerts share an incident: those with one cause, however Alertmanager grouped them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_alert_belongs_to_its_model_else_its_server_else_its_group(bridge: Br
 
 
 def test_no_model_name_joins_the_incident_of_another(bridge: Bridge) -> None:
-    """A name that looks like the end of a key is a name."""
+    """A model name that equals the end of another incident's key does not match that key."""
     bridge.fire(LOAD | {"cluster": "east"})
     for number, name in enumerate(('broken", "cluster": "east', 'broken"}', "east broken")):
         bridge.fire(LOAD | {"model": name}, group=str(number))
@@ -138,7 +138,7 @@ def test_no_model_name_joins_the_incident_of_another(bridge: Bridge) -> None:
 
 
 def test_the_end_of_one_group_leaves_the_alerts_of_the_other(bridge: Bridge) -> None:
-    """The ticket's group says all resolved; the page's group still fires."""
+    """The ticket's group reports all alerts resolved; the page's group still fires."""
     bridge.fire(LOAD)
     bridge.fire(DOWN)
     bridge.clock.now += 60
@@ -213,7 +213,7 @@ def test_tiers_of_one_objective_are_one_line(bridge: Bridge) -> None:
 
 
 def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) -> None:
-    """It was inhibited while it fired: "fired unseen and is over" helps nobody at night."""
+    """The alert was inhibited while it fired; a message that it fired and ended would help nobody at night."""
     bridge.fire(DOWN)
     bridge.fire(ended=(SERVER | {"model": "broken"},), start=-5)
     (incident,) = bridge.incidents()
@@ -280,7 +280,7 @@ def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
 
 
 def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
-    """The cause is the same as above; the budget says how much time is left."""
+    """The cause does not change; the budget shows how much time is left."""
     facts = (("Objective", "99.9 % of the time ready over 30 d: 43m may fail"), ("Budget left", "40 %"))
     reasons = {"broken v1": "No such file or directory: '/models/broken/1/weights.txt'"}
     evidence = Evidence(at=200.0, facts=facts, reasons=reasons)
@@ -315,7 +315,7 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
 def test_a_recovery_states_no_more_than_is_known(
     seen_at: float, not_ready: int, others: int, line: str
 ) -> None:
-    """The alerts have ended; whether the model serves again was seen after that, or it is not said."""
+    """The alerts have ended; a message states that the model serves again only if that was observed afterwards."""
     evidence = Evidence(at=seen_at, servers_not_ready=not_ready)
     incident = _incident(LOAD, DOWN, evidence=evidence, closed_at=300.0)
     shown = message.reply(incident, (Event(at=300.0, kind="closed"),), others=others).text
@@ -325,7 +325,7 @@ def test_a_recovery_states_no_more_than_is_known(
 
 
 def test_a_message_about_a_page_waits_for_what_the_page_costs(bridge: Bridge) -> None:
-    """Evidence from the time of the ticket says nothing about the objective that burns now."""
+    """Evidence from the time of the ticket contains nothing about the objective that burns now."""
     bridge.fire(LOAD)
     (before,) = bridge.incidents()
     bridge.store.change(

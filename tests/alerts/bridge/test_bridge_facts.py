@@ -1,4 +1,4 @@
-"""Facts from Prometheus: queries that parse whatever labels hold, and lines a person can read."""
+"""Test the facts that the bridge asks Prometheus for: valid queries for any labels, and readable lines."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
 
 
 def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
-    """Where the data reach back less than the period the message says how far."""
+    """If the data cover less than the period, the message shows how much they cover."""
     members = {"a": Member(labels=LABELS, starts_at=1.0)}
     incident = Incident(name="n", key="k", receiver="r", opened_at=1.0, members=members)
     prometheus = Recorded(Access("http://unused"))
@@ -65,7 +65,7 @@ def test_a_budget_of_minutes_is_not_taken_for_one_of_a_month() -> None:
     assert "61.0% (only 2m of data)" == facts["Budget left"]
 
 
-def test_a_chart_is_a_picture_whatever_the_names() -> None:
+def test_a_chart_is_a_picture_for_any_names() -> None:
     """Dollar signs and underscores in names are not mathematics."""
     png = draw("$x_{bad}: y", [("_hidden$", [(1.0, 2.0), (60.0, 3.0)])], 30.0)
 

@@ -1,4 +1,4 @@
-"""Fault schedules drawn by hypothesis, in simulated time: every opening and every resolve arrives, in order, once.
+"""Test random schedules of faults in simulated time: every opening and every resolve is posted once, in order.
 
 The usual run draws 100 without fresh randomness: the same ones for the same code and the same modules loaded.
 TRITONWATCH_THOROUGH=1 draws 2000 new ones.
@@ -59,7 +59,7 @@ def episodes(longest_pause: float) -> st.SearchStrategy[tuple[Episode, ...]]:
             pause=seconds(5, longest_pause),
             steps=st.lists(steps, max_size=3).map(tuple),
             last=seconds(1, 400),
-            # The peer says it at once or late, or learns by gossip that it need not.
+            # The other Alertmanager sends it at once or late, or learns by gossip that it need not.
             peer=st.none() | st.just(0.0) | seconds(0, 40),
             page=st.booleans(),
         ),
@@ -98,7 +98,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _say_what_ran() -> Iterator[None]:
+def _print_what_ran() -> Iterator[None]:
     yield
     print("\n" + ", ".join(f"{count} {what}" for what, count in RAN.items()))
 

@@ -1,4 +1,4 @@
-"""The verb `incidents`: what a bridge has recorded, read the morning after."""
+"""Test the verb `incidents`: it lists what a bridge has recorded."""
 
 from __future__ import annotations
 
@@ -286,7 +286,9 @@ class Weeks:
     [(), ("429",), ("hang",), ("reset_done",), ("kill",), ("kill_done",), ("late25",), ("kill", "hang_done")],
     ids=",".join,
 )
-def test_a_weekly_summary_is_posted_once_whatever_fails(faults: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_weekly_summary_is_posted_once_though_requests_fail(
+    faults: tuple[str, ...], tmp_path: Path
+) -> None:
     """Lost answers, kills and restarts double or lose none; it comes when Monday's hours begin."""
     weeks = Weeks(tmp_path, *faults)
     weeks.until(MONDAY - 60)
@@ -339,7 +341,7 @@ class Months(Weeks):
 
 @pytest.mark.parametrize("faults", [(), ("hang", "kill"), ("kill_done",)], ids=",".join)
 def test_a_report_is_posted_once_when_prometheus_answers(faults: tuple[str, ...], tmp_path: Path) -> None:
-    """On the first working day of the month, late while the report cannot be read, and once whatever fails."""
+    """The report is posted on the first working day of the month, later if it cannot be read, and only once."""
     months = Months(tmp_path, *faults)
     months.until(FRIDAY + 50 * 60)
     before = months.posted()
@@ -429,7 +431,7 @@ def test_names_in_a_summary_are_not_markup(store: Store, tmp_path: Path) -> None
 def test_incidents_of_an_older_bridge_are_read_after_it_was_started_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verb never writes, so it says who migrates the file."""
+    """The verb never writes; its message names the command that migrates the file."""
     with closing(sqlite3.connect(tmp_path / DATABASE_FILE)) as old:
         old.executescript(MIGRATIONS[0])
     code = main(["incidents", "--data", str(tmp_path)])

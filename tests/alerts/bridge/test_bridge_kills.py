@@ -1,4 +1,4 @@
-"""A bridge that is killed right after any of its commits: Slack and the store still agree after the restart."""
+"""Test a bridge that is killed right after any of its commits: after the restart Slack and the store agree."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_kill_between_commits_leaves_no_incident_without_a_message(tmp_path: P
 def test_a_kill_between_commits_loses_no_page_about_a_silent_pipeline(tmp_path: Path) -> None:
     """That the watchdog is missing and the page about it are stored in one transaction."""
 
-    def hear_the_watchdog(bridge: BridgeUnderTest) -> None:
+    def receive_the_watchdog(bridge: BridgeUnderTest) -> None:
         bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
 
     def watch(bridge: BridgeUnderTest) -> None:
@@ -132,7 +132,7 @@ def test_a_kill_between_commits_loses_no_page_about_a_silent_pipeline(tmp_path: 
         bridge.clock.now += 700
         chore(bridge.clock())
 
-    for bridge in after_every_kill(tmp_path, hear_the_watchdog, watch):
+    for bridge in after_every_kill(tmp_path, receive_the_watchdog, watch):
         assert 1 == len(bridge.store.incidents.open())
 
 

@@ -1,4 +1,4 @@
-"""What a silence made from an incident matches: its alerts, and no combination that is none of them."""
+"""Test the matchers of an incident's silence: they match its alerts and no other combination of labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def alert(name: str, model: str, version: str, instance: str = "t:1") -> dict[st
 
 @given(st.lists(ALERT, min_size=1, max_size=6))
 def test_a_silence_matches_no_combination_that_is_not_an_alert(alerts: list[dict[str, str]]) -> None:
-    """Whatever fires later with other labels is not muted unseen; the first alert is always silenced."""
+    """An alert that fires later with other labels is not silenced; the first alert is always silenced."""
     matchers = of_alerts((), alerts)
     for values in product(VALUES, repeat=len(LABELS)):
         labels = dict(zip(LABELS, values, strict=True))
@@ -69,7 +69,7 @@ def test_matching_thousands_of_alerts_takes_a_moment() -> None:
 
 
 def test_matching_takes_time_in_proportion_to_the_alerts() -> None:
-    """A group of 20,000 alerts, as many as a notification can hold, is compared at every change of its message."""
+    """20,000 alerts, the largest group of a notification, are compared at every change of its message."""
     alerts = [alert("NotReady", f"m{number}", "1") for number in range(20_000)]
     matchers = of_alerts((), alerts)
     began = time.process_time()

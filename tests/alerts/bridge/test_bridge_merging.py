@@ -1,4 +1,4 @@
-"""Merging notifications into incidents: pure, no clock, no disk."""
+"""Test how notifications are merged into incidents, as pure functions without clock or disk."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def test_an_incident_after_the_end_is_a_new_one() -> None:
 
 
 def test_a_repeat_and_a_twin_change_nothing() -> None:
-    """repeat_interval and a second Alertmanager say the same thing again."""
+    """`repeat_interval` and a second Alertmanager send the same notification again."""
     _, outcomes = merged_all(notified(alert("a")), notified(alert("a")), notified(alert("a"), source="am-1"))
 
     assert ["opened", "repeated", "repeated"] == outcomes
 
 
-def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
+def test_a_notification_of_a_late_peer_waits_and_is_not_believed_at_once() -> None:
     """`firing` from a peer after `resolved`, with the same start, may be out of date."""
     end = notified(alert("a", end=130.0))
     _, outcomes = merged_all(notified(alert("a")), end, notified(alert("a"), source="am-1"))
@@ -115,7 +115,7 @@ def test_a_peer_that_is_late_is_held_and_not_believed_at_once() -> None:
 
 
 @pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
-def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[Member, ...]) -> None:
+def test_a_firing_of_the_same_alertmanager_after_the_end_waits(others: tuple[Member, ...]) -> None:
     """A proxy delivered it late, or Prometheus was cut off from Alertmanager and the same alert is back."""
     late = notified(alert("a"), *others)
     incident, outcomes = merged_all(late, notified(alert("a", end=130.0), *others), late)
@@ -127,7 +127,7 @@ def test_a_firing_of_the_same_alertmanager_after_the_end_is_held(others: tuple[M
     assert [False, True] == [state.members["a"].firing for state in (incident, merged)]
 
 
-def test_a_firing_whose_end_arrived_first_is_held() -> None:
+def test_a_firing_whose_end_arrived_first_waits() -> None:
     """The end is not a member of the incident; the firing that a proxy delivered after it is none either."""
     incident, outcomes = merged_all(
         notified(alert("a")),
@@ -140,7 +140,7 @@ def test_a_firing_whose_end_arrived_first_is_held() -> None:
     assert {"a"} == incident.members.keys()
 
 
-def test_a_firing_that_was_held_moves_no_newer_start() -> None:
+def test_a_firing_that_waited_moves_no_newer_start() -> None:
     """With the old start, the end that the old firing had would end the new one."""
     first, _ = merged_all(notified(alert("b")), notified(alert("b", end=130.0)))
     second = merge_notification(None, notified(alert("a", 190.0)), 1002.0).incident
@@ -198,7 +198,7 @@ def test_all_resolved_ends_what_is_no_longer_listed() -> None:
 
 
 def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
-    """Alertmanager leaves silenced and inhibited alerts out: the end of another one says nothing about them."""
+    """Alertmanager omits silenced and inhibited alerts: the end of another alert does not end them."""
     opened, _ = merged_all(notified(alert("a"), alert("b", 110.0)))
     last = notified(alert("b", 110.0, end=130.0))
     shrunk = merge_notification(
@@ -211,7 +211,7 @@ def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
 
 
 def test_all_resolved_of_a_late_twin_ends_only_what_it_lists() -> None:
-    """The twin was never sent alert b, so its final notification says nothing about b."""
+    """The second Alertmanager never received alert b, so its final notification does not end b."""
     incident, outcomes = merged_all(
         notified(alert("a"), source="am-0"),
         notified(alert("a"), alert("b", 110.0), source="am-0"),
@@ -249,7 +249,7 @@ def test_a_resolve_without_a_start_is_reported() -> None:
     )
 )
 def test_an_incident_is_open_exactly_while_something_fires(steps: list[tuple[str, int, bool, str]]) -> None:
-    """Whatever is said in whatever order, open means that at least one member fires."""
+    """For any notifications in any order, an incident is open only if at least one of its alerts fires."""
     current = None
     for now, (name, start, ended, source) in enumerate(steps):
         sent = alert(name, float(start), float(start + 1) if ended else None)
@@ -303,7 +303,7 @@ def test_a_body_that_is_not_the_webhook_is_refused_with_its_place(
 
 
 def test_a_long_value_is_cut_and_marked() -> None:
-    """A 100 kB reason is kept in part."""
+    """A reason of 100 kB is stored in part."""
     labels = {"alertname": "A" * 100_000}
     alerts = [{"status": "firing", "labels": labels, "startsAt": "2026-11-21T02:34:37Z"}]
     (member,) = parse(body(alerts=alerts)).alerts.values()

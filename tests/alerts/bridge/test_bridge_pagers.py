@@ -1,4 +1,4 @@
-"""Incidents that the bridge sends to others than Slack: what they get, and that nothing is lost on the way."""
+"""Test the incidents that the bridge sends to services other than Slack: content and delivery."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _then_killed(post: Callable[..., None]) -> Callable[..., None]:
     return send
 
 
-def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
+def test_a_wrong_key_is_tried_again_each_minute_and_delays_nothing(
     tmp_path: Path, server: PagerServer
 ) -> None:
     """The webhook gets its incidents meanwhile."""
@@ -231,7 +231,7 @@ def test_a_wrong_key_is_tried_again_each_minute_and_holds_up_nothing(
 def test_the_address_of_a_webhook_is_never_logged(
     tmp_path: Path, server: PagerServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may hold a secret: neither a refused connection nor an address that is none shows it."""
+    """The address may contain a secret: neither a refused connection nor an invalid address shows it."""
     bridge = Bridge(tmp_path, server, Clock())
     for address in ("http://127.0.0.1:9/s3cret", "s3cret", "http://s3cret.invalid:b/"):
         pager = IncidentWebhook(lambda address=address: address, Style())

@@ -1,4 +1,4 @@
-"""Prometheus -> Alertmanager -> bridge -> Slack's stand-in: real processes, real kills."""
+"""Test Prometheus, Alertmanager and the bridge as real processes that are killed, with a stand-in for Slack."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def tell(self, body: bytes) -> None:
-        """As Alertmanager does: again until it is answered 200."""
+    def notify(self, body: bytes) -> None:
+        """Send a notification as Alertmanager does: again until the response is 200."""
         eventually(
             lambda: requests.post(f"{self.url}/alertmanager", data=body, timeout=2).status_code == 200,
             "the bridge took the notification",
@@ -184,7 +184,7 @@ def test_an_incident_from_a_real_alert_to_its_end(stack: Stack, binary: Path) ->
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
-def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Stack, binary: Path) -> None:
+def test_an_incident_stays_one_message_though_another_process_is_killed(stack: Stack, binary: Path) -> None:
     """Alertmanager forgets what it sent, Prometheus since when it fires, Slack goes away: one message, one end."""
     am, prom, target = free_ports(3)
     stack.bridge()
@@ -201,7 +201,7 @@ def test_whatever_else_is_killed_in_mid_incident_it_stays_one_message(stack: Sta
     stack.slack.fault = lambda _method: "reset"
     with answering("x 1\n", target):
         eventually(lambda: not firing(am), "the alert is over")
-        time.sleep(2.5)  # the end is reported to the bridge, which cannot tell Slack
+        time.sleep(2.5)  # the bridge receives the end, and cannot post it to Slack
         assert "Resolved:" not in root.shown
         stack.slack.fault = lambda _method: ""
         eventually(lambda: "Resolved:" in root.shown, "the message says that it is over", 70)
@@ -247,16 +247,16 @@ def test_two_alertmanagers_are_one_message(stack: Stack, binary: Path, together:
         "endsAt": (begun + timedelta(hours=1)).isoformat(),
     }
     for port in ports[:2]:
-        tell(port, alert)
+        send_alert(port, alert)
     root = stack.root("Target a:1")
     if not together:
         eventually(lambda: min(sent(port) for port in ports[:2]) >= 1, "each half has notified")
     for port in ports[:2]:
-        tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+        send_alert(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "Resolved:" in root.shown, "the message says that it is over")
     reported = 1 if together else 2
     eventually(lambda: sum(sent(port) for port in ports[:2]) >= 2 * reported, "both notified of the end")
-    time.sleep(1)  # whatever comes twice would come now
+    time.sleep(1)  # a notification that is sent twice would arrive now
 
     assert 1 == len(stack.slack.workspace.roots())
     thread = [message.text for message in stack.slack.workspace.thread(root)]
@@ -291,14 +291,14 @@ def test_the_end_of_a_group_at_one_alertmanager_leaves_what_only_its_twin_has(
         for version in ("one", "other")
     )
     for port, alert in ((first, first_alert), (second, first_alert), (first, other)):
-        tell(port, alert)
+        send_alert(port, alert)
         eventually(lambda port=port: sent(port) >= 1, "the notification was sent")
     root = stack.root("other")
-    tell(second, {**first_alert, "endsAt": datetime.now(UTC).isoformat()})
+    send_alert(second, {**first_alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "1 firing, 1 resolved" in root.shown, "one of the two has ended")
     still = root.shown
     for alert in (first_alert, other):
-        tell(first, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+        send_alert(first, {**alert, "endsAt": datetime.now(UTC).isoformat()})
     eventually(lambda: "Resolved:" in root.shown, "the other one has ended too")
 
     assert "Resolved:" not in still
@@ -327,12 +327,12 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
         }
         for severity in ("warning", "critical")
     )
-    tell(port, ticket)
+    send_alert(port, ticket)
     root = stack.root("· ticket ·")
     eventually(lambda: stack.slack.connected, "Socket Mode is connected")
     stack.slack.press("e1", root, "acknowledge")
     eventually(lambda: "<@U0ANA>" in root.shown, "the message shows who has it")
-    tell(port, page)
+    send_alert(port, page)
 
     pages = eventually(lambda: stack.slack.workspace.roots("C0PAGES"), "a message in the channel of pages")
     eventually(lambda: len(stack.slack.workspace.roots("C0PAGES")) == 2, "the escalation")
@@ -346,7 +346,7 @@ def test_a_ticket_that_becomes_a_page_in_its_group_pages(stack: Stack, binary: P
 
 @pytest.mark.real
 @pytest.mark.parametrize("binary", alertmanagers(), ids=lambda path: str(path.parent.parent.name))
-def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path) -> None:
+def test_one_cause_is_one_thread_for_any_routes(stack: Stack, binary: Path) -> None:
     """Tickets and pages have routes, groups and intervals of their own; the model has one message and one end."""
     port = free_ports(1)[0]
     stack.arguments = ["--mention=S0ONCALL"]
@@ -367,18 +367,18 @@ def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path)
             ("TritonReadinessBudgetBurn", "critical", "broken burns its budget", {"slo": "readiness"}),
         )
     )
-    tell(port, failed)
+    send_alert(port, failed)
     root = stack.root("Model broken failed to load")
     ticket = root.shown
-    tell(port, down)
-    tell(port, burning)
+    send_alert(port, down)
+    send_alert(port, burning)
     eventually(lambda: "broken burns its budget" in root.shown, "the message shows the page")
     page = root.shown
     for alert in (down, burning, failed):
-        tell(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
+        send_alert(port, {**alert, "endsAt": datetime.now(UTC).isoformat()})
         time.sleep(1.2)  # an interval of each group
     eventually(lambda: any("Recovered" in line for line in stack.thread(root)), "the end")
-    time.sleep(1)  # whatever comes twice would come now
+    time.sleep(1)  # a notification that is sent twice would arrive now
 
     assert [root] == stack.slack.workspace.roots()
     assert ["· ticket ·" in ticket, "· page ·" in page] == [True, True]
@@ -388,8 +388,8 @@ def test_one_cause_is_one_thread_whatever_the_routes(stack: Stack, binary: Path)
     assert 1 == sum("Recovered" in line for line in stack.thread(root))
 
 
-def tell(port: int, alert: dict[str, Any]) -> None:
-    """As Prometheus does."""
+def send_alert(port: int, alert: dict[str, Any]) -> None:
+    """Send an alert to Alertmanager as Prometheus does."""
     requests.post(f"http://127.0.0.1:{port}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
 
 
@@ -423,7 +423,7 @@ TWO_ROUTES = """\
 
 
 def start_alertmanager(stack: Stack, binary: Path, port: int, *more: str, routes: str = ONE_ROUTE) -> None:
-    """One on its own, unless `more` says where it meets others: then it waits for them before it notifies."""
+    """Start one Alertmanager; if `more` names a peer, it waits for that peer before it notifies."""
     config = stack.folder / "alertmanager.yml"
     config.write_text(
         f"route:\n{routes}\nreceivers:\n"
@@ -470,12 +470,12 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
     bridge = stack.bridge()
     names = [f"g{number}" for number in range(KILLS + 2)]
     for number, name in enumerate(names):
-        stack.tell(body_of(name, {f"{name}-m": 1000.0}, {}))
+        stack.notify(body_of(name, {f"{name}-m": 1000.0}, {}))
         if number < KILLS:
             time.sleep(rng.uniform(0, 1.2))
             bridge.end(signal.SIGKILL)
             bridge = stack.bridge()
-        stack.tell(body_of(name, {}, {f"{name}-m": (1000.0, 1100.0)}))
+        stack.notify(body_of(name, {}, {f"{name}-m": (1000.0, 1100.0)}))
     stack.slack.fault = lambda _method: ""
 
     reported = functools.partial(all_posted, stack.slack.workspace, names)
@@ -489,7 +489,7 @@ REPORTS = ("monthly report", "quarterly report")
 
 
 @pytest.mark.real
-def test_the_report_of_a_month_and_a_quarter_are_posted_once_whatever_is_down(stack: Stack) -> None:
+def test_the_report_of_a_month_and_a_quarter_are_posted_once_after_any_outage(stack: Stack) -> None:
     """Late, with what was missed: no bridge for two months, then no Prometheus, no Slack, and a kill."""
     [port] = free_ports(1)
     stack.arguments = [f"--prometheus=http://127.0.0.1:{port}", "--report=C0TICKETS"]

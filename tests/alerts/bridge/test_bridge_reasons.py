@@ -1,4 +1,4 @@
-"""Triton's own words reach on-call from the exporter's /state, whatever the model is doing at that moment."""
+"""Test that Triton's reasons reach on-call from the exporter's /state, in every state of the model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _entry(**values: object) -> dict[str, object]:
 
 
 def test_the_current_reason_comes_first() -> None:
-    """A model that is unavailable now is reported by what Triton says now."""
+    """The reason of a model that is unavailable is the one that Triton gives now."""
     state = {"models": [_entry(reason="no such file", last_load_failure=FAILURE)]}
 
     assert {"broken v1": "no such file"} == reasons_in(state, {"broken"})

@@ -1,4 +1,4 @@
-"""The receiver: who may send, how much, and what each caller is answered. Real sockets, real TLS."""
+"""Test the receiver of notifications on real sockets and TLS: authentication, limits and responses."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_token_file_in_the_middle_of_a_rotation_lets_nobody_in(tmp_path: Path,
 
 @pytest.mark.parametrize("length", ["0" * 12 + "200000", "9" * 5000, "0" * 5000 + "200000"])
 def test_no_way_of_writing_a_length_gets_a_large_body_accepted(tmp_path: Path, length: str) -> None:
-    """The limit holds for the number, not for its first digits."""
+    """The limit applies to the number, not to its first digits."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
     with started_receiver(tmp_path) as receiver, dial(receiver, None) as wire:
         wire.sendall(head)
@@ -215,7 +215,7 @@ def test_a_caller_that_is_refused_early_still_gets_the_reason(tmp_path: Path, sc
 def test_a_slow_caller_of_the_bridge_is_dropped_in_time(
     tmp_path: Path, scheme: str, length: int | None
 ) -> None:
-    """A byte now and then, in the head or in the body, holds a connection for the time of one request only."""
+    """A client that sends single bytes, in head or body, occupies a connection for the time of one request only."""
     tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n" + (
         f"Content-Length: {length}\r\n\r\n" if length else "X-A: "
@@ -279,7 +279,7 @@ def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300))
-def test_whatever_a_peer_sends_the_receiver_lives(tmp_path: Path, noise: bytes) -> None:
+def test_the_receiver_survives_any_request(tmp_path: Path, noise: bytes) -> None:
     """Bytes that are not HTTP, and bodies that are not JSON, cost their sender the answer and nobody else."""
     _FUZZED.setdefault("path", tmp_path)
     with socket.create_connection(("127.0.0.1", fuzzed(_FUZZED["path"])), timeout=5) as wire:
@@ -330,7 +330,7 @@ JSON = st.recursive(
     value=JSON,
 )
 def test_any_json_is_accepted_or_refused_never_a_crash(field: str, value: object) -> None:
-    """Each field of the body may hold anything: 200 or 400, nothing else."""
+    """Each field of the body may have any value: the response is 200 or 400, nothing else."""
     document = json.loads(BODY) | {field: value}
     wire = json.dumps(document).encode()
     store = Store(Path(":memory:"), lambda _severity: "C0PAGES")

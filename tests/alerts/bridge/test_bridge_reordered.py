@@ -1,4 +1,4 @@
-"""Random notifications of two Alertmanagers, late, repeated and with silences between, against what fires."""
+"""Test random notifications of two Alertmanagers, late, repeated and silenced, against the alerts that fire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from triton_slo.prometheus.server_access import Access
 
 TICK_SECONDS = 10.0
 QUIET_SECONDS = 480.0
-"""Longer than what is held waits, and then an alert that is not listed."""
+"""Longer than a delayed notification waits, and then an alert that Alertmanager does not list."""
 GROUPS = {"page": ("page-1", "page-2"), "ticket": ("ticket-1",)}
 ALERTS = [name for names in GROUPS.values() for name in names]
 
@@ -104,7 +104,7 @@ def _wire(name: str, start: float, end: float | None) -> dict[str, object]:
 
 
 @dataclass
-class World:
+class BridgeOfTwoPeers:
     """A bridge, two Alertmanagers that do not know each other, and what is on its way."""
 
     store: Store
@@ -204,7 +204,7 @@ class World:
         newest = self.store.incidents.newest()
         for name, (start, end) in self.peers[0].states.items():
             ended, number = self.ended.get(name, (0.0, 0))
-            # Ends before the last few incidents are forgotten: what is shown in spite of them is looked up.
+            # Ends before the last few incidents are forgotten: later notifications are compared with Alertmanager.
             is_known_end = end is not None and ended == start and newest - number < MAX_COMPARED_INCIDENTS
             is_known_start = end is None and self.reported.get(name) == start != ended
             if (is_known_end and shown.get(name) == start) or (is_known_start and name not in shown):
@@ -225,16 +225,16 @@ STEPS = st.tuples(
 @examples(60, thorough=1500)
 @given(st.lists(STEPS, min_size=8, max_size=24))
 def test_in_the_end_exactly_what_fires_is_shown(steps: list[tuple[str, str, tuple[str, str], float]]) -> None:
-    """Whatever came late, twice or while it was silenced: an open incident fires, and what has ended is in none."""
+    """After late, repeated and silenced notifications, exactly the firing alerts are in open incidents."""
     with closing(Store(Path(":memory:"), lambda severity: severity)) as store:
-        world = World(store)
+        bridge = BridgeOfTwoPeers(store)
         for *step, pause in steps:
-            world.step(*step)
-            world.wait(pause)
-            assert [] == world.wrong()
-        while world.late:
-            world.receive(*world.late.pop())
-        world.wait(QUIET_SECONDS)
+            bridge.step(*step)
+            bridge.wait(pause)
+            assert [] == bridge.wrong()
+        while bridge.late:
+            bridge.receive(*bridge.late.pop())
+        bridge.wait(QUIET_SECONDS)
 
-        assert sorted(world.firing()) == [name for name, _ in world.shown()]
+        assert sorted(bridge.firing()) == [name for name, _ in bridge.shown()]
         assert all(incident.firing for _, incident in store.incidents.open())

@@ -1,4 +1,4 @@
-"""A ticket that becomes a page while its incident is open, where one route takes both severities."""
+"""Test a ticket that becomes a page while its incident is open, where one route receives both severities."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bri
 
 
 def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> None:
-    """The ticket's readers and the page's readers both see that it is over."""
+    """The readers of the ticket and those of the page both see that the incident has ended."""
     bridge.fire("ticket")
     bridge.fire("ticket", "page")
     bridge.fire(ended=("ticket", "page"))
@@ -142,7 +142,7 @@ def test_every_thread_of_a_raised_incident_learns_of_its_end(bridge: Bridge) -> 
 
 
 def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge: Bridge) -> None:
-    """Its readers may see no other message: who comes late must not look for a page that has ended."""
+    """Its readers may see no other message: on-call must not search for a page that has ended."""
     bridge.fire("ticket", "page")
     bridge.wait(901)
     (escalation,) = [root for root in bridge.workspace.roots(PAGES) if "Nobody has" in root.text]
@@ -188,7 +188,7 @@ def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge)
     assert bridge.incident().acknowledged is None
 
 
-def test_a_webhook_has_one_channel_whatever_becomes_more_urgent(tmp_path: Path) -> None:
+def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
     """It writes to its own channel only, where a second one would double every message."""
     (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
     parser = argparse.ArgumentParser()
@@ -218,7 +218,7 @@ def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> 
 
 
 def test_a_page_and_a_ticket_that_end_together_are_a_line_each(bridge: Bridge) -> None:
-    """One line about both would not say which was the page."""
+    """A single line about both would not show which of them was the page."""
     bridge.fire("page", "ticket", "ticket2")
     bridge.fire("ticket2", ended=("page", "ticket"))
     lines = "\n".join(message.text for message in bridge.workspace.messages if message.thread_ts)

@@ -1,4 +1,4 @@
-"""Silences and the comparison with Alertmanager, on real Alertmanagers, the bridge's clock put forward."""
+"""Test silences and reconciliation with real Alertmanagers, with the bridge's clock set forward."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def bridge(tmp_path: Path, alertmanager: RealAlertmanager) -> Iterator[Bridge]:
 def test_a_silence_of_a_ticket_leaves_the_pages_of_its_server_alone(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
-    """It holds the ticket's alert names, severity and subject, not everything in its group."""
+    """The silence matches the ticket's alert names, severity and subject, not everything in its group."""
     here = {"instance": "gpu-1:9401"}
     for name, severity, model in (
         ("TritonQueueGrowing", "warning", "a.b|c"),
@@ -245,7 +245,7 @@ def _ordered(labels: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.real
-def test_an_alert_that_the_silence_does_not_hold_is_not_shown_as_silenced(
+def test_an_alert_that_the_silence_does_not_match_is_not_shown_as_silenced(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
     """Another alert of the group is escalated: Alertmanager notifies about it, too."""
@@ -311,7 +311,7 @@ def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
 def test_a_full_disk_hides_no_answer_of_alertmanager(
     bridge: Bridge, alertmanager: RealAlertmanager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which one is responsible cannot be stored; what it says can be shown."""
+    """The bridge cannot store which Alertmanager is responsible, but shows its answer."""
     alertmanager.fire({"alertname": "A", "severity": "critical"})
     bridge.receive(alertmanager.notification({}, "A"))
 
@@ -385,7 +385,7 @@ SECOND = {"alertname": "B", "severity": "critical", "instance": "gpu-2:9401"}
 
 
 @pytest.mark.real
-def test_a_silence_that_alertmanager_lost_holds_up_nothing(
+def test_a_silence_that_alertmanager_lost_delays_nothing(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
     """Deleting an unknown silence is refused, 500 or 404; other incidents are compared all the same."""
@@ -440,7 +440,7 @@ def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
 def test_incidents_of_an_alertmanager_that_is_not_asked_stay_open(
     bridge: Bridge, alertmanager: RealAlertmanager, other: RealAlertmanager
 ) -> None:
-    """The one that is asked never had these alerts, so it cannot say that they ended."""
+    """The Alertmanager that is asked never had these alerts, so its answer does not end them."""
     for sender, labels in ((alertmanager, PAGE), (other, SECOND)):
         sender.fire(labels)
         bridge.receive(sender.notification({"alertname": labels["alertname"]}, labels["alertname"]))
@@ -473,7 +473,7 @@ def test_an_alert_of_the_same_labels_elsewhere_makes_nobody_responsible(
 def test_each_of_two_separate_alertmanagers_ends_and_silences_its_own(
     tmp_path: Path, alertmanager: RealAlertmanager, other: RealAlertmanager
 ) -> None:
-    """A silence goes to the one that has the alert; one that cannot be asked holds up only its own alerts."""
+    """A silence goes to the Alertmanager that has the alert; one that does not answer delays only its alerts."""
     bridge = Bridge(tmp_path, alertmanager, other)
     for sender, labels in ((alertmanager, PAGE), (other, SECOND)):
         sender.fire(labels)

@@ -1,4 +1,4 @@
-"""Slack over HTTP: every failure has its class, and each class its consequence."""
+"""Test Slack over HTTP: each failure has a class, and each class its consequence."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def run(sender: DeliveryWorker, clock: Clock, seconds: float) -> None:
 
 
 def attempts(folder: Path, seconds: float, fault: Callable[[int], str]) -> list[float]:
-    """When a worker with one page to tell asked Slack, in seconds after the first time; `fault` by number."""
+    """Return when a worker with one page called Slack, in seconds after the first call; `fault` by number."""
     sender, clock = worker(folder, Workspace())
     times: list[float] = []
 
@@ -173,7 +173,7 @@ def test_a_wait_that_is_not_a_sensible_number_silences_no_channel(asked: str, se
     assert seconds == refusal(429, {"Retry-After": asked}, "ratelimited").retry_after
 
 
-def test_an_edit_that_cannot_be_composed_holds_up_no_other(
+def test_an_edit_that_cannot_be_composed_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most urgent edit goes first: one that failed each time would have been the last one of its channel."""
@@ -199,7 +199,7 @@ def test_an_edit_that_cannot_be_composed_holds_up_no_other(
     assert [True, True] == ["Recovered" in posted.shown for posted in workspace.messages if posted.thread_ts]
 
 
-def test_one_channels_wait_holds_up_no_other(tmp_path: Path) -> None:
+def test_one_channels_wait_delays_no_other(tmp_path: Path) -> None:
     """A page goes out while the tickets' channel has to wait."""
     sender, clock = worker(tmp_path, Workspace(), "429")
     sender.store.close()
@@ -307,7 +307,7 @@ def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
 
 
 def test_a_short_outage_of_many_incidents_ends_in_a_digest(tmp_path: Path) -> None:
-    """When Slack returns there is a summary, not a flood; what is over needs no message of its own."""
+    """When Slack returns, one summary replaces many messages; ended incidents get no message of their own."""
     workspace = Workspace()
     sender, clock = worker(tmp_path, workspace)
     for number in range(30):

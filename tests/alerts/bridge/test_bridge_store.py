@@ -1,4 +1,4 @@
-"""The bridge's database: what stays in it, for how long, and at what cost."""
+"""Test the bridge's database: what it stores, for how long, and at what cost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_reader_sees_no_notification_that_is_half_stored(store: Store) -> None
 
 
 def test_the_cost_of_pruning_does_not_grow_with_the_incidents_that_stay(store: Store) -> None:
-    """It holds the lock that a notification waits for."""
+    """Pruning takes the lock that a notification waits for."""
     fill(store, 100)
     few = steps(store, lambda: store.prune(NOW - 7 * DAY))
     fill(store, 900)
@@ -102,7 +102,7 @@ def test_the_cost_of_pruning_does_not_grow_with_the_incidents_that_stay(store: S
 
 
 def test_the_cost_of_reading_open_incidents_does_not_grow_with_the_closed_ones(store: Store) -> None:
-    """They are read each second, and closed ones are kept for a month."""
+    """Open incidents are read each second, and closed ones are stored for a month."""
 
     def read() -> None:
         store.incidents.open()
@@ -267,7 +267,7 @@ def test_an_event_is_stored_and_sent_as_older_bridges_know_it(
         assert not {"severity", "words"} & set(document)
 
 
-def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> None:
+def test_a_delayed_notification_of_an_older_bridge_is_merged(tmp_path: Path) -> None:
     """It was stored as the body that arrived; lost, the alert would be reported hours later."""
     with sqlite3.connect(tmp_path / "bridge.sqlite") as older:
         older.executescript(_OLDER)
@@ -287,7 +287,7 @@ def test_a_notification_that_an_older_bridge_held_is_merged(tmp_path: Path) -> N
 def test_what_contradicts_an_end_fires_unless_alertmanager_does_not_list_it(
     tmp_path: Path, known: str | None, late: str
 ) -> None:
-    """A late notification reports an alert that has ended; one that is listed, or not looked up, is reported."""
+    """A late notification reports an alert that has ended; it fires if Alertmanager lists it or was not asked."""
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     firing, ended = body_of("g", {"m": NOW}, {}), body_of("g", {}, {"m": (NOW, NOW + 1)})
     name = next(iter(parse(firing, "am").alerts))

@@ -1,4 +1,4 @@
-"""Hundreds of incidents at once: which message goes out first, counted in messages and not in seconds."""
+"""Test hundreds of incidents at once: the order of their messages, counted in messages and not in seconds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def named_by_digests(storm: Storm) -> None:
 
 
 def all_resolved(storm: Storm) -> None:
-    """Every page of the storm is in a digest and is over."""
+    """Whether every page of the storm is in a digest and has ended."""
     storm.send_until_new()
     storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
 
@@ -85,7 +85,7 @@ def all_grown(storm: Storm) -> None:
     ids=lambda w: w.__name__,
 )
 def test_a_new_page_goes_out_before_what_waits(tmp_path: Path, waiting: Callable[[Storm], None]) -> None:
-    """On-call sees the newest page at once, whatever else there is to say about older ones."""
+    """On-call sees the newest page at once, before the waiting messages about older ones."""
     storm = Storm(tmp_path)
     waiting(storm)
     storm.notify({NEW: storm.clock()}, name="new")
@@ -146,7 +146,7 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
     )
 
 
-def test_a_digest_that_cannot_be_composed_holds_up_no_edit(
+def test_a_digest_that_cannot_be_composed_delays_no_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is edited before the messages of incidents, which would have stayed as they were."""

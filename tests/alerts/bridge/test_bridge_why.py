@@ -1,4 +1,4 @@
-"""What a real Prometheus knows of the why: the last change of a model, its GPUs, its budget as really recorded."""
+"""Test facts from a real Prometheus: the last change of a model, its GPUs and its recorded budget."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_failed_reload_of_a_version_that_goes_on_serving_is_a_change(
 def test_a_change_of_the_day_before_is_found_by_the_wider_query(
     made_prometheus: tuple[Prometheus, float],
 ) -> None:
-    """Nothing in six hours: a week is looked at, more coarsely."""
+    """If nothing changed in six hours, the bridge queries a week with a longer step."""
     [line] = change(made_prometheus, model="old")
 
     assert line.startswith("version 1 loaded 1d 5h before the first alert")
@@ -265,7 +265,7 @@ def test_an_alert_about_a_model_shows_where_the_model_is_ready(
     facts: dict[str, str],
     not_ready: int | None,
 ) -> None:
-    """On-call wants to know which server to look at, and whether another one serves the model meanwhile."""
+    """On-call needs the server with the failure, and whether another server serves the model meanwhile."""
     prometheus, now = made_prometheus
 
     known = serving(prometheus)(about(now, **labels))
@@ -283,5 +283,5 @@ def test_an_alert_about_a_model_shows_where_the_model_is_ready(
     ],
 )
 def test_servers_are_named_as_far_as_a_line_goes(ready: dict[str, bool], line: str) -> None:
-    """Those in trouble first."""
+    """Servers that are not ready are named first."""
     assert line == ready_text(ready)

@@ -1,4 +1,4 @@
-"""What on-call reads: within Slack's limits and harmless, whatever labels and reasons hold."""
+"""Test the texts that on-call reads: within Slack's limits and escaped, for any labels and reasons."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def failed_load(**changes: object) -> Incident:
 
 
 def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
-    """The cause and the first step as shown when the alert says `cause`, and Triton these reasons."""
+    """Return cause and first step as shown for an alert with the annotation `cause` and Triton's reasons."""
     opened = failed_load()
     member = opened.members["f"]
     reported = {**member.annotations, "cause": cause, "action": "Look at it."}
@@ -214,7 +214,7 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
         ("TritonQueueBudgetBurn", "not known", [NO_FILE], ["Look at it."]),
     ],
 )
-def test_tritons_own_words_stand_in_for_a_cause_that_the_alert_does_not_know_yet(
+def test_tritons_reason_replaces_a_cause_that_the_alert_does_not_know_yet(
     alertname: str, cause: str, reasons: list[str], shown: list[str]
 ) -> None:
     """At the exporter's first poll counters are at 0 and the reason is there; several reasons are not a cause."""
@@ -374,7 +374,7 @@ def test_a_line_about_an_alert_names_its_tier(severity: str, kind: EventKind, wo
 
 
 def test_words_of_the_exporter_are_not_called_triton_s() -> None:
-    """A model that Triton does not list has no error of Triton's: the exporter says what it sees."""
+    """A model that Triton does not list has no error from Triton: the text names the exporter as its source."""
     evidence = Evidence(at=1.0, reasons={"ranker": "Triton does not list it: no such directory"})
     shown = json.dumps(message.root(failed_load(evidence=evidence), Style(), 2.0).blocks)
 
@@ -383,7 +383,7 @@ def test_words_of_the_exporter_are_not_called_triton_s() -> None:
 
 
 def test_the_present_state_is_left_out_once_it_has_ended() -> None:
-    """Where the model is not ready was true a minute ago; the end says that it is over."""
+    """That the model is not ready was true a minute ago; the message reports that the incident has ended."""
     evidence = Evidence(at=1_700_000_600.0, facts=((SERVERS, "ready on 2 of 3"), (GPU, "97 % busy")))
     opened = failed_load().model_copy(update={"evidence": evidence})
     member = next(iter(opened.members.values())).model_copy(update={"ends_at": 1_700_000_900.0})
@@ -398,7 +398,7 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
 
 
 def test_a_cause_is_shown_once() -> None:
-    """The split that Prometheus was asked for says what the annotation says, and is newer."""
+    """The split that Prometheus returned repeats the annotation, and is newer."""
     incident = failed_load()
     alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
     split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81 %, compute infer 17 %"),))
@@ -440,7 +440,7 @@ def test_the_message_answers_the_five_questions() -> None:
 
 
 def test_every_field_of_a_message_is_explained_in_the_docs() -> None:
-    """Nobody should have to guess what a heading in Slack means, nor look for one that is never shown."""
+    """A reader of Slack finds every heading in the docs, and the docs explain no heading that is never shown."""
     evidence = Evidence(
         at=1.0, reasons={"ranker v3": "no weights"}, facts=tuple((name, "x") for name in FACTS)
     )
@@ -529,7 +529,7 @@ def test_without_buttons_a_link_leads_to_the_silence(value: str) -> None:
 
 
 def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
-    """A ticket and its page need a silence each: one link alone would leave the page loud, and did not say so."""
+    """A ticket and its page need a silence each: one link alone would not silence the page."""
     load = failed_load().members["f"]
     page = load.model_copy(
         update={"labels": {**load.labels, "alertname": "TritonReadinessBudgetBurn", "severity": "warning"}}
@@ -562,7 +562,7 @@ def test_an_address_that_is_none_gets_no_button(url: str) -> None:
 
 
 def test_a_long_reason_keeps_both_ends() -> None:
-    """The first line of a traceback says where, the last one what."""
+    """The first line of a traceback shows where it failed, the last one why."""
     shown = text.code_block("first line\n" + "noise\n" * 20_000 + "ValueError: last line", 2600)
 
     assert len(shown) <= 2600

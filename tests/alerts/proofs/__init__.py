@@ -1,4 +1,4 @@
-"""What promtool proves of the alert catalogue, one module for each family."""
+"""List the promtool proofs of the alert catalogue, one module for each family."""
 
 from __future__ import annotations
 

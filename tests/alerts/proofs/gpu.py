@@ -1,4 +1,4 @@
-"""Proofs of the gpu family."""
+"""Define the proofs of the gpu family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs of the lifecycle family."""
+"""Define the proofs of the lifecycle family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIVE = series(state.SERVER_LIVE)
 _UP = series(state.UP)
 _SERVER_READY = series(state.SERVER_READY)
 _OTHER = {series(state.SERVER_LIVE, SERVER, instance="gpu-2:9095"): "1x100"}
-"""Another server of the job, which lives."""
+"""Another server of the job, which is up."""
 _SUCCESS = series(triton.REQUEST_SUCCESS, VERSION)
 _ELSEWHERE = {"instance": "gpu-2:9095"}
 

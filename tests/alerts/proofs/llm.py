@@ -1,4 +1,4 @@
-"""Proofs of the llm family."""
+"""Define the proofs of the llm family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs of the meta family."""
+"""Define the proofs of the meta family."""
 
 from __future__ import annotations
 

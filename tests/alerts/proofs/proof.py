@@ -1,4 +1,4 @@
-"""One proof about an alert, and the file that has promtool check it: series in, alerts out."""
+"""Define a proof of an alert, and write the file with which promtool checks it: series in, alerts out."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _proof(
 
 
 fires = partial(_proof, "fires")
-"""The trouble is there and the alert says so."""
+"""The fault is present and the alert fires."""
 quiet = partial(_proof, "quiet")
-"""Something near to the trouble, and no alert."""
+"""A state similar to the fault, and no alert."""
 boundary = partial(_proof, "boundary")
-"""On either side of a threshold, or of the time that the trouble must last."""
+"""On either side of a threshold, or of the time that the fault must last."""
 reset = partial(_proof, "reset")
 """A counter starts again at 0, a server restarts."""
 

@@ -1,4 +1,4 @@
-"""Labels of the server and the GPU of the proofs, and how their series are written."""
+"""Define the labels of the server and the GPU of the proofs, and write their series."""
 
 from __future__ import annotations
 

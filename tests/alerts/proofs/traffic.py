@@ -1,4 +1,4 @@
-"""Proofs of the traffic family."""
+"""Define the proofs of the traffic family."""
 
 from __future__ import annotations
 
