@@ -1,7 +1,7 @@
-"""What Grafana and dashboard-linter accept in silence, or find fault with, said about dashboard models.
+"""Lint dashboard models for what Grafana and dashboard-linter accept silently, or reject.
 
-The rules are those of grafana/dashboard-linter and of the mixins, and the traps that a panel can fall into
-without a word: see docs/dashboards.md. Nothing is excluded.
+The rules are those of grafana/dashboard-linter and of the mixins, and mistakes of panels that no program reports:
+see docs/dashboards.md. Nothing is excluded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _USED_RIGHT = re.compile(r"(?:rate|irate|increase|resets|changes)\(\s*([a-zA-Z_:
 
 
 def lint(models: Sequence[Json]) -> list[Problem]:
-    """Look at dashboards that are to live in one Grafana; nothing found is an empty list."""
+    """Check dashboards that will be in one Grafana; return their mistakes."""
     problems = [*_apart(models)]
     for model in models:
         for rule in _RULES:
@@ -186,7 +186,7 @@ def _exemplars(model: Json) -> Iterator[str]:
 
 
 def _links(model: Json) -> Iterator[str]:
-    """Anyone who follows a link still looks at the same time, in the same data source."""
+    """A link must keep the time range and the data source."""
     for panel in _asking(model):
         for url in _addresses(panel):
             lacking = [variable for variable in _CARRIED if variable not in url]
@@ -226,7 +226,7 @@ _SHOWN_AS_TOTALS = {
     if metric.kind == "counter"
     and any(word in metric.name for word in ("ecc_errors", "remapped_rows", "xid_errors"))
 }
-"""Counters of faults since the card's reset, where the total is what one looks at."""
+"""Counters of faults since the card's reset, where the total is of interest."""
 
 _RULES: tuple[Callable[[Json], Iterator[str]], ...] = (
     _identity,

@@ -1,4 +1,4 @@
-"""Expositions of many models, as Triton 2.51 with summaries writes them: about 60 series a model."""
+"""Make expositions of many models, as Triton 2.51 with summaries writes them: about 60 series a model."""
 
 from __future__ import annotations
 

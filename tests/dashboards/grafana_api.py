@@ -1,4 +1,4 @@
-"""A small HTTP server with Grafana's folder and dashboard API: status codes and refusals as in its source."""
+"""Serve Grafana's folder and dashboard API: status codes and refusals as in its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "glsa_right"  # of the stand-in
 
 @dataclass
 class State:
-    """What the stand-in holds, and every request it saw."""
+    """The content of the stand-in, and every request it received."""
 
     folders: dict[str, str] = field(default_factory=dict)
     dashboards: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A made fleet with a history of hours and faults whose right values are known.
+"""Make a fleet with a history of hours and faults whose right values are known.
 
 Two servers serve eight model versions. The facts that tests assert on are constants here; everything else
-moves a little, so that pictures look like life, but ratios are exact at every moment.
+varies a little, so that graphs are realistic, but ratios are exact at every moment.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _histogram(
 ) -> Iterator[Series]:
     """24 of 25 observations at nine tenths of the mean, one at 3.4 times the mean.
 
-    No quantile that is shown lies on the border between the two, where it would flicker.
+    No quantile that is shown is on the border between the two, where it would flicker.
     """
     for bound in bounds:
         share = 0.96 * (mean * 0.9 <= bound) + 0.04 * (mean * 3.4 <= bound)
@@ -638,7 +638,7 @@ def _bridge() -> Iterator[Series]:
 
 
 def series() -> Iterator[Series]:
-    """Everything that a Prometheus of this fleet would hold, but for what the dashboards' rules record."""
+    """Everything that a Prometheus of this fleet would store, but for what the dashboards' rules record."""
     for number, server in enumerate(SERVERS):
         yield from _server(server, number)
         yield from _states(server)

@@ -1,8 +1,8 @@
-"""What Perses accepts of a dashboard, as far as ours go: strict models; an unknown key or value is an error.
+"""Model what Perses accepts of our dashboards, strictly: an unknown key or value is an error.
 
 Written by us after the CUE schemas of github.com/perses/perses (cue/model/api/v1, at 732c6d67e~1) and of the
 plugins in github.com/perses/plugins (*/schemas, at c69fda3f, with perses/shared/cue at b8c9d4c).
-docs/dashboards.md says how the same dashboards were checked with those schemas themselves.
+docs/dashboards.md describes how the same dashboards were checked with those schemas themselves.
 """
 
 from __future__ import annotations

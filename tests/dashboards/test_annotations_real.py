@@ -1,4 +1,4 @@
-"""Which firing alerts mark the graphs of a dashboard, asked of a real Prometheus as Grafana asks."""
+"""Test which firing alerts mark the graphs of a dashboard, on a real Prometheus with Grafana's queries."""
 
 from __future__ import annotations
 

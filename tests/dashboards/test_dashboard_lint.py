@@ -1,4 +1,4 @@
-"""Our own lint over all dashboards together, and each of its rules seen to find something."""
+"""Test our own lint on all dashboards together, and that each of its rules finds its mistake."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_rule_finds_its_mistake(printed: str) -> None:
 
 
 def test_same_uid_twice_is_found_over_all_files() -> None:
-    """Two files with one uid lock Grafana's provisioning, so they are looked at together."""
+    """Two files with one uid lock Grafana's provisioning, so the lint checks all files together."""
     assert any("two dashboards" in str(problem) for problem in lint([EVERY[0], EVERY[0]]))
 
 

@@ -1,4 +1,4 @@
-"""The rules that make the fleet dashboard cheap load everywhere and follow the options."""
+"""Test the rules that make the fleet dashboard cheap: they load everywhere and follow the options."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_operator_format_is_a_resource() -> None:
 
 
 @pytest.mark.parametrize(("scale", "interval", "window"), [(1, 15, "2m"), (1 / 360, 1, "4s"), (1, 60, "4m")])
-def test_window_follows_time_scale_but_holds_four_scrapes(scale: float, interval: float, window: str) -> None:
+def test_window_follows_time_scale_but_spans_four_scrapes(scale: float, interval: float, window: str) -> None:
     """A demo's window shrinks with its time scale, and never under four scrapes."""
     assert f"[{window}]" in rules_text(Options(time_scale=scale, scrape_interval_seconds=interval))
 

@@ -1,4 +1,4 @@
-"""The dashboards are what Grafana 12.4's and 13.2's own types allow, key by key."""
+"""Test the dashboards against the types of Grafana 12.4 and 13.2, key by key."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _panel_errors(model: Json, release: str) -> list[str]:
 
 
 def test_the_types_have_only_the_listed_gaps() -> None:
-    """Only variables and annotations hold keys outside the types, and only those with a reason here."""
+    """Only variables and annotations have keys outside the types, and only those with a reason here."""
     actual = set()
     for model in EVERY.values():
         for error in _validator("13.2", "dashboard").iter_errors(model):

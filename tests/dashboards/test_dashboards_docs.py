@@ -1,4 +1,4 @@
-"""The page about dashboards names what there is."""
+"""Test docs/dashboards.md against the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tritonwatch dashboards` lists, writes and pushes; a push changes what differs, and only that."""
+"""Test `tritonwatch dashboards`: it lists, writes and pushes; a push changes only what differs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_dry_run_shows_the_difference_and_writes_nothing(
 
 
 def test_dry_run_on_an_empty_grafana_makes_no_folder(api: tuple[str, State], token: str) -> None:
-    """Nothing is created by looking."""
+    """A dry run creates nothing."""
     url, state = api
 
     assert 1 == _push(url, token, "--dry-run")
@@ -185,7 +185,7 @@ def test_bad_arguments_are_named_before_anything_happens(
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"two words", b"a\nb"])
-def test_a_file_that_holds_no_token_is_named(
+def test_a_file_without_a_token_is_named(
     content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A binary, empty or many-worded file is wrong usage in one line, which does not repeat it."""
@@ -226,7 +226,7 @@ def test_config_maps_carry_the_file_and_the_folder(tmp_path: Path) -> None:
 
 
 def test_resources_are_named_by_uid(tmp_path: Path) -> None:
-    """A resource holds the classic model as its spec, in the version that both Grafana 12 and 13 serve."""
+    """A resource has the classic model as its spec, in the version that both Grafana 12 and 13 serve."""
     assert 0 == main(["dashboards", "write", "--out", str(tmp_path), "--format", "resource"])
 
     document = yaml.safe_load((tmp_path / "triton-gpu.dashboard.yaml").read_text(encoding="utf-8"))

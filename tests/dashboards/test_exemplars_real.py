@@ -1,4 +1,4 @@
-"""A graph of latencies finds the traces behind it in a real Prometheus."""
+"""Test that a graph of latencies finds the traces behind it in a real Prometheus."""
 
 from __future__ import annotations
 

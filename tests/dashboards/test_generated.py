@@ -1,4 +1,4 @@
-"""The committed dashboards are the ones that the code makes, and can live side by side in one Grafana."""
+"""Test that the committed dashboards equal the generated ones, and that one Grafana can have all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""grafanalib stays behind the layer that corrects it."""
+"""Test the layer that corrects grafanalib, the only module that imports it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _model(title: str, kind: str = "") -> Json:
     ["Failed loads", "Failed requests to Triton", "XID errors", "Failed requests to Slack", "Sources"],
 )
 def test_a_graph_of_failures_is_never_green(title: str) -> None:
-    """However its series are called, what failed is drawn in shades of red, and bars lie on each other."""
+    """Whatever the names of its series: failures are drawn in shades of red, and bars are stacked."""
     panel = _model(title)["fieldConfig"]["defaults"]
 
     assert {"mode": "shades", "fixedColor": "red"} == panel["color"]

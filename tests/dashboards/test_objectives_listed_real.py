@@ -1,4 +1,4 @@
-"""The Objectives dashboard lists and counts the groups that `tritonwatch status` lists and counts."""
+"""Test that the Objectives dashboard lists and counts the same groups as `tritonwatch status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A panel that names an alert looks at what the alert looks at, and draws the limit from which it fires."""
+"""Test panels that name an alert: each queries what the alert queries, and draws its limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARKED = [
 
 
 def _shape(node: Any) -> str:
-    """What an expression computes, whatever it sums over, chooses by variable or takes as its window."""
+    """Reduce an expression to its function: without grouping, chosen variables and windows."""
     match node:
         case promql_parser.ParenExpr() | promql_parser.AggregateExpr():
             return _shape(node.expr)
@@ -68,7 +68,7 @@ def _parts(node: Any) -> Iterator[Any]:
 
 
 def _compared(expr: str) -> dict[str, float]:
-    """What an alert holds against a number: shape -> the number above which it fires.
+    """Return what an alert compares with a number: shape -> the number above which it fires.
 
     A comparison with 0 is a guard against dividing by nothing.
     """
@@ -98,7 +98,7 @@ def test_panel_and_alert_agree(panel: Json, name: str, limit: float) -> None:
 
 
 def test_every_shared_signal_has_its_alert_and_its_panel() -> None:
-    """What both are said to share is shared: none is only in the table."""
+    """Every signal of the table is used by both its alert and its panel."""
     names = {signal.alert for signal in SIGNALS}
 
     assert names <= set(EXPRESSIONS)

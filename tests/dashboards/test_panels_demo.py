@@ -1,4 +1,4 @@
-"""Every query of every dashboard runs over what a real Triton, exporter, Prometheus and bridge left behind."""
+"""Test every query of every dashboard on what a real Triton, exporter, Prometheus and bridge left behind."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
 
 
 def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:
-    """Anyone who looks at a panel without series reads in it what that means."""
+    """The description of a panel without series states what that means."""
     full = {query[:2] for query, _, answer in _queries(views) if answer.series}
     words = {
         query[:2]: panel["fieldConfig"]["defaults"].get("noValue", "")
@@ -242,7 +242,7 @@ def test_the_made_history_has_the_labels_of_the_real_one(grafana: Grafana) -> No
 
 
 def test_the_page_counts_what_was_asked(views: tuple[View, ...]) -> None:
-    """The documentation says how many queries each dashboard makes, how many the demo answers, and why not all."""
+    """The documentation has the number of queries of each dashboard, and of those without an answer in the demo."""
     page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
     asked = {query for query, _, _ in _queries(views)}
     answered = {query for query, _, answer in _queries(views) if answer.series}

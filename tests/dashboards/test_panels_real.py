@@ -1,4 +1,4 @@
-"""Every query of every dashboard runs on a real Prometheus over a history whose right values are known."""
+"""Test every query of every dashboard on a real Prometheus, over a history whose right values are known."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _is_share(panel: Json) -> bool:
 
 
 def test_eight_percent_of_errors_show_as_eight_percent(views: tuple[View, ...]) -> None:
-    """The classifier's second version fails 8 % of its requests: so says every panel that shows it."""
+    """The classifier's second version fails 8 % of its requests, on every panel that shows it."""
     model = _view(views, "triton-model", "classifier")
     by_version = model.panel("Failed by version")[0]
     table = next(a for a in model.panel("Versions") if a.expr.startswith(by_version.expr[:60]))
@@ -218,7 +218,7 @@ def test_eight_percent_of_errors_show_as_eight_percent(views: tuple[View, ...]) 
 
 
 def test_failed_share_of_the_fleet_weighs_by_traffic(views: tuple[View, ...]) -> None:
-    """18 of 60 requests go to the failing version, so the fleet's table says 2.4 % for the classifier."""
+    """18 of 60 requests go to the failing version, so the fleet's table shows 2.4 % for the classifier."""
     failed = next(a for a in _view(views, "triton-fleet").panel("Models") if "failures" in a.expr)
     share = 18 * fleet.FAILED_SHARE / (18 + 42)
 
@@ -227,7 +227,7 @@ def test_failed_share_of_the_fleet_weighs_by_traffic(views: tuple[View, ...]) ->
 
 
 def test_queue_share_is_the_share_that_was_made(views: tuple[View, ...]) -> None:
-    """Requests to the saturated model wait nine tenths of their time: so say the fleet and the model."""
+    """Requests to the saturated model wait nine tenths of their time, in the dashboards of fleet and model."""
     time_in_queue = _view(views, "triton-model", "saturated").panel("Time in queue")[0]
     in_table = next(a for a in _view(views, "triton-fleet").panel("Models") if "queue_seconds" in a.expr)
 
@@ -267,7 +267,7 @@ def test_batch_is_inferences_over_executions(views: tuple[View, ...]) -> None:
 
 
 def test_not_ready_models_are_counted_on_each_server(views: tuple[View, ...]) -> None:
-    """The broken model is not ready on both servers, and the healthy ones say zero rather than nothing."""
+    """The broken model is not ready on both servers, and the healthy models have 0, not an empty panel."""
     assert [2.0] == _view(views, "triton-fleet").panel("Not ready")[0].last()
     assert [2.0] == _view(views, "triton-model", "broken").panel("Not ready")[0].last()
     assert [0.0] == _view(views, "triton-model", "embedder").panel("Not ready")[0].last()
@@ -298,7 +298,7 @@ def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> Non
 
 
 def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> None:
-    """What is estimated, or may hide failures, says so beside the budget; readiness needs no such word."""
+    """Estimates and sources that may hide failures have a caveat beside the budget; readiness has none."""
     (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if SLI_SOURCE in a.expr]
     shown = {
         series["metric"]["slo"]: value for series, value in zip(answer.series, answer.last(), strict=True)
@@ -400,7 +400,7 @@ def _units(panel: Json) -> Iterator[tuple[str, str]]:
 
 
 def test_units_are_those_of_the_metrics() -> None:
-    """Seconds are shown as seconds and microseconds as microseconds, by what the metric's own name says."""
+    """Seconds are shown as seconds and microseconds as microseconds, according to the metric's name."""
     shown = [
         (uid, panel["title"], unit, expr)
         for uid, model in MODELS.items()

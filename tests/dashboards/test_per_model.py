@@ -1,4 +1,4 @@
-"""A model's own dashboard shows its own limits and only the rows that it has, whatever it is called."""
+"""Test a model's own dashboard: its limits, only the rows that it has, and any name of the model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _red(model: dict[str, object], title: str) -> float:
 
 @pytest.mark.parametrize(("name", "seconds"), [("quick", 1.0), ("slow", 4.0)])
 def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> None:
-    """Latency, queue and failure panels turn red where the objective says, overrides included."""
+    """Latency, queue and failure panels turn red at the objective's limit, overrides included."""
     model = _model(ModelFacts(name, ("1",)))
 
     assert seconds == _red(model, "Latency") == _red(model, "p99 latency")
@@ -100,7 +100,7 @@ def test_any_name_gives_a_legal_dashboard(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["price$model", "a${version}", "$__range", "x[[version]]"])
 def test_a_name_that_resembles_a_variable_is_not_expanded(name: str) -> None:
-    """Grafana would put a variable's value into a query or heading that holds `$version`."""
+    """Grafana would put a variable's value into a query or heading that contains `$version`."""
     model = _model(ModelFacts(name, ("1",)))
     texts = [panel["title"] for panel in model["panels"]]  # type: ignore[attr-defined]
     texts += [target["expr"] for panel in panels(model) for target in panel["targets"]]

@@ -1,4 +1,4 @@
-"""The same dashboards for Perses: every panel and query of Grafana's, in the form that Perses' schemas accept."""
+"""Test the dashboards for Perses: every panel and query of Grafana's, in the form of Perses' schemas."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _shown(board: Dashboard) -> list[Json]:
 
 
 def test_a_panel_states_what_perses_cannot_show() -> None:
-    """A panel that Perses draws in another way says so in its description."""
+    """The description of a panel that Perses draws in another way states this."""
     printed = {
         spec["display"]["name"]: spec["display"]["description"]
         for model in BY_NAME.values()

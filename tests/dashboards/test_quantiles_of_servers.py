@@ -1,4 +1,4 @@
-"""The quantiles that panels show: finer than the buckets where exporters estimate them, over all servers."""
+"""Test the quantiles of panels: over all servers, and finer than the buckets where exporters estimate them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server(name: str, p99: str = "", version: str = "1") -> dict[str, str]:
 def test_p99_of_all_servers_is_between_those_that_they_estimate(
     tool: Path, tmp_path: Path, servers: dict[str, str], shown: float
 ) -> None:
-    """histogram_quantile says 0.44 between its bounds 0.2 and 0.5; no server's own p99 may contradict it."""
+    """histogram_quantile gives 0.44 between its bounds 0.2 and 0.5; no server's own p99 may contradict it."""
     raw = RawTraffic(BoardScope(('model="m"',)))
     asked = [(raw.quantile(0.99, *by).replace(RATE, "5m"), 600.0) for by in ((), ("version",))]
     answer = evaluated(tool, tmp_path, "{}", servers, asked, interval=60, evaluation=60)

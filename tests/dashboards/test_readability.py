@@ -1,4 +1,4 @@
-"""What a person can read off the dashboards: colours, axes, ended states, and windows that fit the question."""
+"""Test what a person reads off the dashboards: colours, axes, ended states, and windows that fit the question."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_budget_is_drawn_over_its_period_down_to_overspent_once() -> None:
 
 
 def test_no_latency_is_averaged_over_all_models() -> None:
-    """A mean of language models and classifiers says nothing about either."""
+    """A mean of language models and classifiers describes neither."""
     stats = [drawn for uid, drawn in PANELS if uid == "triton-fleet" and drawn["type"] == "stat"]
 
     assert not [stat["title"] for stat in stats if "latency" in stat["title"]]
@@ -128,7 +128,7 @@ def test_loads_and_deploys_are_marked_on_every_dashboard() -> None:
 
 
 def test_the_first_graphs_of_the_gpu_dashboard_are_open_and_explain_missing_data() -> None:
-    """What every source has needs no click; without GPUs each graph says so, and a text says what to do."""
+    """What every source has needs no click; without GPUs each graph states it, and a text has the steps to take."""
     opened = [drawn for drawn in MODELS["triton-gpu"]["panels"] if drawn["type"] not in ("row", "stat")]
     table, *graphs = opened
 

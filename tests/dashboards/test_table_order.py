@@ -1,4 +1,4 @@
-"""The order of the rows of each table, as Grafana sorts them: an empty cell stands before every number."""
+"""Test the order of the rows of each table, as Grafana sorts them: an empty cell is before every number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make verify-grafana` finds what a Grafana refuses; here against a stand-in, for there is no Docker."""
+"""Test that `make verify-grafana` finds what a Grafana refuses, with a stand-in, because there is no Docker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def imported(prometheus: str) -> Iterator[tuple[str, State]]:
-    """A Grafana stand-in that holds the committed dashboards and asks the real Prometheus."""
+    """Start a Grafana stand-in that has the committed dashboards and queries the real Prometheus."""
     with grafana() as (url, held):
         held.anonymous = True
         held.prometheus = prometheus
@@ -113,7 +113,7 @@ def test_a_query_that_fails_is_named_with_prometheus_words(imported: tuple[str, 
 
 
 def test_a_data_source_without_prometheus_is_one_problem(imported: tuple[str, State]) -> None:
-    """A wrong --prometheus is said once, not once a query."""
+    """A wrong --prometheus is reported once, not once a query."""
     url, held = imported
     held.prometheus = ""
 
@@ -122,7 +122,7 @@ def test_a_data_source_without_prometheus_is_one_problem(imported: tuple[str, St
 
 
 def test_a_prometheus_without_the_exporter_is_named(imported: tuple[str, State], tmp_path: Path) -> None:
-    """Where the variables offer nothing, it is said which and why."""
+    """Where the variables offer nothing, a problem names the variable and the reason."""
     url, held = imported
     with serve("", tmp_path / "empty") as empty:
         held.prometheus = empty
