@@ -1,4 +1,4 @@
-"""`tritonwatch mcp`: the real server process, asked by the official client over standard input and output."""
+"""Test `tritonwatch mcp`: the real server process, with the official client over standard input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line itself: what every verb shares."""
+"""Test the command line: what all verbs share."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_file_without_objectives_is_named_with_the_reason(
     verb: str, content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever is in the file: its name, what is wrong, no traceback, nothing written."""
+    """The message names the file and the mistake; there is no traceback, and nothing is written."""
     folder = tmp_path / "objectives"
     folder.mkdir()
     (folder / "o.yaml").write_bytes(content)
@@ -146,7 +146,7 @@ def test_a_file_without_objectives_is_named_with_the_reason(
     ],
 )
 def test_a_target_is_named_after_its_triton(triton: str, instance: str, tmp_path: Path) -> None:
-    """Messages name the server that has the trouble, never with its password."""
+    """Messages name the server that failed, without its password."""
     words = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "targets", "--out", str(tmp_path)]
     assert 0 == main(["generate", *words, "--target", f"exporter:9401={triton}"])
 

@@ -1,4 +1,4 @@
-"""The compose stack is safe by default; what `docker compose config` cannot see is checked here."""
+"""Test that the compose stack is safe by default, beyond what `docker compose config` checks."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_grafana_reads_the_generated_folder(services: dict[str, dict[str, Any]])
 def test_our_services_are_started_with_flags_that_exist(
     services: dict[str, dict[str, Any]], service: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every flag of a service's command stands in the help of the verb it runs."""
+    """Every flag of a service's command is in the help of the verb it runs."""
     verb, *flags = services[service]["command"]
     assert 0 == main([verb, "--help"])
     words = capsys.readouterr().out.replace("[", " ").replace("]", " ").split()
@@ -260,7 +260,7 @@ def test_our_services_are_started_with_flags_that_exist(
 
 
 def test_a_flag_whose_variable_is_not_set_counts_as_not_given(tmp_path: Path) -> None:
-    """docker compose passes `--flag=` where a setting is empty; the default holds then."""
+    """docker compose passes `--flag=` where a setting is empty; the default applies then."""
     out = str(tmp_path / "out")
     arguments = [
         "--objectives",

@@ -1,4 +1,4 @@
-"""The demo as a user runs it: real Triton, exporter, Prometheus, Alertmanager and bridge."""
+"""Test the demo as a user runs it: real Triton, exporter, Prometheus, Alertmanager and bridge."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
-def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     """The demo never writes among somebody's files."""
     (tmp_path / "thesis.txt").write_text("mine")
     demo = _start(tmp_path)

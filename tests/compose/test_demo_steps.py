@@ -1,4 +1,4 @@
-"""The progress counts a step only when a user could have seen it."""
+"""Test the demo's progress: it counts a step only when a user could have seen it."""
 
 from __future__ import annotations
 

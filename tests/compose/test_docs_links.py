@@ -1,4 +1,4 @@
-"""No page points at a file that is not there."""
+"""Test that every link in the documentation leads to a file that exists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_page_of_docs_is_reachable_from_the_readme() -> None:
 
 
 def test_every_setting_of_the_compose_file_is_documented() -> None:
-    """Each variable of docker-compose.yml stands in docs/compose.md."""
+    """Each variable of docker-compose.yml is in docs/compose.md."""
     variables = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "compose" / "docker-compose.yml").read_text()))
     page = (ROOT / "docs" / "compose.md").read_text()
 

@@ -1,4 +1,4 @@
-"""What holds for every verb: exit codes, no abbreviated options, and no secret in an error message."""
+"""Test every verb: exit codes, no abbreviated options, and no secret in an error message."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_bash_completes_verbs_options_and_choices(line: str, completed: set[str]
 
 
 def test_zsh_gets_a_completion_too() -> None:
-    """The first line is what zsh looks for in a folder of completions."""
+    """zsh recognises a completion by its first line."""
     assert printed("completion", "zsh")[1].startswith("#compdef tritonwatch")
 
 

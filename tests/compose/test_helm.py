@@ -1,4 +1,4 @@
-"""The Helm chart: the same objects as kustomize renders, and values that do what their comments say."""
+"""Test the Helm chart: the objects that kustomize renders, and the values as their comments describe them."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_a_parent_chart_gets_the_same_sidecar_as_kustomize(tmp_path: Path) -> No
 
 
 def test_injection_adds_the_objectives_where_there_are_some(tmp_path: Path) -> None:
-    """The policy's expression holds the container, and a volume for each folder that it mounts."""
+    """The policy's expression contains the container, and a volume for each folder that it mounts."""
     values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     text = template(f"--values={tmp_path / 'values.yaml'}", "--set=sidecar.injection.enabled=true")

@@ -1,4 +1,4 @@
-"""compose/Dockerfile, as far as it can be judged without Docker: what it copies, installs, runs and leaves out."""
+"""Test compose/Dockerfile without Docker: what it copies, installs, runs and leaves out."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_is_copied_exists_and_is_let_through() -> None:
     "path", ["compose/secrets/stack_password", ".venv/bin/python", ".git/config", "site/index.html"]
 )
 def test_nothing_secret_and_nothing_large_reaches_the_builder(path: str) -> None:
-    """The last rule that fits decides, as Docker has it; a folder's rule holds for what is in it."""
+    """The last matching rule decides, as in Docker; a rule for a folder applies to its contents."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     ignored = False
     for line in lines:

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests hold together: complete lists, valid kinds, rules equal to the rule files."""
+"""Test the Kubernetes manifests: complete lists, valid kinds, rules equal to the rule files."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_the_example_gets_one_sidecar() -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS[:3])
 def test_every_monitor_finds_its_pods(overlay: str) -> None:
-    """Labels, port names and the jobs that the rules ask for fit; else nothing is scraped and nobody says so."""
+    """Labels, port names and the jobs of the rules match; otherwise nothing is scraped, without an error."""
     monitors = [
         document["spec"]
         for document in _rendered(overlay)
@@ -317,7 +317,7 @@ def test_the_autoscalers_see_the_queue(
 def test_our_containers_are_started_with_flags_that_exist(
     overlay: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every flag of the exporter and the bridge, an overlay's too, stands in the help of its verb."""
+    """Every flag of the exporter and the bridge, in overlays too, is in the help of its verb."""
     containers = [container for value in _values(_rendered(overlay), "containers") for container in value]
     for container in (container for container in containers if container["image"].startswith("tritonwatch/")):
         verb, *flags = container["args"]

@@ -1,4 +1,4 @@
-"""The real programs on exactly the files that docker-compose.yml mounts, and edited objectives put under them."""
+"""Run the real programs on the files that docker-compose.yml mounts, with edited objectives among them."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_folder_that_prometheus_does_not_read_is_found(
 
 
 def _refused(request: Handler) -> None:
-    """Answer as an Alertmanager that is ready and refuses to reload: the real one takes whatever amtool took."""
+    """Answer as an Alertmanager that is ready and refuses to reload: the real one accepts what amtool accepts."""
     if request.command == "POST":
         request.reply("failed to reload config: of no use to me", 500)
     else:
@@ -314,7 +314,7 @@ def test_nothing_is_written_while_alertmanager_is_away(
 def test_each_wrong_setting_is_named(
     stack: MountedStack, capsys: pytest.CaptureFixture[str], change: dict[str, str], expected: str
 ) -> None:
-    """A wrong address, login or folder is said, and the rules that were loaded stay."""
+    """A wrong address, login or folder is reported, and the loaded rules stay."""
     changed = {name: value.format(folder=stack.folder) for name, value in change.items()}
     words = [word for word in stack.own_command("reload") if word.partition("=")[0] not in changed]
     _edit(stack, "name: latency", "name: my-latency")

@@ -1,4 +1,4 @@
-"""Generated files are written all or none, and only files of our own are ever deleted."""
+"""Test that generated files are written all or none, and that only generated files are deleted."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What stands in the way, in words, and without a number of the system's."""
+    """The message names what is in the way, without an error number of the system."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("mine")
     place = str(tmp_path / out) if out.startswith("FILE") else out

@@ -1,4 +1,4 @@
-"""Children never outlive us, whatever way we end."""
+"""Test that child processes end with their parent, however it ends."""
 
 from __future__ import annotations
 

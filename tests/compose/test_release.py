@@ -1,4 +1,4 @@
-"""The workflow that releases: valid, for every Python that the package supports, secrets for tags alone."""
+"""Test the release workflow: valid, on every supported Python, and with secrets for tags only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bill of materials: what `make sbom` writes from the lock names everything that is installed to run."""
+"""Test the bill of materials: `make sbom` lists everything that the lock installs to run."""
 
 from __future__ import annotations
 

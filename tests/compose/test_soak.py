@@ -1,4 +1,4 @@
-"""The stack at load while things break: one minute of what `make soak` does for thirty."""
+"""Test the stack at load during faults: one minute of what `make soak` runs for thirty."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _version(binary: Path) -> str:
 @pytest.mark.real
 @pytest.mark.timeout(int(60 * MINUTES) + 1200)
 def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
-    """Whatever is killed comes back, on-call is notified of every incident and of its end, memory stays flat."""
+    """Every killed part comes back, on-call is notified of every incident and of its end, memory stays flat."""
     with soaking(tmp_path, SEED, patient=MINUTES >= 10) as soak:
         soak.run(60 * MINUTES)
 

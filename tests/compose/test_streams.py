@@ -1,4 +1,4 @@
-"""Closed, full and broken streams, and Ctrl-C: an exit code and a line at most, never a traceback."""
+"""Test closed, full and broken streams, and Ctrl-C: an exit code and one line at most, never a traceback."""
 
 from __future__ import annotations
 

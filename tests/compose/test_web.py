@@ -1,4 +1,4 @@
-"""`tritonwatch web` on a real Prometheus: the state of `status`, at little cost, with its age."""
+"""Test `tritonwatch web` on a real Prometheus: the state of `status`, its cost and its age."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_a_runbook_address_that_no_page_could_use_is_refused(
 
 
 def test_answers_that_were_used_longest_ago_are_dropped() -> None:
-    """Memory is bounded, whatever times and names are asked for."""
+    """Memory is bounded, for any times and names in the requests."""
     with Prometheus(Access("http://127.0.0.1:1")) as client:
         reader = Reader(client, 10.0, max_answers=2)
         for key in "abac":

@@ -1,4 +1,4 @@
-"""Errors of the web server: JSON for scripts at /api/, pages for people, both in the same words."""
+"""Test errors of the web server: JSON for scripts at /api/, pages for people, both in the same words."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_every_error_of_the_api_is_json(site: str, method: str, path: str, code:
 
 
 def test_an_error_of_the_server_is_json_for_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is in the log, as the page says."""
+    """The reason is in the log, to which the page refers."""
 
     def failing(*_: object) -> None:
         raise ZeroDivisionError
@@ -273,7 +273,7 @@ def refused(constant: str) -> None:
 def test_values_that_are_not_finite_are_unknown_on_every_page_and_in_json(
     infinite: str, end: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No page fails, all JSON is valid, and the gate holds for the group alone."""
+    """No page fails, all JSON is valid, and the gate does not promote this group."""
     words = ["--prometheus", infinite, "--at", str(end), "--json"]
     of = "slo=latency&model=ranker&version=2"
     with web_fleet.pages(infinite) as (url, _):
@@ -301,7 +301,7 @@ def test_values_that_are_not_finite_are_unknown_on_every_page_and_in_json(
 def test_a_gate_names_the_warning_for_assistants_and_people(
     partial: str, end: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict holds, and is not sure: its `doubts` have the warning as those of `status` have it."""
+    """The verdict does not change; its `doubts` contain the same warning as those of `status`."""
     parser = argparse.ArgumentParser()
     mcp.configure(parser)
     [gate] = [tool for tool in mcp.TOOLS if tool.name == "gate"]

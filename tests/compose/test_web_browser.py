@@ -1,4 +1,4 @@
-"""The web page in a real Chromium: on a fleet of 1,000 models, and on the incident of one of them."""
+"""Test the web page in a real Chromium: on a fleet of 1,000 models, and on the incident of one of them."""
 
 from __future__ import annotations
 

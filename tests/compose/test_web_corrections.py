@@ -1,4 +1,4 @@
-"""The page Corrections of `tritonwatch web`: what it shows, what it writes, and whom it lets write."""
+"""Test the page Corrections of `tritonwatch web`: what it shows, what it writes, and who may write."""
 
 from __future__ import annotations
 

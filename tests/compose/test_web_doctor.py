@@ -1,4 +1,4 @@
-"""The findings of `tritonwatch doctor` on the page of a model: of a real Triton, and of one that is away."""
+"""Test the findings of `tritonwatch doctor` on a model's page: for a real Triton, and for one that is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of one objective makes of recorded series: conditions, bands, causes, the spending of a budget."""
+"""Test the page of one objective on recorded series: conditions, bands, causes, the spending of a budget."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> No
 
 
 def test_the_spending_of_a_window_ends_at_the_budget_left() -> None:
-    """A third of the failures came by the middle: then 0.8 of the budget was left; now 0.4 is, as the page says."""
+    """A third of the failures came by the middle: 0.8 of the budget was left then, and 0.4 is now."""
     name = "slo:sli_events:sum"
     past = Past(
         AXIS,

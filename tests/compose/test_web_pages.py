@@ -1,4 +1,4 @@
-"""The pages Model, Incidents and What if of `tritonwatch web`, on a real Prometheus."""
+"""Test the pages Model, Incidents and What if of `tritonwatch web`, on a real Prometheus."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_every_page_over_time_reads_the_same_parameter(
 def test_the_past_is_named_and_the_link_to_now_keeps_the_rest(
     site: str, path: str, chosen: dict[str, str]
 ) -> None:
-    """The moment in words, whatever form the address has; the link leads to the same page without it."""
+    """The moment in words, for any form in the address; the link leads to the same page without it."""
     page = _shown(site, path, **chosen)
     [link] = re.findall(r'<a href="([^"]*)">Show now', page)
 
@@ -298,7 +298,7 @@ def test_incidents_are_those_of_the_bridge(
 
 @pytest.mark.real
 def test_a_bridge_that_cannot_be_read_is_a_banner(prometheus: str, tmp_path: Path) -> None:
-    """No folder given, a wrong one, or a broken file: the page says which."""
+    """No folder given, a wrong one, or a broken file: the page shows which."""
     (tmp_path / DATABASE_FILE).write_text("no database")
 
     for folder, words in (
@@ -500,7 +500,7 @@ def test_without_prometheus_nothing_is_claimed(path: str) -> None:
 
 @pytest.mark.parametrize("model", ["a, b", "~x.*", "all", " blank", "plain", "a.b"])
 def test_a_link_to_what_if_chooses_one_model(model: str) -> None:
-    """Whatever its name: a comma separates names, and a tilde begins a pattern, where people write them."""
+    """For any name: a comma separates names, and a tilde begins a pattern, where people write them."""
     query = dict(parse_qsl(urlsplit(what_if_url(model, "latency")).query))
     every = bases([Objective(name="latency", target=0.99, indicator={"kind": "latency", "threshold": "1s"})])
     form = filled(query, every)

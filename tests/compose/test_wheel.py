@@ -1,4 +1,4 @@
-"""What ships works alone: the wheel holds the models and objectives and runs without the checkout."""
+"""Test the wheel alone: it contains the models and objectives and runs without the checkout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_wheel_generates_from_its_own_objectives(unpacked: Path, tmp_path: P
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
-def test_the_wheel_holds_the_demos_models(unpacked: Path) -> None:
+def test_the_wheel_contains_the_demos_models(unpacked: Path) -> None:
     """Every model of the demo is there, with its versions."""
     models = unpacked / "tritonwatch" / "data" / "models"
     source = ROOT / "compose" / "demo" / "models"
