@@ -1,4 +1,4 @@
-"""Recorded bodies of Triton and dcgm-exporter; tests/captures/README.md names their sources."""
+"""Read recorded bodies of Triton and dcgm-exporter; tests/captures/README.md names their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dcgm-exporter for tests: synthetic GPUs in each of its dialects, a server that serves or misbehaves."""
+"""Serve synthetic GPUs as dcgm-exporter does, in each of its dialects, correctly or not."""
 
 from __future__ import annotations
 

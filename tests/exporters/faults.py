@@ -1,4 +1,4 @@
-"""A small real server that answers as no healthy Triton can be made to answer."""
+"""Serve faults that no healthy Triton can be made to show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 Answer = Callable[[socket.socket, threading.Event], None]
-"""Writes an answer to a connection whose request has been read; the event says when to stop."""
+"""Write a response to a connection whose request has been read; the event is set when to stop."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""A real Triton in every shape its repository index can take, and what the exporter says of each.
+"""Run a real Triton with every shape of its repository index, and read the exporter's states.
 
-`PYTHONPATH=tests python -m exporters.index_shapes` prints the table that docs/exporter.md holds.
+`PYTHONPATH=tests python -m exporters.index_shapes` prints the table of docs/exporter.md.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ def _until(servers: IndexServers, model: str, state: str) -> None:
 
 
 def _settle(servers: IndexServers) -> None:
-    """Wait until Triton is done with every shape, and both have looked for a while at what came of it."""
+    """Wait until Triton is done with every shape, and the exporter has polled the result for a while."""
     url = f"{servers.server.http_url}/v2/repository/index"
 
     def done() -> bool:

@@ -1,4 +1,4 @@
-"""A stand-in for the module pynvml: GPUs as plain values, questions answered or refused as NVML does.
+"""Stand in for the module pynvml: GPUs as plain values, calls answered or refused as NVML does.
 
 No machine of the tests has a driver, so this is the one part of the GPU tests that is not real; what the real
 library does without a driver is tested with the real library.
@@ -49,7 +49,7 @@ class FakeGpu:
 
 
 class FakeNvml:
-    """The functions and constants the source uses, and a count of what is still held."""
+    """The functions and constants the source uses, and a count of handles not yet released."""
 
     NVMLError = NVMLError
     NVML_SUCCESS = 0

@@ -1,4 +1,4 @@
-"""Requests to a sleeper at a pace that can be changed, with what each was to take and took its client."""
+"""Send requests to a sleeper at a pace that can change, and record their planned and measured durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random arrival and service processes: their parameters are drawn, too."""
+"""Draw random arrival and service processes, and their parameters."""
 
 from __future__ import annotations
 

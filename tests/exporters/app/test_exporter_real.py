@@ -1,4 +1,4 @@
-"""The exporter beside a real Triton."""
+"""Test the exporter beside a real Triton."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_not_ready_since_exists_only_for_what_is_not_ready(exporter: Running) ->
 
 
 def test_a_dead_triton_is_a_page_with_up_0() -> None:
-    """Nothing listens: the page still comes, says so, and counts the class of the failure."""
+    """Nothing listens: the exporter still responds, with `triton_up 0`, and counts the class of the failure."""
     http, metrics = free_ports(2)
     with exporting(
         f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics", {"wanted": ()}

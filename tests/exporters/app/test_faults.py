@@ -1,4 +1,4 @@
-"""The exporter beside servers that misbehave: every scrape answers in time and keeps what is good."""
+"""Test the exporter beside servers that misbehave: every scrape is answered in time, with the valid series."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _LONG_LINE = b"x" * 100_000
     ],
 )
 def test_a_target_that_gives_no_metrics_is_a_page_with_a_reason(answer: Answer, reason: str) -> None:
-    """Whatever comes instead of metrics, the page comes while it lasts, with up 0 and the class of the failure."""
+    """For any response instead of metrics, the page comes in time, with up 0 and the class of the failure."""
     with (
         faulty({"/metrics": answer}) as target,
         exporting(
@@ -213,7 +213,7 @@ def test_a_hostile_model_name_is_escaped_everywhere() -> None:
 def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What no reader foresaw costs one look: no state is shown as known, and the next look brings it back."""
+    """An unexpected exception costs one poll: its states are unknown, and the next poll brings them back."""
     broken = threading.Event()
 
     def path(model: str, version: str) -> str:
@@ -290,7 +290,7 @@ def test_concurrent_scrapes_share_one_fetch() -> None:
 
 
 def test_prometheus_time_limit_is_honoured() -> None:
-    """A scrape that says it will wait one second is answered, though Triton hangs and its own limit is a minute."""
+    """A scrape with a timeout of one second is answered, though Triton hangs and its own limit is a minute."""
     with (
         faulty({"/metrics": hang}) as target,
         exporting(target.url, f"{target.url}/metrics", timeout_seconds=60) as running,
@@ -301,7 +301,7 @@ def test_prometheus_time_limit_is_honoured() -> None:
 
 
 def test_no_request_of_the_exporter_can_change_triton() -> None:
-    """Whatever Triton answers, it is only ever asked by GET, and by POST for its index."""
+    """For any answers of Triton, the exporter only sends GET, and POST for the index."""
     stats = b'{"model_stats":[{"name":"a","version":"1"}]}'
     answers = {
         "/metrics": body(_GOOD),
@@ -336,8 +336,8 @@ def test_headers_for_restricted_endpoints_are_sent_and_never_logged(caplog: pyte
     assert not any("s3cret" in text for text in (*pages, caplog.text, shown))
 
 
-def test_pages_come_while_peers_hold_connections_open() -> None:
-    """Forty clients that connect and say nothing keep nobody out."""
+def test_pages_are_served_while_peers_leave_connections_open() -> None:
+    """Forty clients that connect and send nothing do not block a scrape."""
     with (
         faulty({"/metrics": body(_GOOD)}) as target,
         exporting(target.url, f"{target.url}/metrics") as running,

@@ -1,4 +1,4 @@
-"""Another server answers at the address of Triton: nothing that it says is believed, and one line says so."""
+"""Test that responses of another server at Triton's address are ignored, with one line in the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def phase(exporter: Running) -> dict[str, object]:
-    """What /state says about the server as a whole."""
+    """Return the state of the server as a whole from /state."""
     answer: dict[str, object] = exporter.get("/state").json()["triton"]
     return answer
 

@@ -1,4 +1,4 @@
-"""Where buckets end, and the thresholds that objectives ask for."""
+"""Test the bounds of buckets, among them the thresholds of objectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source `decomposed`: when it feeds a histogram, and that count and sum stay Triton's own."""
+"""Test the source `decomposed`: when it feeds a histogram, and that count and sum stay Triton's own."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def test_count_and_sum_stay_tritons_own(slow_tail: tuple[Requests, Watched]) -> 
     assert requests.took.sum() == pytest.approx(shown[f"{REQUEST}_sum{{{M}}}"], abs=0.01)
 
 
-def test_guaranteed_bounds_hold_and_the_error_covers_the_truth(slow_tail: tuple[Requests, Watched]) -> None:
+def test_guaranteed_bounds_are_true_and_the_error_covers_the_truth(
+    slow_tail: tuple[Requests, Watched],
+) -> None:
     """The true number within a threshold is between least and most; the stated error covers its share."""
     requests, watched = slow_tail
     shown = watched.shown()
@@ -155,7 +157,7 @@ def test_requests_of_one_batch_count_as_dependent() -> None:
 
 
 def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
-    """Memory is bounded: with room for one decomposition, the second model's source is the mean."""
+    """Memory is bounded: with a budget of one decomposition, the second model's source is the mean."""
     watched = Watched(Estimator(BUCKETS.thresholds, max_decomposed=1))
     other = 'model="n",version="1"'
     rng = np.random.default_rng(1)
@@ -174,7 +176,7 @@ def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10**6), st.booleans()), max_size=80))
 def test_no_series_ever_falls(readings: list[tuple[int, int, bool]]) -> None:
-    """Through estimates, torn readings and reloads, counters only grow, and in the end hold every request."""
+    """Through estimates, torn readings and reloads, counters only grow, and finally contain every request."""
     watched, before = Watched(), dict[str, float]()
     count = seconds = true_count = 0.0
     watched.read(0.0, (M, 0, 0, 0, 0), ('model="n",version="1"', 0, 0, 0, 0))
@@ -223,7 +225,7 @@ def test_requests_of_one_batch_waited_for_different_times() -> None:
 
 
 def test_a_histogram_with_few_shared_intervals_is_estimated() -> None:
-    """One interval in ten holds two requests: the others do not put off the estimate for ever."""
+    """One interval in ten has two requests: the others do not delay the estimate for ever."""
     estimator = Estimator(BUCKETS.thresholds)
     decomposition = estimator.get(ModelVersion("m", "1"), "request", 0.0, True)
     assert decomposition is not None

@@ -1,4 +1,4 @@
-"""The distribution of requests recovered from counts and sums, against simulated requests that are known."""
+"""Test the distribution recovered from counts and sums, against simulated requests that are known."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> 
     servers=st.sampled_from([0, 1, 4]),
 )
 def test_random_traffic(seed: int, rate: float, service: str, mean: float, servers: int) -> None:
-    """Whatever arrives and however it is served, up to 85 % load: no bucket is off by more than 12 points."""
+    """For any traffic and service up to 85 % load, no bucket is off by more than 12 points."""
     rng = np.random.default_rng(seed)
     draw = {
         "exponential": exponential(rng, mean),
@@ -271,7 +271,7 @@ def test_the_stated_error_covers_random_traffic(kind: Kind) -> None:
 
 
 def test_the_stated_error_is_large_inside_a_narrow_group_only() -> None:
-    """Ten requests of nearly 50 ms in each interval, and one in twenty of 500: sums do not tell 49 from 51."""
+    """Ten requests of nearly 50 ms in each interval, and one in twenty of 500: sums do not separate 49 from 51."""
     rng = np.random.default_rng(3)
     arrivals = poisson(rng, 200, 40)
     requests = independent(arrivals, mixture(rng, 0.05, 0.05, 0.5)(len(arrivals))).until(40)
@@ -284,7 +284,7 @@ def test_the_stated_error_is_large_inside_a_narrow_group_only() -> None:
 
 
 def test_the_stated_error_covers_what_a_later_estimate_corrects() -> None:
-    """Traffic that changes before the next estimate is entered as the last one says."""
+    """Traffic that changes before the next estimate is entered with the last estimate."""
     rng = np.random.default_rng(3)
     arrivals = poisson(rng, 60, 60)
     took = np.where(arrivals < 30, mixture(rng, 0.02)(len(arrivals)), mixture(rng, 0.6)(len(arrivals)))

@@ -1,4 +1,4 @@
-"""The page about distributions names what there is."""
+"""Test docs/distributions.md against the code."""
 
 from __future__ import annotations
 

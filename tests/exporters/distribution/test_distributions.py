@@ -1,4 +1,4 @@
-"""Histograms made of nothing but Triton's counters: what stays exact, whatever resets them."""
+"""Test histograms made of Triton's counters alone: what stays exact through resets."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_underflow() -> None:
 
 
 def test_source() -> None:
-    """Each histogram says that it is made of sampled means."""
+    """Each histogram states that it is made of sampled means."""
     series = fed(body((M, 0, 0, 0)))
 
     for signal in ("request", "queue"):
@@ -152,7 +152,7 @@ def test_forgets_the_oldest_of_many() -> None:
 
 
 def test_hostile_names() -> None:
-    """A model's name may hold anything; it comes out escaped as it came in."""
+    """A model's name may contain any character; it is relayed with the same escapes."""
     hostile = r'model="a\"b\\c\n}",version="1"'
 
     assert f"{REQUEST}_count{{{hostile}}}" in fed(body((hostile, 0, 0, 0)))
@@ -160,7 +160,7 @@ def test_hostile_names() -> None:
 
 @pytest.mark.parametrize("junk", [b"", b"\xff\x00", b"<html>", b"nv_inference_request_success one\n"])
 def test_junk(junk: bytes) -> None:
-    """Whatever a body holds, observing goes on and nothing known is lost."""
+    """For any body, observing goes on and no known value is lost."""
     series = fed(body((M, 1, 1e6, 0)), junk, body((M, 2, 2e6, 0)))
 
     assert 1 == series[f"{REQUEST}_count{{{M}}}"]

@@ -1,4 +1,4 @@
-"""Distributions beside a real Triton: exact sums through reloads, traces, and rejections nobody counts."""
+"""Test distributions beside a real Triton: exact sums through reloads, traces, and uncounted rejections."""
 
 from __future__ import annotations
 

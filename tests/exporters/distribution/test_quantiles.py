@@ -1,4 +1,4 @@
-"""Quantiles of the last minutes: what each source can say, over which time, and at which cost."""
+"""Test the quantiles of the last minutes: which source states them, over which time, and at which cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_bounds_are_at_most_8_percent_apart_and_contain_those_of_the_histogram()
 
 
 def test_each_level_is_read_to_a_few_percent() -> None:
-    """The bucket that holds the request decides, and requests are spread over it."""
+    """The bucket that contains the request decides, and requests are spread over it."""
     times = [0.01 * 1.005**number for number in range(1000)]
     values = dict(filled(*times).values())
 
@@ -66,7 +66,7 @@ def test_stored_values_are_bounded_without_scrapes() -> None:
 
 
 def test_too_many_requests_at_the_mean_of_several_hide_the_quantiles() -> None:
-    """A mean says nothing about a tail; a few of them, at a start, do no harm."""
+    """A mean contains no tail; a few means, at a start, do no harm."""
     quantiles = filled(*[0.1] * 100)
     quantiles.doubt(0, 20)
     shown = [level for level, _ in quantiles.values()]

@@ -1,4 +1,4 @@
-"""How requests spread: each shape, and the histogram and the new_observations that take them in."""
+"""Test the shapes of distributions, and the histogram that adds them up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def histogram() -> Histogram:
 
 
 def test_point() -> None:
-    """All requests are at the mean; a bound holds what is equal to it."""
+    """All requests are at the mean; a bound includes the values equal to it."""
     assert [0, 1, 1] == Point(0.1).shares(BOUNDS)
 
 
@@ -91,7 +91,7 @@ bounds_lists = st.lists(st.floats(0.0001, 200), min_size=1, max_size=8, unique=T
 @settings(max_examples=200, deadline=None)
 @given(shapes, bounds_lists)
 def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
-    """Whatever the shape, shares are between 0 and 1 and never fall as the bound rises."""
+    """For any shape, shares are between 0 and 1 and never fall as the bound rises."""
     shares = shape.shares(bounds)
 
     assert shares == sorted(shares)
@@ -101,7 +101,7 @@ def test_shares_never_fall(shape: Shape, bounds: list[float]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 1000), seconds, shapes), max_size=20))
 def test_histogram_only_grows(additions: list[tuple[int, float, Shape]]) -> None:
-    """Buckets are whole, ascend, never fall, and end at the true count, whatever the sources."""
+    """For any sources, buckets are whole, ascend, never fall, and end at the true count."""
     growing = histogram()
     before = [0.0] * (len(BOUNDS) + 1)
     for requests, took, shape in additions:
@@ -235,7 +235,7 @@ def test_traces_nobody_counts() -> None:
     )
 )
 def test_every_request_enters_once(steps: list[tuple[int, bool, bool, list[float]]]) -> None:
-    """Whatever sources come and go, each counted request enters the histogram exactly once."""
+    """For any order of sources, each counted request enters the histogram exactly once."""
     observations, _ = new_observations()
     now = 0.0
     for requests, wait, tracing, offsets in steps:

@@ -1,4 +1,4 @@
-"""Which source feeds a histogram, and that a change of source only ever adds."""
+"""Test which source feeds a histogram, and that a change of source only adds."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_quantiles_of_summaries_are_tritons_own() -> None:
 
 
 def test_a_sampled_mean_has_no_quantiles() -> None:
-    """The mean of a second says nothing about its slowest request."""
+    """The mean of a second does not contain its slowest request."""
     bodies = [counters(100 * second, 2.5 * second) for second in range(60)]
 
     assert {} == quantiles(feed(Distributions(BOUNDS), *bodies))
@@ -175,7 +175,7 @@ def test_counters_that_are_off() -> None:
     assert (2, 0.5) == (series[f"{REQUEST}_count{{{M}}}"], pytest.approx(series[f"{REQUEST}_sum{{{M}}}"]))
 
 
-def test_unloaded_while_held() -> None:
+def test_unloaded_while_waiting() -> None:
     """Requests that wait for their turn with the curve are not lost when the model is unloaded."""
     points = [(0.5, 0.005), (0.99, 0.5)]
     for turns in range(5):

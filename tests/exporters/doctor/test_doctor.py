@@ -1,4 +1,4 @@
-"""What `tritonwatch doctor` says, of real servers and of those that no real one can be made to be."""
+"""Test `tritonwatch doctor` on real servers, and on stand-ins for faults that no real server can show."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
 
 @pytest.mark.real
 def test_a_restricted_triton_is_reported_with_the_flag_for_access(server: TritonServer) -> None:
-    """Without the header the doctor says which endpoints are closed; the text is for people, exit code 1."""
+    """Without the header the doctor lists the closed endpoints; the output is for people, the exit code 1."""
     result = doctor("--triton", server.http_url, "--triton-metrics", server.metrics_url)
 
     assert 1 == result.returncode
@@ -104,7 +104,7 @@ def test_a_restricted_triton_is_reported_with_the_flag_for_access(server: Triton
 
 
 def test_a_closed_port_is_one_problem() -> None:
-    """Nothing listens: the doctor says so, and what ends a Triton at its start."""
+    """Nothing listens: the doctor reports it, and the usual causes why a Triton ends at its start."""
     http, metrics = free_ports(2)
     urls = (f"http://127.0.0.1:{http}", f"http://127.0.0.1:{metrics}/metrics")
     reported = findings("--triton", urls[0], "--triton-metrics", urls[1])
@@ -218,7 +218,7 @@ def test_the_doctor_only_reads(newer: FaultyServer) -> None:
     ],
 )
 def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advice: str) -> None:
-    """What was measured and what follows from it; no flag holds a rate, which later traffic could exceed."""
+    """The doctor shows the measured rates; it proposes no fixed rate, which later traffic could exceed."""
 
     def page(count: float) -> bytes:
         name = triton.REQUEST_SUCCESS

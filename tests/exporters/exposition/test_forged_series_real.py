@@ -1,4 +1,4 @@
-"""A model that exposes series of Prometheus, of the rules or of the exporter: what a real Prometheus stores."""
+"""Test a model that exposes series of Prometheus, the rules or the exporter, with a real Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of tests/fuzz/parsers.py: bodies damaged at random break no promise."""
+"""Run tests/fuzz/parsers.py briefly: randomly damaged bodies break no property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parser of Prometheus text: what it keeps, what it drops and how it counts that."""
+"""Test the parser of Prometheus text: what it returns, what it drops and how it counts that."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_only() -> None:
 
 @pytest.mark.parametrize("body", [BODY, BODY.replace(b'"m"', b'"m n"')], ids=["plain", "spaces"])
 def test_same_series_again(body: bytes) -> None:
-    """While the lines of a family stay the same, so do its series, whatever their values."""
+    """While the lines of a family stay the same, so do its series, for any values."""
     parser = Parser()
 
     first = parser.parse(body)
@@ -410,7 +410,7 @@ fragments = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(fragments, max_size=30).map(b"".join))
 def test_garbage(body: bytes) -> None:
-    """Whatever a body holds, what is kept is clean: read again it gives the same values and no fault."""
+    """For any body, the parsed series are clean: read again they give the same values and no fault."""
     parsed = parse(body)
     again = parse(parsed.text.encode())
 

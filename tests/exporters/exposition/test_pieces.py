@@ -1,4 +1,4 @@
-"""A page goes out in pieces as they are made; what it holds meanwhile is let go, whatever the peer does."""
+"""Test that a page is sent in pieces as they are made, and that its resources are always released."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def _serving(pieces: Callable[[], Generator[bytes]]) -> AbstractContextManager[S
 
 
 @pytest.mark.parametrize("request_line", ["GET / HTTP/1.1", "GET / HTTP/1.0"])
-def test_the_page_is_over_once_when_the_peer_has_it_or_has_gone(request_line: str) -> None:
-    """What the page holds is let go when it is out, and also when the peer hangs up in the middle of it."""
+def test_the_page_ends_once_when_the_peer_has_it_or_has_gone(request_line: str) -> None:
+    """The page's resources are released when it is sent, and when the peer hangs up in the middle of it."""
     over = threading.Semaphore(0)
 
     def pieces() -> Generator[bytes]:
@@ -132,7 +132,7 @@ def test_half_a_page_is_seen_to_be_none(caplog: pytest.LogCaptureFixture) -> Non
     assert "of all things" in caplog.text
 
 
-def test_a_peer_that_is_slow_to_take_its_page_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_slow_to_take_its_page_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one scrape is not over, the next one gets a reading of its own."""
     monkeypatch.setattr(scrape, "PATIENCE_SECONDS", 60.0)
     digested: list[Reading] = []

@@ -1,4 +1,4 @@
-"""The pages about series: they cannot drift from the catalogue, and every query on them works."""
+"""Test the generated pages about series against the catalogue, and run every query on them."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", MODEL_STATES)
 def test_every_state_is_explained(state: str) -> None:
-    """docs/exporter.md says what each state means."""
+    """docs/exporter.md explains each state."""
     assert re.search(rf"^\| .*`{state}`.* \| \S", (ROOT / "docs" / "exporter.md").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Whatever a target sends, the page that Prometheus gets can be read."""
+"""Test that Prometheus can parse the relayed page, for any body of a target."""
 
 from __future__ import annotations
 

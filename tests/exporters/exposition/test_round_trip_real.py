@@ -1,4 +1,4 @@
-"""A real Prometheus is the judge: what it reads through the exporter is what it reads from Triton itself."""
+"""Test that a real Prometheus reads the same through the exporter as from Triton itself."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_prometheus_reads_the_same_through_the_exporter(
 def test_promtool_finds_no_mistake_in_the_exporters_own_families(
     promtool: Path, replicas: list[tuple[TritonServer, Running]]
 ) -> None:
-    """The page parses, and promtool's lint has nothing to say about what the exporter adds."""
+    """The page parses, and promtool's lint finds no mistake in the exporter's families."""
     page = replicas[1][1].get().content
     result = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=30)
     printed = result.stdout.decode() + result.stderr.decode()

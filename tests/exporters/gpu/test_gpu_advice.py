@@ -1,4 +1,4 @@
-"""What the exporter advises about GPUs."""
+"""Test what the exporter advises about GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_text(text: str) -> GpuReading:
 
 
 def test_a_machine_without_gpus_needs_no_advice() -> None:
-    """CPU models and no source: nothing to say."""
+    """CPU models and no source need no advice."""
     on_cpu = {M: ModelConfig("embedder", instance_groups=(InstanceGroup("KIND_CPU", 1),))}
 
     assert () == advise(GpuFacts(configs=on_cpu))
@@ -68,7 +68,7 @@ def test_missing_fields_are_given_as_lines_of_the_exporters_own_form() -> None:
 
 
 def test_an_unscaled_ratio_is_explained() -> None:
-    """What was left out because there is no evidence is said, with the way to give it."""
+    """A ratio that is left out for lack of evidence is named, with the way to provide it."""
     reading = read_text(f'{dcgm.UTILIZATION_RATIO}{{UUID="GPU-a"}} 1\n')
 
     assert 1 == len(about(advise(GpuFacts("dcgm", reading=reading)), dcgm.UTILIZATION_RATIO))
@@ -112,14 +112,14 @@ def test_a_device_that_is_not_there_is_named() -> None:
 
 
 def test_a_source_that_was_asked_for_and_fails_is_a_problem() -> None:
-    """The operator's own choice does not answer: that is wrong, whatever else serves."""
+    """The source that the operator chose does not answer: a problem, even if another source serves."""
     (finding,) = advise(GpuFacts("nvml", details={"dcgm": "refused"}, wanted=frozenset({"dcgm"})))
 
     assert ("problem", "dcgm: refused") == (finding.grade, finding.seen)
 
 
 def test_the_doctor_command_reads_gpus() -> None:
-    """`tritonwatch doctor --dcgm-url` says what a dcgm-exporter leaves out, with the lines to paste."""
+    """`tritonwatch doctor --dcgm-url` names what a dcgm-exporter leaves out, with the lines to paste."""
     (closed,) = free_ports(1)
     with serving(write("4.x", [Card()])) as stub:
         command = [sys.executable, "-m", "tritonwatch", "doctor", "--json", "--dcgm-url", stub.url]

@@ -1,4 +1,4 @@
-"""Sharing a GPU out to models: parts and remainder are the whole, always."""
+"""Test how a GPU is shared out to models: parts and remainder always add up to the whole."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ elapsed = st.floats(1e-3, 1e4)
 def test_utilization_parts_and_remainder_are_the_device(
     utilization: float, spent: dict[str, float], seconds: float
 ) -> None:
-    """Whatever the models did: their parts and the rest add up to the device's, and none is negative."""
+    """For any activity of the models, their parts and the rest add up to the device's, and none is negative."""
     shares = share_utilization(utilization, spent, seconds)
 
     assert math.isclose(utilization, math.fsum([*shares.parts.values(), shares.rest]), abs_tol=1e-9)

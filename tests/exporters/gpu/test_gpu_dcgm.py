@@ -1,4 +1,4 @@
-"""dcgm-exporter's rows in canonical series: every dialect, every trap."""
+"""Test how rows of dcgm-exporter become canonical series: every dialect and every known fault."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMON: dict[tuple[Metric, str], float] = {
     (gpu.NVLINK_THROUGHPUT, ""): 2_048_000,
     (gpu.LAST_XID, ""): 31,
 }
-"""What every dialect says of the same card with an XID."""
+"""What every dialect reports of the same card with an XID."""
 
 NEWER = COMMON | {
     (gpu.MEMORY_RESERVED, ""): 1024 * MIB,
@@ -52,7 +52,7 @@ NEWER = COMMON | {
     (gpu.REMAPPED_ROWS, "corrected"): 0,
     (gpu.ROW_REMAP_FAILED, ""): 0,
 }
-"""What the dialects after 1.x say besides."""
+"""What the dialects after 1.x report in addition."""
 
 
 def read_text(text: str) -> GpuReading:
@@ -191,7 +191,7 @@ def test_memory_total_needs_all_parts() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_split_gpu_is_reported_by_its_instances(dialect: str) -> None:
-    """What an instance says stands for it alone, what the board says for the board, nothing twice."""
+    """The value of an instance counts for it alone, the value of the board for the board, nothing twice."""
     card = Card(parts=(Part("7", engine=0.5, used_mib=1000), Part("11", engine=0.25, used_mib=3000)))
     reading = read_text(write(dialect, [card]))
 
@@ -328,7 +328,7 @@ def test_a_source_that_invents_gpus_is_cut_off() -> None:
     )
 )
 def test_every_value_of_any_body_is_a_valid_reading(rows: list[tuple[str, dict[str, str], object]]) -> None:
-    """Any rows at all: nothing is raised, and every value kept is finite and within its unit."""
+    """For any rows, no exception is raised, and every value is finite and within its unit."""
     text = "".join(line(name, labels, value) for name, labels, value in rows)
     reading = read_text(text)
 
@@ -389,7 +389,7 @@ def test_a_url_without_a_path_means_metrics() -> None:
     ],
 )
 def test_a_hostile_dcgm_exporter_is_a_reason_not_a_crash(fault: str, reason: str) -> None:
-    """Whatever it does, the read ends in time with a reason of the closed set."""
+    """For any behaviour, the read ends in time with a reason of the closed set."""
     with serving(write("4.x", [CARD])) as stub:
         stub.fault = fault
         source = DcgmSource(stub.url, timeout_seconds=0.5 if reason == "timeout" else 10)

@@ -1,4 +1,4 @@
-"""docs/gpu.md says what the code does."""
+"""Test docs/gpu.md against the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model runs on which GPU, how that is known, and what is wrong with Triton's own labels."""
+"""Test the mapping of models to GPUs, its evidence, and the faults of Triton's own labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SURE = VisibleGpus((A, B), "certain", "operator")
 
 
 def test_the_operators_order_is_certain() -> None:
-    """What the operator says is taken as it is, a bare UUID and a MIG instance included."""
+    """The operator's order is used as given, including a bare UUID and a MIG instance."""
     seen = visible_gpus(("GPU-b", "a", "GPU-c/3"), node(card(A, "01")), frozenset())
 
     assert VisibleGpus((B, A, Entity("GPU-c", "3")), "certain", "operator", known=True) == seen
@@ -141,7 +141,7 @@ def bare(*entities: Entity) -> GpuReading:
 def test_ordinals_are_inferred_from_labels_and_configurations(
     case: str, evidence: GpuEvidence, named: dict[int, str]
 ) -> None:
-    """A model on GPU 1 whose series name one GPU says which GPU 1 is; what contradicts itself says nothing."""
+    """A model on GPU 1 whose series name one GPU identifies GPU 1; contradicting labels identify nothing."""
     assert named == labelled_ordinals(evidence), case
 
 
@@ -183,7 +183,7 @@ def test_gpus_of_unknown_models_are_not_taken_for_equal() -> None:
         ("cards differ", (card(A, "01"), card(B, "02", "L4")), {0: "GPU-a"}, ((A, B), "guess")),
     ],
 )
-def test_labels_are_held_against_positions(
+def test_labels_are_compared_with_positions(
     case: str, cards: tuple[Device, ...], named: dict[int, str], expected: tuple[tuple[Entity, ...], str]
 ) -> None:
     """Two sources that agree are likely; a contradiction is a guess, except for Triton's known mistake."""
@@ -208,7 +208,7 @@ def test_gpus_that_the_source_does_not_know_leave_the_others_a_guess() -> None:
 
 
 def test_a_guessed_model_is_on_the_gpus_that_its_labels_name() -> None:
-    """Labels that cannot tell ordinals apart still name the model's GPUs better than a guessed order does."""
+    """Labels that do not distinguish ordinals still name the model's GPUs better than a guessed order does."""
     evidence = reported(placed(z=gpus(0, 1)), z="bc")
     claimed = gpu_claims(evidence, VisibleGpus((A, B, C), "guess", known=True))
 
@@ -260,7 +260,7 @@ def test_models_without_a_gpu_have_none() -> None:
 
 
 def test_a_python_model_on_every_gpu_is_a_guess() -> None:
-    """The Python backend says KIND_GPU with all GPUs for a model that named none, even a tokenizer."""
+    """The Python backend reports KIND_GPU with all GPUs for a model that named none, even a tokenizer."""
     config = model(gpus(0, 1), backend="python")
 
     assert ["guess", "guess"] == [claim.confidence for claim in gpu_claims(GpuEvidence(config), SURE)]
@@ -298,7 +298,7 @@ def test_a_model_that_places_itself_may_be_anywhere() -> None:
 
 
 def test_memory_in_the_statistics_settles_a_guess() -> None:
-    """A model that holds memory on device 1 runs there, whatever its kind."""
+    """A model that uses memory on device 1 runs there, whatever its kind."""
     held = (ModelStatistics("m", "1", memory=(MemoryUse("CPU", 0, 9), MemoryUse("GPU", 1, 5))),)
 
     for config in (model(InstanceGroup("KIND_MODEL", 1)), model(InstanceGroup("KIND_CPU", 1))):
@@ -326,7 +326,7 @@ def test_tritons_label_is_the_last_resort() -> None:
     ],
 )
 def test_a_wrong_or_missing_label_is_found(printed: set[str], own: set[str], problem: str | None) -> None:
-    """Triton's gpu_uuid of a model is held against what is known better."""
+    """Triton's gpu_uuid of a model is compared with better evidence."""
     evidence = GpuEvidence(model(gpus(0)), labels={M: frozenset(printed)}, triton_gpus=frozenset(own))
     claimed = gpu_claims(evidence, SURE)
 

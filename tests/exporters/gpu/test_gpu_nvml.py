@@ -1,4 +1,4 @@
-"""NVML as a source: against a stand-in for its answers, and against the real library for its absence."""
+"""Test NVML as a source: with a stand-in for its answers, and with the real library without a driver."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_everything_the_library_reports_is_in_base_units() -> None:
 
 
 def test_a_reading_that_a_gpu_does_not_support_is_absent() -> None:
-    """A refusal, whatever its code, takes away that one figure and no other."""
+    """A refusal with any code removes that one figure and no other."""
     refused = {
         "nvmlDeviceGetPowerUsage": NOT_SUPPORTED,
         "nvmlDeviceGetTotalEccErrors": NO_PERMISSION,

@@ -1,4 +1,4 @@
-"""The real nvidia-ml-py, loading a driver library built for the test: what crosses from C to the page."""
+"""Test the real nvidia-ml-py with a driver library built for the test: from C to the page."""
 
 from __future__ import annotations
 

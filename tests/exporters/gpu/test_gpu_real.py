@@ -1,4 +1,4 @@
-"""GPU series beside a real Triton: a dcgm-exporter in each dialect, a model that names its GPU."""
+"""Test GPU series beside a real Triton: a dcgm-exporter in each dialect, a model that names its GPU."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def exporter(server: TritonServer, dcgm: Stub) -> Iterator[Running]:
 def test_each_dialect_gives_the_same_series_beside_triton(
     exporter: Running, dcgm: Stub, dialect: str
 ) -> None:
-    """With the real server's page around them, the canonical series say the same in all dialects."""
+    """With the real server's page around them, the canonical series are the same in all dialects."""
     joules = 1_000_000 + 1000 * DIALECTS.index(dialect)
     dcgm.body = write(dialect, [Card(joules=joules)])
     page = exporter.wait(lambda page: page.value(gpu.ENERGY, gpu_uuid=CARD.uuid) == joules)
@@ -121,7 +121,7 @@ def test_real_executions_are_shared_out(exporter: Running, server: TritonServer,
 
 
 def test_prometheus_accepts_the_page(exporter: Running) -> None:
-    """promtool reads the page without an error and finds nothing to say of the GPU families."""
+    """promtool reads the page without an error, and its lint accepts the GPU families."""
     for tool in promtools():
         checked = subprocess.run(
             [tool, "check", "metrics"], input=exporter.get().content, capture_output=True, timeout=20
@@ -159,7 +159,7 @@ def test_the_command_chooses_the_source_and_names_it(server: TritonServer) -> No
 
 
 def with_gpu(url: str) -> Scraped:
-    """The first page with a model on a GPU and what a source says of the GPU: two parts, in any order.
+    """Return the first page with a model on a GPU and a source's values of the GPU, which come in any order.
 
     A model is mapped with the `--gpu-devices` alone, before a source was read for the first time.
     """

@@ -1,4 +1,4 @@
-"""GPUs on the exporter's page: which source, how old, what is withdrawn, and that nothing breaks a scrape."""
+"""Test GPUs on the exporter's page: source, age, withdrawal, and that no fault breaks a scrape."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CARD = Card()
 U = CARD.uuid
 M = ModelVersion("m", "1")
 QUIET = b"nv_x 1\n"
-"""A page of Triton that says nothing of GPUs."""
+"""A page of Triton without GPU series."""
 
 
 class FixedSource:
@@ -72,7 +72,7 @@ def gpus(*sources: FixedSource, wanted: Iterable[str] = (), **options: object) -
 
 
 def test_the_best_source_that_answers_is_used_and_named() -> None:
-    """auto takes dcgm before nvml before triton, and says which."""
+    """auto takes dcgm before nvml before triton, and reports which."""
     first, second = FixedSource("dcgm"), FixedSource("nvml", reading())
     part = gpus(first, second)
     part.poll(0.0)
@@ -85,7 +85,7 @@ def test_the_best_source_that_answers_is_used_and_named() -> None:
 
 
 def test_the_lack_of_any_source_is_reported() -> None:
-    """Without any GPU the page says none, and has no GPU series and no failures of what nobody asked for."""
+    """Without any GPU the page reports no source, no GPU series and no failures of sources nobody asked for."""
     part = gpus(FixedSource("dcgm"), FixedSource("nvml"))
     for at in range(5):
         part.poll(float(at))
@@ -250,7 +250,7 @@ def node(source: Node | None = None, **options: object) -> Gpus:
 
 
 def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
-    """A GPU of the node that belongs to somebody else has no series, whatever says which are Triton's."""
+    """A GPU of the node that belongs to somebody else has no series, however Triton's GPUs are known."""
     by_operator, by_triton = node(devices=(U,)), node()
     by_pod = node(Node("dcgm", two_gpus("triton-0")), pod="triton-0")
     for part in (by_operator, by_pod, by_triton):
@@ -261,7 +261,7 @@ def test_only_tritons_gpus_are_shown_where_they_are_known() -> None:
 
 
 def test_all_are_shown_where_nothing_distinguishes_them() -> None:
-    """A Triton that says nothing of GPUs, or a wrong list of the operator's, hides none."""
+    """A Triton without GPU series, or a wrong list of the operator's, hides no GPU."""
     silent, mistaken = node(), node(devices=("GPU-typo",))
     for part in (silent, mistaken):
         part.poll(0.0)
@@ -311,7 +311,7 @@ def triton_page(total: float, power: float = 70.5, model_label: str = f'gpu_uuid
 
 
 def test_tritons_own_series_are_the_last_source() -> None:
-    """What Triton says of its GPUs stands in the canonical series; 0 W is not a reading."""
+    """Triton's values of its GPUs are in the canonical series; 0 W is not a reading."""
     actual = native.read(parse(triton_page(1000.0, power=0)), 0.0)
 
     values = {slot.metric: value for slot, value in actual.values.items()}
@@ -473,7 +473,7 @@ def test_no_fault_of_dcgm_exporter_breaks_a_scrape(no_triton: str) -> None:
 
 
 def test_every_family_shown_is_of_the_catalogue_with_its_labels(no_triton: str) -> None:
-    """Name, type and labels on the page are those of the catalogue, whatever the source."""
+    """For any source, name, type and labels on the page are those of the catalogue."""
     catalogue = {metric.name: metric for metric in vars(gpu).values() if isinstance(metric, Metric)}
     split = Card(parts=(Part("7"), Part("9")))
     shown = set()

@@ -1,4 +1,4 @@
-"""Counters of GPUs fall only when they really started again."""
+"""Test that counters of GPUs fall only when they really started again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_gauges_are_left_alone() -> None:
     )
 )
 def test_no_counter_is_negative_or_falls_a_little(readings: list[tuple[str, int]]) -> None:
-    """Whatever sources tell: never below 0, and a fall is always to a restarted counter's own value."""
+    """For any sources, a counter is never below 0, and a fall is always to a restarted counter's own value."""
     values = shown(*(reading(source, joules) for source, joules in readings))
 
     assert all(value >= 0 for value in values)

@@ -1,4 +1,4 @@
-"""XID errors as a true counter, whatever the source reports about them."""
+"""Test that XID errors are a true counter, for any behaviour of the source."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_total_that_starts_again_goes_on() -> None:
 
 
 def test_one_event_reported_twice_counts_once() -> None:
-    """Gauge and counter tell the same event, perhaps one look apart."""
+    """Gauge and counter report the same event, perhaps one poll apart."""
     polls = [[], [last(79)], [last(79), XidReport(A, 79, 1.0, "total")]]
 
     assert {79: 1} == counted(*polls)
@@ -127,7 +127,7 @@ def test_invented_codes_do_not_fill_the_memory() -> None:
     )
 )
 def test_no_count_ever_falls(polls: list[list[XidReport]]) -> None:
-    """Whatever the source reports, in whatever order, every series only rises."""
+    """For any reports in any order, every series only rises."""
     counter = XidCounter()
     before: dict[tuple[str, int], float] = {}
     for reports in polls:

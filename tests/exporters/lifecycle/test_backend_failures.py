@@ -1,4 +1,4 @@
-"""Models that Triton calls ready and that fail every request: when the counters show it, and when they do not."""
+"""Test models that Triton calls ready and that fail every request: when the counters show it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Server:
 
 
 def test_a_model_that_fails_every_request_is_not_answering_until_one_works() -> None:
-    """The reason says so; it takes several failures over several seconds, and one success ends it."""
+    """The reason states it; it takes several failures over several seconds, and one success ends it."""
     server = Server()
     assert server.answering(SUCCESS=3)
     for _ in range(int(MIN_SECONDS)):
@@ -74,7 +74,7 @@ def test_a_model_that_fails_every_request_is_not_answering_until_one_works() -> 
     ],
 )
 def test_a_model_that_may_work_is_ready(grown: dict[str, int]) -> None:
-    """Failures beside successes, a full queue and silence say nothing about the process."""
+    """Failures beside successes, a full queue or no requests do not show that the process is broken."""
     server = Server()
 
     assert all(server.answering(**grown) for _ in range(20))

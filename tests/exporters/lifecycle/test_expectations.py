@@ -1,4 +1,4 @@
-"""The operator's list of models that should serve."""
+"""Test the operator's list of models that should serve."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_models_with_and_without_versions_and_comments() -> None:
 
 @pytest.mark.parametrize("line", ["model:", "model:latest", ":1"])
 def test_an_invalid_line_is_reported_with_its_number(line: str) -> None:
-    """The message says which line and how it should look."""
+    """The message names the line and the right form."""
     with pytest.raises(ValueError, match=r"line 2: .* is not a model or model:version, such as"):
         parse_expected_file(f"fine\n{line}\n")
 
 
 def test_the_file_is_read_again_and_a_mistake_keeps_the_last_good_list(tmp_path: Path) -> None:
-    """A change counts at the next look, a broken or missing file changes nothing, and says so."""
+    """A change applies at the next poll; a broken or missing file changes nothing, and is logged."""
     path = tmp_path / "expected"
     path.write_text("a\n")
     lifecycle = Lifecycle()

@@ -1,4 +1,4 @@
-"""The exporter's own log: each failed load once, whatever the text, and when Triton stops and starts to answer."""
+"""Test the exporter's log: each failed load once, and when Triton stops and starts to answer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_hostile_text_stays_one_plain_line(polled: PolledLifecycle) -> None:
 
 
 def test_triton_going_away_and_coming_back_is_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
-    """The line names the address, the kind of failure and what to check; a failure that lasts says nothing more."""
+    """The line names the address, the kind of failure and what to check; a lasting failure adds no line."""
     log = ReachabilityLog("http://triton:8000")
     with caplog.at_level(logging.INFO):
         for failure in ("", "", "refused", "timeout", "refused", "", ""):

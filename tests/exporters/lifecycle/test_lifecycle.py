@@ -1,4 +1,4 @@
-"""What holds of every model at all times, whatever Triton says in whatever order."""
+"""Test the rules that apply to every model at all times, for any answers of Triton in any order."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_counter_waits_at_zero_for_prometheus() -> None:
 
 
 def test_a_counter_does_not_wait_for_ever() -> None:
-    """Where nobody says how long a scrape may take, the count goes on after a while."""
+    """Where the time limit of a scrape is unknown, the count goes on after a while."""
     states = ModelStates(Lifecycle())
     states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)

@@ -1,4 +1,4 @@
-"""How long a load took, from snapshots: right to within a poll, or not reported at all."""
+"""Test the duration of a load from snapshots: correct to within a poll, or not reported at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's log, read: failures that no API shows, through rotation, pipes and rubbish."""
+"""Test the reader of Triton's log: failures that no API shows, through rotation, pipes and invalid lines."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_lines_survive_any_way_of_arriving(pieces: list[bytes], chunk: int) -> N
 
 
 def test_an_old_log_is_not_counted_again(tmp_path: Path) -> None:
-    """What stood in the log before the exporter started is history."""
+    """Lines from before the exporter started are not counted."""
     log = tmp_path / "triton.log"
     log.write_text("old\n")
     tail = LogTail(log)
@@ -283,7 +283,7 @@ def test_a_restart_of_the_exporter_keeps_the_reason_and_counts_nothing_again(tmp
 
 
 def test_an_old_failure_of_a_model_that_is_gone_or_serves_is_not_missed(tmp_path: Path) -> None:
-    """A folder that was removed is nobody's concern; of a failed hot reload only the reason is kept."""
+    """A removed folder is ignored; of a failed hot reload only the reason is stored."""
     log = tmp_path / "triton.log"
     log.write_text(_FAILED + "\n" + _FAILED.replace("'bad'", "'gone'") + "\n")
     lifecycle = Lifecycle()
@@ -360,7 +360,7 @@ def test_the_log_counts_what_the_index_cannot_show(tmp_path: Path) -> None:
 
 
 def test_a_config_that_cannot_be_read_makes_its_model_missing(tmp_path: Path) -> None:
-    """The log says that somebody asked for the model, and why Triton shows it bare."""
+    """The log shows that the model was asked for, and why Triton lists it without a version."""
     log = tmp_path / "triton.log"
     log.write_text("")
     lifecycle = Lifecycle()

@@ -1,4 +1,4 @@
-"""A real Triton of a year before the others (2.41, 23.12), which shows less and says some things otherwise."""
+"""Test a real Triton a year older than the others (2.41, 23.12), which shows less, and some things otherwise."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_models_of_an_older_triton_are_seen_whole(server: TritonServer) -> None:
 
 
 def test_the_drain_of_an_older_triton_is_reported(server: TritonServer) -> None:
-    """Its API stays open and says that the server is not live: draining, and no model ready."""
+    """Its API stays open and reports that the server is not live: draining, and no model ready."""
     with exporting(server.http_url, server.metrics_url) as exporter:
         page, phase = drained(server, exporter, "slowly")
 

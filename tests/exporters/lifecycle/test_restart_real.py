@@ -1,4 +1,4 @@
-"""A restart of the exporter under traffic: what Prometheus counts is every request that Triton answered."""
+"""Test a restart of the exporter under traffic: Prometheus counts every request that Triton answered."""
 
 from __future__ import annotations
 

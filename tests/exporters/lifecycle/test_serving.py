@@ -1,4 +1,4 @@
-"""How the exporter serves: formats, filters, compression, TLS, passwords, health."""
+"""Test how the exporter serves: formats, filters, compression, TLS, passwords, health."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_text_is_served_unless_openmetrics_is_asked_for(running: Running) -> Non
     assert running.get(headers=preferred).headers["Content-Type"].startswith("text/plain")
 
 
-def test_openmetrics_holds_the_same_series(running: Running) -> None:
+def test_openmetrics_has_the_same_series(running: Running) -> None:
     """A strict OpenMetrics reader takes the whole page; Triton's counters keep their names."""
     page = running.get(headers=_OPENMETRICS)
     families = {family.name: family for family in openmetrics_families(page.text)}
@@ -91,7 +91,7 @@ def test_openmetrics_holds_the_same_series(running: Running) -> None:
     assert "histogram" == families[str(state.REQUEST_DURATION)].type
 
 
-def test_name_filters_hold_in_both_formats(running: Running) -> None:
+def test_name_filters_apply_to_both_formats(running: Running) -> None:
     """?name[]= keeps only the families that are asked for, Triton's and the exporter's."""
     query = f"/metrics?name[]={triton.INFERENCE_COUNT}&name[]={state.UP}"
     text = [line for line in running.get(query).text.splitlines() if not line.startswith("#")]
@@ -134,7 +134,7 @@ def test_head_and_other_methods(running: Running) -> None:
 
 
 def test_a_page_that_fails_is_an_answer_and_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A bug in a page says so to both sides."""
+    """A bug in a page is reported to the client and in the log."""
 
     def broken(_: Request) -> Response:
         raise ZeroDivisionError("of all things")

@@ -1,4 +1,4 @@
-"""The state file: the histograms go on where they were, or start at zero with a reason in the log."""
+"""Test the state file: histograms continue, or start at zero with a reason in the log."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_damaged_first_body_counts_nothing_twice() -> None:
 
 
 def test_time_that_waits_for_its_request_is_stored() -> None:
-    """What no histogram holds yet survives the restart too."""
+    """Time that is not in a histogram yet is not lost at the restart either."""
     bodies = [body((M, 100, 5e6, 0)), *[body((M, 100, 6e6, 0))] * 3]
     after = restarted(counted(*bodies), 10)
     after.observe(parse(body((M, 101, 6e6, 0))), 20)
@@ -124,7 +124,7 @@ def test_unwatched_requests_spread_like_those_before() -> None:
 
 
 def test_unwatched_requests_that_are_slower_keep_their_mean() -> None:
-    """Where Triton became ten times slower meanwhile, what was before says nothing."""
+    """Where Triton became ten times slower meanwhile, earlier values are not used."""
     assert 0 == after_three_minutes(400, 400 * 0.31)
 
 
@@ -259,7 +259,7 @@ SPOILED = {
 def test_a_spoiled_state_file_is_removed(
     spoiled: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The histograms start at zero, the log says why, and the file is gone: it must never come back."""
+    """The histograms start at zero, the log has the reason, and the file is deleted: its values never return."""
     change, reason = SPOILED[spoiled]
     path = path_with(tmp_path, change)
 
@@ -276,7 +276,7 @@ def test_a_good_file_is_used(tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_exporter_that_ended_survives_the_machine(tmp_path: Path) -> None:
-    """It is known to hold what the last page showed, on whatever machine it is read; once only."""
+    """Its end marks it as complete, on whatever machine it is read; it is used only once."""
     path = path_with(tmp_path, lambda content: content | {"boot": "x"}, ended=True)
 
     assert stored_models() == StateFile(path, TRITON).load()
@@ -304,7 +304,7 @@ def test_a_file_that_cannot_be_replaced_is_not_used(tmp_path: Path, caplog: pyte
 
 
 def test_a_write_that_fails_leaves_no_old_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Old values are worse than none; the log says so once, and again when writing works."""
+    """Old values are worse than none; one line in the log reports it, and another when writing works again."""
     caplog.set_level(logging.INFO)
     file = StateFile(path_with(tmp_path), TRITON)
     path = tmp_path / "state.json"
@@ -346,7 +346,7 @@ def test_the_state_is_not_stored_while_writing_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["folder", "missing/state.json", "state.json/in-a-file"])
 def test_a_path_that_cannot_be_a_file(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The exporter goes on without, and says what to do."""
+    """The exporter continues without it, and its message names what to do."""
     (tmp_path / "folder").mkdir()
     path_with(tmp_path)
     file = StateFile(tmp_path / name, TRITON)
@@ -376,7 +376,7 @@ def test_a_link_beside_the_state_file_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_two_exporters_on_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second refuses to start, and says what to change; after the first has ended it may."""
+    """The second refuses to start, with what to change; after the first has ended it may."""
     path = path_with(tmp_path)
     first = StateFile(path, TRITON)
     argv = ["exporter", "--triton", "http://127.0.0.1:1", "--gpu", "none", "--state-file", str(path)]

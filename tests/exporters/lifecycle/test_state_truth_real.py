@@ -1,4 +1,4 @@
-"""The state of a real Triton's models in every shape its repository index can take."""
+"""Test the state of a real Triton's models in every shape of its repository index."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
 
 def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Explicit) -> None:
     """While one model loads the server is not ready, and the other models are."""
-    triton.wait_for("ready", "anchor")  # a load under way at the first look would have no beginning
+    triton.wait_for("ready", "anchor")  # a load under way at the first poll would have no beginning
     # After an index that took 1.6 s, as on a busy machine while a load begins, the next poll waits 6.4 s.
     triton.repository.model("slow", load_seconds=8)
     took: list[float] = []
@@ -215,7 +215,7 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     loader.start()
     try:
         triton.wait_for("loading", "slow")
-        # One look asks for readiness before it asks for the index: the load may begin in between.
+        # A poll asks for readiness before it asks for the index: the load may begin in between.
         page = triton.exporter.wait(lambda page: page.value(state.SERVER_READY) == 0)
     finally:
         loader.join()
@@ -229,13 +229,13 @@ def test_loading_takes_the_server_but_not_the_others_out_of_readiness(triton: Ex
     for _ in range(3):
         if load_seconds(ready, "slow") is not None:
             break
-        # On a busy machine a look can fail while Triton loads; then nothing is said, and the next load is.
+        # On a busy machine a poll can fail while Triton loads; then nothing is reported, and the next load is.
         triton.unload("slow")
         triton.wait_for("unloaded", "slow")
         load()
         ready = triton.wait_for("ready", "slow")
-    # The model sleeps 8 s while it loads, and Triton answers the request to load when that is over. How far a
-    # look can be off is in test_load_time; here two seconds are left for looks on a busy machine.
+    # The model sleeps 8 s while it loads, and Triton answers the request to load afterwards. How far a
+    # poll can be off is in test_load_time; here two seconds are left for polls on a busy machine.
     assert 2.0 <= (load_seconds(ready, "slow") or 0) <= took[-1] + 2.0
 
     triton.unload("slow")
@@ -322,7 +322,7 @@ def test_a_failed_hot_reload_leaves_the_old_version_ready(triton: Explicit) -> N
 
 
 def test_a_stopped_server_is_away_within_one_timeout(triton: Explicit) -> None:
-    """Whatever the poll under way was asking when the process was stopped, and the next poll finds it again."""
+    """At whatever request of a poll the process is stopped; the next poll after its return finds it."""
     urls = (triton.server.http_url, triton.server.metrics_url)
     assert triton.server.process is not None
     with exporting(*urls, timeout_seconds=4.0, state_interval_seconds=0.01) as exporter:
@@ -493,7 +493,7 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
 
 
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
-    """Without any list of expected models, the log says that one was asked for, and why it is not there."""
+    """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
     with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
@@ -506,8 +506,8 @@ def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     assert 1 == page.value(state.MODEL_LOAD_FAILURES, model="logconfig", reason="bad_config")
 
 
-def test_exactly_one_state_holds_for_each_version(triton: Explicit) -> None:
-    """Whatever the other tests left behind: states are exclusive, and ready means ready."""
+def test_each_version_has_exactly_one_state(triton: Explicit) -> None:
+    """After any of the other tests, states are exclusive, and ready means ready."""
     page = triton.exporter.scrape()
     states: dict[tuple[str, str], list[str]] = {}
     for series, value in page.series(state.MODEL_STATE).items():
@@ -522,7 +522,7 @@ def test_exactly_one_state_holds_for_each_version(triton: Explicit) -> None:
 
 
 def test_draining_answers_metrics_but_is_not_live(tmp_path: Path) -> None:
-    """After SIGTERM the API port closes at once while metrics still answer: up 1, live 0, states unknown."""
+    """After SIGTERM the API port closes at once while metrics are still served: up 1, live 0, states unknown."""
     repository = Repository(tmp_path / "models")
     repository.model("slowly", delay_seconds=2)
     with live_triton(repository.path, tmp_path) as server:

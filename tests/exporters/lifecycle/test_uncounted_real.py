@@ -1,4 +1,4 @@
-"""What Triton counts of each way to fail, as docs/uncounted.md has it: the page is what is expected."""
+"""Test what Triton counts of each way to fail, against the table of docs/uncounted.md."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class TracedTriton:
             failed = int(page.value(triton.REQUEST_FAILURE, **labels, **by_reason) or 0)
             counted[f"failure {reason}".strip()] = failed
             counted["statistics"] -= failed
-        # The statistics say as much as the failure counter: the difference of the two stays as it is.
+        # The statistics grow as much as the failure counter: the difference of the two does not change.
         counted["statistics"] += int(page.value(models.FAILED_REQUESTS, **labels) or 0)
         for outcome in OUTCOMES:
             counted[outcome] = int(page.value(state.TRACED_REQUESTS, **labels, outcome=outcome) or 0)
@@ -269,7 +269,7 @@ def each(status: Callable[[TracedTriton], str]) -> Send:
 
 
 def at_once(number: int, status: Callable[[TracedTriton], str]) -> Send:
-    """Send some together; the queue holds one, and one is executed meanwhile."""
+    """Send some together; the queue takes one, and one is executed meanwhile."""
 
     def send(traced: TracedTriton) -> Statuses:
         with ThreadPoolExecutor(number) as pool:
@@ -294,12 +294,12 @@ def behind(name: str, blockers: int, status: Callable[[TracedTriton], str]) -> S
 
 
 def after_a_failure(traced: TracedTriton) -> Statuses:
-    """Let the cache store a failed request before the counters are looked at."""
+    """Let the cache store a failed request before the counters are read."""
     return [traced.http("cached", -1) for _ in range(2)]
 
 
 Action = tuple[str, Send]
-"""The model whose counters are looked at, and how requests are sent."""
+"""The model whose counters are read, and how requests are sent."""
 ACTIONS: Mapping[str, Action] = {
     "Python model raises in `execute`": ("plain", each(lambda client: client.http("plain", -1))),
     "Python model answers `InferenceResponse(error=...)`": (
@@ -397,7 +397,7 @@ ACTIONS: Mapping[str, Action] = {
 
 
 def test_every_row_of_the_page_is_measured() -> None:
-    """No row lacks a way to measure it, and nothing is measured that the page does not tell."""
+    """Every row has a way to measure it, and every measured row is on the page."""
     assert set(ACTIONS) == set(NEW)
     assert set(OLD) <= set(ACTIONS)
 
@@ -437,7 +437,7 @@ def test_triton_counts_what_the_page_states(new: TracedTriton, what: str) -> Non
 
 
 def test_python_streams_have_no_statistics_by_response(new: TracedTriton) -> None:
-    """Triton 2.51: whatever a stream answers, the statistics by response stay empty."""
+    """Triton 2.51: for any responses of a stream, the statistics by response stay empty."""
     assert "response, error" == new.stream("stream", -3)
     [statistics] = requests.get(f"{new.server.http_url}/v2/models/stream/stats", timeout=5).json()[
         "model_stats"
@@ -456,7 +456,7 @@ def test_an_older_triton_counts_otherwise(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def assert_counted(traced: TracedTriton, row: Row, name: str, send: Send) -> None:
-    """The statuses that are not fine are those of the row, and the counters grow as it says for each."""
+    """The failed statuses are those of the row, and each counter grows as the row states."""
     if name == "cached":
         send(traced)
         eventually(lambda: traced.counts(name)["not_executed"], "no trace of a cache hit")

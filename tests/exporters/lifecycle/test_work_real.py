@@ -1,4 +1,4 @@
-"""Configuration and statistics of a real Triton's models as series, through reloads of every kind."""
+"""Test configuration and statistics of a real Triton's models as series, through reloads of every kind."""
 
 from __future__ import annotations
 

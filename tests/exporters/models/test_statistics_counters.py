@@ -1,4 +1,4 @@
-"""Counters of executions through the reloads at which Triton starts its statistics again."""
+"""Test counters of executions through the reloads at which Triton starts its statistics again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_reload_is_seen_when_batches_of_another_size_follow() -> None:
 
 
 def test_failed_requests_after_a_reload_count_from_zero() -> None:
-    """A reload seen by the executions holds for the failures, too."""
+    """A reload that the executions show applies to the failures, too."""
     failed = dataclasses.replace(_executed(1, 2, 0.1), fail=1)
     more = dataclasses.replace(_executed(1, 1, 0.05), fail=2)
 

@@ -1,4 +1,4 @@
-"""The prober against a real Triton: every datatype, batched or not, decoupled, broken, dead and hung."""
+"""Test the prober against a real Triton: every datatype, batched or not, decoupled, broken, dead and hung."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_model_whose_process_died_is_not_ready_by_its_probe(probed: Probed) ->
 def test_a_model_that_does_not_take_made_up_input_is_not_called_broken(
     probed: Probed, tmp_path: Path
 ) -> None:
-    """Input that is refused, or that has never worked, says nothing about the readiness of the model."""
+    """A refused input, or one that has never worked, is not evidence against the readiness of the model."""
     settings = ProbeSettings(
         models=("picky", "batched"), interval_seconds=0.3, payloads=_wrong_shape(tmp_path)
     )

@@ -1,4 +1,4 @@
-"""How the prober treats a server: seldom, one at a time, never a burst, and never taken for a user."""
+"""Test the load of the prober on a server: seldom, one at a time, never a burst, and marked as probes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TENSOR = Tensor("X", "FP32", (1, 1), None)
 
 
 class ProbedModels:
-    """A prober over ready models, whose probes end when the test says so."""
+    """A prober over ready models, whose probes end when the test ends them."""
 
     def __init__(self, models: int, jitter: Callable[[], float], *, hold: bool = False) -> None:
         self.sent: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class ProbedModels:
         )
 
     def poll(self, now: float) -> Counter[str]:
-        """Start what is due, and wait for its end unless probes are held; how often each was probed so far."""
+        """Start due probes, and wait for their end unless probes are blocked; return how often each was probed."""
         self.prober.poll(now)
         if self.release.is_set():
             self.wait_for_end()
@@ -202,7 +202,7 @@ def test_probes_of_a_thousand_models_are_spread_out() -> None:
 
 
 def test_a_probe_over_http_is_marked_as_a_probe() -> None:
-    """Header and request id tell it from a user's request; the headers of restricted endpoints are there too."""
+    """Header and request id distinguish it from a user's request; headers of restricted endpoints are sent, too."""
     path = "/v2/models/m/versions/1/infer"
     with faulty({path: body(b'{"model_name":"m","model_version":"1","outputs":[]}')}) as target:
         send = sender(target.url, ProbeSettings(), {"admin-key": "one"}, Certificates())

@@ -1,4 +1,4 @@
-"""How often Triton's counters are read: what a reading costs decides."""
+"""Test how often Triton's counters are read: the cost of a reading decides."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_thousand_models_are_read_steadily() -> None:
 
 
 def test_a_fixed_interval_is_used() -> None:
-    """Whatever a reading costs."""
+    """The cost of a reading does not change it."""
     assert {0.5} == set(spent(Pace(fixed=0.5), 0.1, 20)[1])
 
 

@@ -1,4 +1,4 @@
-"""The governor of traces beside a Triton that takes any setting: how it follows traffic, and when it stops."""
+"""Test the governor of traces beside a Triton that accepts any setting: how it follows traffic, and stops."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_too_much_traffic_is_not_traced(governed: GovernedTriton) -> None:
 @pytest.mark.parametrize(
     "trouble", ["not_ready", "post_failed", "malformed", "too_many", "slow_api", "slow_metrics"]
 )
-def test_any_trouble_turns_traces_off(
+def test_any_fault_turns_traces_off(
     governed: GovernedTriton, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first sign of it clears every model, for ten minutes; the next for twenty."""
@@ -224,7 +224,7 @@ def test_any_trouble_turns_traces_off(
         assert ("tracing", {"m": 5}) == (governed.state, governed.rates)
 
 
-def test_slow_answers_are_trouble_and_one_slow_answer_is_not() -> None:
+def test_slow_answers_are_a_fault_and_one_slow_answer_is_not() -> None:
     """Three in a row of over half a second and ten times the usual."""
     latency = interference.SlownessDetector()
     assert [False] * 5 == [latency.add(0.01, True) for _ in range(5)]
@@ -275,7 +275,7 @@ def test_the_end_of_the_exporter_turns_traces_off(governed: GovernedTriton) -> N
 
 
 def test_a_trace_has_the_weight_of_the_rate_when_it_began() -> None:
-    """A request that began before a change of the rate stands for as many as the rate said then."""
+    """A request that began before a change of the rate is weighted with the rate of its beginning."""
     mailbox = Mailbox()
     mailbox.set_rate("m", T, 5)
     mailbox.set_rate("m", T + 10, 50)

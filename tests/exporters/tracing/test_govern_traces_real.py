@@ -1,4 +1,4 @@
-"""The governor of traces beside a real Triton that was started with a url and no level."""
+"""Test the governor of traces beside a real Triton that was started with a url and no level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: what spans and trace files say about requests, and what a broken sender cannot do."""
+"""Test traces: the requests in spans and trace files, and the limits of a broken sender."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_traces_are_charged_where_they_are_decoded_and_where_they_are_used() -> 
 
 
 def test_a_slow_sender_of_traces_is_cut_off_in_time() -> None:
-    """A sender that drips is cut off in time, and more of its kind than there is room for are refused."""
+    """A sender that drips is cut off in time, and further ones beyond the limit are refused."""
     mailbox = Mailbox()
     with (
         receiving(mailbox, connections=1, body_seconds=0.3) as receiver,
@@ -342,7 +342,7 @@ def test_tail_that_a_mean_hides() -> None:
 
 
 def test_rejections_are_weighted_by_the_trace_rate() -> None:
-    """Each traced rejection stands for as many as the trace rate says."""
+    """Each traced rejection counts as many as the trace rate implies."""
     mailbox = Mailbox()
     mailbox.rate = 10
     distributions = Distributions(mailbox=mailbox)
@@ -455,7 +455,7 @@ def within(shown: Mapping[str, float], seconds: str) -> float:
 @pytest.mark.parametrize("rate", [1, 10, 100])
 @pytest.mark.parametrize("took", [0.02, 5.0], ids=["fast", "slow"])
 def test_forged_traces_that_contradict_the_counters_are_refused(rate: int, took: float) -> None:
-    """Five forged spans to each true one move no share: the next source is used, and a series says so."""
+    """Five forged spans to each true one move no share: the next source is used, and a series reports it."""
     shown = watched(240, rate, forged=[took] * (500 // rate))
 
     assert source_is(shown, "sampled_mean")
@@ -514,7 +514,7 @@ def test_spans_of_now_do_not_make_the_true_traces_late(hurry: float) -> None:
 
 
 def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
-    """Of a model whose traces contradict the counters, nothing a trace says is passed on."""
+    """No trace of a model whose traces contradict the counters is used."""
     mailbox = Mailbox()
     distributions = Distributions(mailbox=mailbox)
     for second in range(60):

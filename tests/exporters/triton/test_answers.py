@@ -1,4 +1,4 @@
-"""Triton's JSON answers: whatever comes, the good part is a value and nothing is an exception."""
+"""Test the reader of Triton's JSON answers: any answer gives its valid part, and no exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documentation says of every shape of Triton's index is what a real Triton shows."""
+"""Test the documented shapes of Triton's index against a real Triton."""
 
 from __future__ import annotations
 

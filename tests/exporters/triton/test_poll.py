@@ -1,4 +1,4 @@
-"""One poll of Triton's APIs: how long it may take, and which models it asks about."""
+"""Test one poll of Triton's APIs: how long it may take, and which models it asks about."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_poll_asks_a_silent_server_no_further() -> None:
 
 
 def test_a_slow_index_is_not_an_outage() -> None:
-    """Where only the index hangs, statistics still tell which models serve, and it is asked for once."""
+    """Where only the index hangs, statistics still show which models serve, and the index is asked for once."""
     statistics = body(b'{"model_stats":[{"name":"a","version":"1"}]}')
     with faulty({"/v2/repository/index": hang, "/v2/models/stats": statistics}) as target:
         snapshot = poller(target.url).poll()
@@ -118,7 +118,7 @@ def test_an_unload_within_a_poll_is_not_a_model_that_is_not_ready(
 
 
 def test_a_model_that_leaves_the_index_is_searched_in_current_statistics() -> None:
-    """Statistics that took long are kept for a while; those of before the model's load do not know it."""
+    """Statistics that took long are cached for a while; those from before the model's load do not contain it."""
 
     def slow(connection: socket.socket, stop: threading.Event) -> None:
         stop.wait(0.2)

@@ -1,4 +1,4 @@
-"""TLS towards Triton: a proxy, or Triton's own gRPC, that demands a client certificate."""
+"""Test TLS to Triton: a proxy, or Triton's own gRPC, that demands a client certificate."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_only_the_right_client_certificate_is_accepted(pki: Path, page: str) -> 
 def test_a_renewed_client_certificate_is_used_without_a_restart(
     pki: Path, page: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next connection shows what the files hold now; broken ones leave the last good ones in force."""
+    """The next connection uses the files as they are now; broken files leave the last good ones in use."""
     for name in ("ca.pem", "client.pem", "client.key"):
         write(tmp_path / name, (pki / name.replace("client", "unsigned")).read_text())
     with closing(Client(page, tls=Renewed(shown(tmp_path)))) as client:
@@ -308,7 +308,7 @@ def test_a_triton_behind_mutual_tls_is_seen_whole(pki: Path, guarded: Guarded) -
 
 @pytest.mark.real
 def test_without_the_certificate_nothing_of_triton_is_seen(pki: Path, guarded: Guarded) -> None:
-    """Metrics and state say `tls`, and the page is there all the same."""
+    """Metrics and state report `tls`, and the page is still served."""
     with exporting(
         guarded.url, guarded.metrics_url, probe=_probing(guarded), certificates=shown(pki, "unsigned")
     ) as running:
@@ -371,7 +371,7 @@ def test_the_doctor_names_the_files_it_needs_and_uses_them(pki: Path, guarded: G
 
 @pytest.mark.real
 def test_objectives_are_proposed_for_a_triton_behind_mutual_tls(pki: Path, guarded: Guarded) -> None:
-    """With the same files `init` sees models and measurements; without, it says that nothing answers."""
+    """With the same files `init` sees models and measurements; without, it reports that nothing answers."""
     command = [sys.executable, "-m", "tritonwatch", "init", "--triton", guarded.url, "--out", "-"]
     command += ["--triton-metrics", guarded.metrics_url]
 
