@@ -1,6 +1,6 @@
-"""Calendar objectives under test: their rules at any time.
+"""Run the rules of calendar objectives at any time.
 
-promtool's clock starts in 1970, so rules are run at another time by putting a shift to every `time()` of theirs.
+promtool's clock starts in 1970, so rules are run at another time by adding a shift to each of their `time()`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real Envoy before a real Triton."""
+"""Run a real Envoy before a real Triton."""
 
 from __future__ import annotations
 

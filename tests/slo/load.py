@@ -1,4 +1,4 @@
-"""A client in a process of its own: sends planned requests to the sleeper and prints what each took.
+"""Send planned requests to the sleeper from a process of its own, and print how long each took.
 
 Reads JSON lines {at, model, sleeps, again} from standard input: seconds from the start, the rows of the request,
 and the rows of a retry for an answer slower than RETRY_SECONDS. Prints JSON lines

@@ -1,4 +1,4 @@
-"""A real nginx before a real Triton, whose log shows of each request what ingress-nginx would expose."""
+"""Run a real nginx before a real Triton, whose log has for each request what ingress-nginx would expose."""
 
 from __future__ import annotations
 

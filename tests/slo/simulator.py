@@ -1,4 +1,4 @@
-"""A fleet simulated event by event: what truly happened, and what scrapes can show of it.
+"""Simulate a fleet event by event: the true events, and what scrapes can show of them.
 
 Time runs in ticks of 5 s. A replica is scraped every third tick. Nothing here knows the rules under test: the truth
 is a count of events, and the allowance is what is lost on counters that are only scraped every few seconds.
@@ -80,7 +80,7 @@ class Model:
 
     @cached_property
     def events(self) -> Mapping[str, Mapping[str, Counts]]:
-        """Instance -> kind (success, BACKEND, CANCELED) -> events in each tick, of replicas while they live."""
+        """Instance -> kind (success, BACKEND, CANCELED) -> events in each tick, while the replica runs."""
         random = np.random.default_rng(self.seed)
         which = np.arange(LENGTH) * len(self.stretches) // LENGTH
         rate, share = (np.array(column)[which] for column in zip(*self.stretches, strict=True))
@@ -132,7 +132,7 @@ class Model:
 def phases() -> st.SearchStrategy[int]:
     """Ticks after which a replica's scrapes come; the last is the very moment of an evaluation.
 
-    Prometheus 2's ranges hold both their ends, so there such a scrape counts in two tiles. Of real scrapes, timed
+    Prometheus 2's ranges include both ends, so there such a scrape counts in two tiles. Of real scrapes, timed
     to the millisecond, it happens to one in 15,000: where promtool is that old, it does not happen here.
     """
     printed = subprocess.run([promtools()[-1], "--version"], capture_output=True, text=True, check=True)
@@ -203,7 +203,7 @@ def _allowed_in_tile(
     )
     if whole and len({life for *_, life in inside}) == 1:
         # Nothing is broken: a window's two ends are the events around them, and a counter near zero keeps rate()
-        # from looking further back than where it was zero.
+        # from reaching further back than where it was zero.
         near_zero = inside[0][1] * len(inside) < increase
         edges = int(counts[max(0, start - EVERY) : start + EVERY].sum()) + int(
             counts[end - EVERY : end].sum()

@@ -1,6 +1,6 @@
-"""Pages on estimated latencies: simulated requests through the exporter's estimator, and shares that are made up.
+"""Run pages on estimated latencies: simulated requests through the exporter's estimator, and made-up shares.
 
-Each scenario is played twice on the generated rules: as the true distribution (an exact source), and as estimated.
+Each scenario runs twice on the generated rules: with the true distribution (an exact source), and as estimated.
 """
 
 from __future__ import annotations

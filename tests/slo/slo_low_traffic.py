@@ -1,4 +1,4 @@
-"""What waiting for several failures saves: models within their objective, replayed for a month."""
+"""Measure what waiting for several failures saves: models within their objective, replayed for a month."""
 
 from __future__ import annotations
 

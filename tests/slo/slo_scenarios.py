@@ -1,4 +1,4 @@
-"""Incidents and non-incidents as counters, run through promtool on our rules and on others' shapes.
+"""Run incidents and non-incidents as counters through promtool, on our rules and on others' shapes.
 
 A scenario is a list of stretches (minutes, requests a minute, error ratio). Times are minutes from its start.
 """

@@ -1,7 +1,7 @@
-"""Rules in the shapes that Sloth and Pyrra emit, for one objective on Triton's request counters.
+"""Write rules in the shapes that Sloth and Pyrra emit, for one objective on Triton's request counters.
 
 Shapes: slok/sloth internal/plugin/slo/core (0.16) and pyrra-dev/pyrra slo/rules.go (0.10), grouped by model and
-version. Written here from their documented form; neither tool's code is used.
+version. Written from their documented form; neither tool's code is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of docs/slo-proof.md, from what promtool saw."""
+"""Write the table of docs/slo-proof.md from promtool's results."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _reaction(scenario: Scenario, outcome: Outcome) -> str:
 
 
 def late(scenario: Scenario, outcome: Outcome) -> int:
-    """Alerts that begin when every incident so far is over for at least a minute."""
+    """Return the alerts that begin at least a minute after every incident so far has ended."""
     return sum(
         not any(start <= began <= end + 1 for start, end in scenario.incidents)
         for began, _ in (*outcome.pages, *outcome.tickets)

@@ -1,4 +1,4 @@
-"""`tritonwatch backtest` on a real Prometheus and on files."""
+"""Test `tritonwatch backtest` on a real Prometheus and on files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_history_begins_where_records_do(
 
 @pytest.mark.real
 def test_records_of_the_last_minutes_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They lie between two of the moments at which records are looked for."""
+    """The records are between two of the moments at which records are searched."""
     end = END - 120
     ok = [(end - 900 + 15.0 * i, 10.0 * i) for i in range(50)]
     series = [
@@ -169,7 +169,7 @@ def test_an_objective_that_shows_no_events_is_named(
 
 
 @pytest.mark.real
-def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
+def test_the_history_has_the_events_that_happened(prometheus: str) -> None:
     """Events per step are those of the counters; what the client cancelled is not a failure."""
     plan = Plan(Objective(name="errors", target=0.999, indicator="errors"), Options())
     with Prometheus(Access(prometheus)) as client:
@@ -188,7 +188,7 @@ def test_the_history_holds_the_events_that_happened(prometheus: str) -> None:
 def test_an_alert_that_can_never_fire_is_a_warning(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replay counts no page for it, and says what `tritonwatch check` says."""
+    """The replay counts no page for it, and prints the warning of `tritonwatch check`."""
     folder = objectives(tmp_path / "o")
     (folder / "errors.yaml").write_text("{name: errors, target: 90%, indicator: errors}\n")
     words = ["--prometheus", prometheus, "--objectives", str(folder), "--at", str(END), "--last", "1h"]
@@ -229,7 +229,7 @@ def test_every_event_is_in_one_step(scrape: int, tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize(("since", "failed"), [(START, 90.0), (END - 3600, 0.0)])
 def test_recorded_events_are_read_where_they_reach_back(since: float, failed: float, tmp_path: Path) -> None:
-    """At steps of five minutes recorded rates stand in for counters, unless they began too late."""
+    """At steps of five minutes recorded rates replace counters, unless they began too late."""
     labels = {"model": "m", "version": "1"}
     times = np.arange(since, END + 1, 60.0).tolist()
     rows = [
@@ -356,7 +356,7 @@ def test_tables_name_alerts_scores_and_unknown_time(
     lines = [line.split() for line in text.splitlines() if line.strip()]
     marks = {line[0]: line for line in lines if line[0] in ("tritonwatch", "sloth")}
     assert ("2", "100.0%", "0") == (marks["tritonwatch"][1], marks["tritonwatch"][4], marks["tritonwatch"][5])
-    assert "50.0%" == marks["sloth"][4]  # it says nothing when a model vanishes
+    assert "50.0%" == marks["sloth"][4]  # it has no value when a model vanishes
 
 
 def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_an_archive_is_small(tmp_path: Path) -> None:
 
 @given(st.integers(1, 60), st.integers(1, 50_000))
 def test_long_ranges_are_asked_in_parts(step: int, steps: int) -> None:
-    """The parts lie on one grid, hold each step once, and none is longer than Prometheus allows."""
+    """The parts are on one grid, contain each step once, and none is longer than Prometheus allows."""
     parts = list(query_ranges(0, (steps - 1) * step, step))
 
     assert 0 == parts[0][0]

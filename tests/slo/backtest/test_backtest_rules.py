@@ -1,4 +1,4 @@
-"""The replay of our own policy fires when the generated rules fire in a real rule engine."""
+"""Test that the replay of our own policy fires when the generated rules fire in a real rule engine."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def fired_in_replay(
 
 @pytest.mark.real
 def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
-    """Every tier's first minute, last minute and number of minutes firing agree within two, whatever failed."""
+    """Every tier's first minute, last minute and number of minutes firing agree within two, for any failures."""
     random = np.random.default_rng(20)
     models = [f"m{number}" for number in range(24 if THOROUGH else 5)]
     histories = HISTORIES | {model: random_history(random) for model in models}
@@ -202,7 +202,7 @@ def random_errors(random: np.random.Generator) -> Matrix:
 
 @pytest.mark.real
 def test_a_replay_asks_for_the_error_of_an_estimate_as_the_rules_do(tmp_path: Path) -> None:
-    """Errors hold pages back in some histories, and at the same minutes."""
+    """The error of an estimate delays pages in some histories, at the same minutes as in the rules."""
     random = np.random.default_rng(21)
     models = [f"m{number}" for number in range(24 if THOROUGH else 5)]
     histories = {model: random_history(random, 10.0) for model in models}
@@ -246,7 +246,7 @@ def test_noise_after_incidents_raises_no_more_tickets_than_sloths_shape() -> Non
 
 
 def test_slow_burning_at_low_traffic_raises_a_ticket() -> None:
-    """A recovery that was seen before an incident holds no ticket back: a day at burn 5, 10 a minute."""
+    """A recovery before an incident delays no ticket: a day at burn rate 5, with 10 requests a minute."""
     random, models, steps = np.random.default_rng(5), 20, 6 * 1440
     total = random.poisson(10, (models, steps)).astype(float)
     share = np.zeros(steps)

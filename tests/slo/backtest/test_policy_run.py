@@ -1,4 +1,4 @@
-"""A policy's run against brute force, against what promtool measured, and the scores against hand-made cases."""
+"""Test a policy's run against brute force and promtool, and its scores against hand-made cases."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_louder_alert_silences_the_later_ones() -> None:
     assert quiet["slow"].started == quiet["fast"].ended
 
 
-def test_bursts_hold_an_alert_through_idle_minutes() -> None:
+def test_bursts_continue_an_alert_through_idle_minutes() -> None:
     """A burst that ends in silence has ended once requests succeed again: idle steps do not hide that."""
     burst = [(10.0, 10.0), (0.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
     bad, total = (np.array([[part[i] for part in burst * 15]]) for i in range(2))
@@ -319,7 +319,7 @@ def test_each_alert_has_the_budget_at_its_start() -> None:
 
 
 def test_scores_count_true_late_missed_and_false_alerts() -> None:
-    """An alert that begins after the incident is over is noise, and a ticket does not answer for a page."""
+    """An alert that begins after the incident has ended is noise, and a ticket does not count for a page."""
     other = ("errors", "other", "1")
     episodes = [
         Episode(KEY, "page", "page", 160.0, 260.0, 0.9),
@@ -374,7 +374,7 @@ def test_a_history_survives_its_file(series: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x93NUMPY", b"time,slo"])
 def test_a_broken_archive_is_refused(data: bytes) -> None:
-    """A file that is not a saved history is one line, whatever it is."""
+    """For any file that is not a saved history, the error is one line."""
     with pytest.raises(HistoryError, match="not a history as"):
         from_npz(data)
 

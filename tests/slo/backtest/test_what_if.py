@@ -1,4 +1,4 @@
-"""What another objective would have made of a history that a real Prometheus has."""
+"""Test what another objective would have made of a history in a real Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tickets about a budget for which no burn alert fires: it is nearly spent, or it is spent."""
+"""Test tickets about a budget for which no burn alert fires: it is nearly spent, or it is spent."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Case:
 
 
 ABOUT_ALL = tuple(f"{name}{{%s}}" for name in (names.PERIOD_START, names.PERIOD_END))
-"""Series that an objective has once, whatever its groups."""
+"""Series that an objective has once, for any groups."""
 
 
 def period(start: float, end: float) -> dict[str, str]:

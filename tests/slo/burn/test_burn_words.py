@@ -1,4 +1,4 @@
-"""What burn alerts say, word for word, as the real promtool fills in their templates."""
+"""Test the exact texts of burn alerts, with templates expanded by the real promtool."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def failing(reason: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A model that burns its budget, and what its alerts say about it."""
+    """A model that burns its budget, and the texts of its alerts."""
 
     model: str
     series: Mapping[str, str]
@@ -191,7 +191,7 @@ def test_a_page_quotes_the_target_and_threshold_of_the_model(tmp_path: Path) -> 
 
 
 def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None:
-    """One bad minute in ten holds the alert between the bursts: then the last 5 minutes show no failure."""
+    """One bad minute in ten continues the alert between the bursts: then the last 5 minutes have no failure."""
     failed = [20 if scrape % 40 < 4 else 0 for scrape in range(280)]
     series = {
         f"{triton.REQUEST_SUCCESS}{{{WHO}}}": counted(100 - failures for failures in failed),
@@ -246,7 +246,7 @@ def described(
 def test_a_list_of_causes_is_read_back_as_it_was_recorded(
     tmp_path: Path, splits: Sequence[Sequence[tuple[str, int]]]
 ) -> None:
-    """Whatever causes Prometheus lists in an annotation, the bridge has them in their order."""
+    """For any causes that Prometheus lists in an annotation, the bridge has them in their order."""
     asked = 'printf "sort_desc(share{model=%q} > 0.01)" $labels.model | query'
     rule = {"alert": "Burns", "expr": "burn == 1", "annotations": {"cause": list_of_causes(asked)}}
     series = {
@@ -285,7 +285,7 @@ def test_every_first_step_is_a_sentence_and_no_template() -> None:
 def contradictions(
     tool: Path, folder: Path, name: str, alert: str, series: Mapping[str, str], expected: Sequence[object]
 ) -> str:
-    """What a promtool says against the expected alerts."""
+    """Return how promtool's result differs from the expected alerts."""
     reading = read((path.name, path.read_text()) for path in sorted(SHIPPED.glob("*.yaml")))
     write(
         [artifact for artifact in artifacts(reading.objectives, Options()) if artifact.part == "rules"],

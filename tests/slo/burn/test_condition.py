@@ -1,4 +1,4 @@
-"""The burn condition as rules: short alerts, documented parts, nothing recorded for a healthy group."""
+"""Test the burn condition as rules: short alerts, documented parts, nothing recorded for a healthy group."""
 
 from __future__ import annotations
 

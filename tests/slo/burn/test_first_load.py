@@ -1,4 +1,4 @@
-"""A version that loads for the first time is a deploy, not an outage; one that served and loads again is."""
+"""Test first loads: the first load of a version is a deployment, the next one an outage."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_first_load_burns_nothing(recorded: Recorded) -> None:
 
 
 def test_readiness_asks_a_young_group_for_no_evidence(recorded: Recorded) -> None:
-    """One look at a model that is down fires all tiers when the rules are new; none is left when it serves."""
+    """One poll of a model that is down fires all tiers when the rules are new; none fires after it serves."""
     assert {"": 4} == recorded["tiers at once"]["young"]
     assert {} == recorded["tiers"]["young"]
 

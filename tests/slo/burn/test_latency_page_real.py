@@ -1,4 +1,4 @@
-"""From a stock Triton without a flag to a page: a slow tail of one version, as the exporter estimates it."""
+"""Test a latency page on a stock Triton without any flag: a slow tail of one version, as estimated."""
 
 from __future__ import annotations
 

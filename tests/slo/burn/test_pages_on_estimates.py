@@ -1,4 +1,4 @@
-"""Pages on estimated shares: none while the budget may burn only within the error of the estimate."""
+"""Test pages on estimated shares: none while the budget may burn only within the error of the estimate."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_tier_that_only_opens_a_ticket_does_not_ask_for_the_error() -> None:
 
 
 def burning(tiers: tuple[str, ...], now: float = 15.0) -> GroupStatus:
-    """A group at 15 times its pace, of which an error of two points says nothing certain."""
+    """A group at 15 times its pace, of which an error of two points makes nothing certain."""
     return GroupStatus(
         "latency",
         "latency",
@@ -186,7 +186,7 @@ def test_status_reports_why_a_group_that_burns_does_not_page() -> None:
     ("firing", "begin"),
     [((), "the error budget burns, "), (("ticket_fast",), "the error budget burns: ticket_fast, ")],
 )
-def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
+def test_gate_promotes_no_group_that_only_the_error_saves_from_a_page(
     firing: tuple[str, ...], begin: str
 ) -> None:
     """It promotes no version that may be worth a page, and names what would settle it."""
@@ -197,7 +197,7 @@ def test_gate_holds_where_only_the_error_stands_between_a_group_and_a_page(
     assert judgement.reason.startswith(f"{begin}current burn rate 15x, {WHY}")
 
 
-def test_status_reads_which_pages_the_error_holds_back() -> None:
+def test_status_reads_which_pages_the_error_suppresses() -> None:
     """The tier is not a label of the group."""
     group = {names.SLO: "o", names.INDICATOR: "latency", "model": "m", "version": "1"}
     samples = [

@@ -1,4 +1,4 @@
-"""Pauses: rules that are not evaluated for minutes or hours, while scraping goes on or with all of Prometheus down.
+"""Test pauses of rule evaluation for minutes or hours, while scraping goes on or with all of Prometheus down.
 
 As in the budget simulator everything is a twelfth of its nominal length: an hour is 5 minutes, the period of 7 days
 is 14 hours. Between pauses rules are evaluated every 30 s, which stands for 6 minutes.
@@ -53,7 +53,7 @@ def rules(*windows: str) -> str:
 
 
 def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
-    """Whatever is asked between a model's pauses: events of each window within 1 % of the truth."""
+    """Between a model's pauses, the events of each window are within 1 % of the truth."""
     series: dict[str, str] = {}
     for model, pauses in pauses_of.items():
         series |= dict(model.series(pauses))
@@ -105,7 +105,7 @@ MODELS = (Model("busy then quiet", BUSY_THEN_QUIET, WHOLE, 1), Model("outages", 
 
 
 DOWN = 350
-"""Minutes that nothing may be scraped: a window of 6 hours must hold a scrape of before and one of after, and be
+"""Minutes without a scrape: a window of 6 hours must contain a scrape from before and one from after, and be
 evaluated while it does, every 6 minutes here."""
 
 

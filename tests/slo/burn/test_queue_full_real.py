@@ -1,4 +1,4 @@
-"""A real Triton whose queue is full: what its clients see is what objectives count, or is in doubt."""
+"""Test a real Triton whose queue is full: objectives count what its clients see, or report a doubt."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_traced_rejections_count_in_queue_and_in_errors_that_ask(full_queues: Fu
 def test_untraced_rejections_are_in_doubt_everywhere(
     full_queues: FullQueues, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the other model nothing is counted: check, status and JSON say so, and gate holds."""
+    """The other model's rejections are not counted: check, status and JSON report it, and the gate gives `hold`."""
     assert full_queues.rejected("unseen") > 0.3
     (tmp_path / "o.yaml").write_text(OBJECTIVES)
     eventually(

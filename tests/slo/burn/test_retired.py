@@ -1,4 +1,4 @@
-"""Which groups are retired, which are lost, and which alerts of theirs go on: promtool on the generated rules."""
+"""Test which groups are retired or lost, and which of their alerts continue: promtool on the generated rules."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ UNKNOWN_AT_THE_END: dict[str, tuple[Labels, list[Labels]]] = {
 
 
 def test_a_version_is_lost_only_when_nobody_decided(tmp_path: Path) -> None:
-    """Rollouts, unloads and fewer servers are decisions; whatever else takes a version away pages."""
+    """Rollouts, unloads and fewer servers are decisions; a version that goes away in another way pages."""
     scenarios = {name: input_series for name, (input_series, _) in UNKNOWN_AT_THE_END.items()}
 
     assert {name: unknown for name, (_, unknown) in UNKNOWN_AT_THE_END.items()} == lost(scenarios, tmp_path)

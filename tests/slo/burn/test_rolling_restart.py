@@ -1,4 +1,4 @@
-"""A server after the other restarts in place: no page while the others serve, a page where too few do."""
+"""Test servers that restart one after the other: no page while the others serve, a page where too few do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts on real Tritons, exporters and Prometheus: a healthy one pages nobody, a lost model does."""
+"""Test rollouts on real Tritons, exporters and Prometheus: a healthy one pages nobody, a lost model does."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Pod:
         )
 
     def restart(self) -> None:
-        """Start Triton again on what its repository holds now."""
+        """Start Triton again on what its repository contains now."""
         self.server.stop(timeout_seconds=2)
         self.server.start()
         self.server.wait_live()

@@ -1,4 +1,4 @@
-"""A few of the proof's scenarios; all of them run in tests/bench/bench_slo_proof.py."""
+"""Test a few of the proof's scenarios; tests/bench/bench_slo_proof.py runs all of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pages_come_once_in_time_and_end() -> None:
 
 
 def test_the_harness_sees_what_sloth_misses() -> None:
-    """The same scenarios do tell engines apart: Sloth's shape pages for one failure and not for a lost model."""
+    """The same scenarios distinguish engines: Sloth's shape pages for one failure and not for a lost model."""
     names = ("10 requests an hour, one fails", "one of two models vanishes")
     scenarios = [fact for fact in FACTS if fact.name in names]
     one_fails, vanishes = run("Sloth", scenarios, every=2 * STEP)

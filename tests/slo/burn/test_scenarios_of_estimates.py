@@ -1,4 +1,4 @@
-"""Latency pages from estimates: those that the true distribution gives, and no others."""
+"""Test that latency pages from estimates are those of the true distribution, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever `tritonwatch convert` is given, it converts, or says why not: no traceback, no silence, no half file."""
+"""Test `tritonwatch convert` with hostile files: it converts, or prints an error and writes nothing."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason is said, and no draft is left behind."""
+    """The reason is printed, and no draft is left behind."""
     (tmp_path / "in.yaml").write_text(OPENSLO)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()

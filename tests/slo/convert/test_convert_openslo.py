@@ -1,4 +1,4 @@
-"""`tritonwatch convert` from and to OpenSLO v1: in, out, and ours there and back without a change."""
+"""Test `tritonwatch convert` from and to OpenSLO v1: in, out, and our objectives there and back unchanged."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_each_kind_of_ratio_has_its_form(tmp_path: Path, metric: str, expected: 
 def test_ratios_of_time_slices_are_averaged_and_a_rolling_month_has_thirty_days(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each minute weighs the same, whatever its traffic; nothing of it is a loss."""
+    """Each minute weighs the same, for any traffic; none of it is listed as a loss."""
     slo = yaml.safe_load(THRESHOLD)
     sources = {
         key: {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}
@@ -172,7 +172,7 @@ def test_ratios_of_time_slices_are_averaged_and_a_rolling_month_has_thirty_days(
 def test_time_slices_of_a_threshold_are_slices_that_end_now(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slice is bad when less than its target of it was good; that slices slide is said."""
+    """A slice is bad when less than its target of it was good; a note states that slices slide."""
     assert 3 == run(tmp_path, THRESHOLD)
 
     (objective,) = converted(tmp_path).values()
@@ -264,7 +264,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
 def test_the_shipped_objectives_go_there_and_come_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Out says what OpenSLO has no words for; back is what was there, and nothing is lost on the way."""
+    """The conversion lists what OpenSLO has no fields for; the way back restores it, and nothing is lost."""
     there = tmp_path / "openslo.yaml"
     assert 3 == main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
     assert "slo/objectives/latency.yaml:2: latency: alerting.tiers: a condition has one window" in (
@@ -277,10 +277,10 @@ def test_the_shipped_objectives_go_there_and_come_back(
     assert "" == capsys.readouterr().err
 
 
-def test_a_document_that_was_changed_holds_against_its_annotation(
+def test_a_document_that_was_changed_overrides_its_annotation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who edits the OpenSLO file means what they write; that the annotation is old is said."""
+    """An edit of the OpenSLO file counts; a note states that the annotation is old."""
     there = tmp_path / "openslo.yaml"
     main(["convert", "--to", "openslo", "slo/objectives/errors.yaml", "--out", str(there)])
     text = there.read_text(encoding="utf-8").replace("- target: 0.999", "- target: 0.95")
@@ -297,7 +297,7 @@ def test_a_document_that_was_changed_holds_against_its_annotation(
 
 
 def test_every_query_that_goes_out_is_promql(tmp_path: Path) -> None:
-    """Another tool can run what stands in the SLIs."""
+    """Another tool can run the queries of the SLIs."""
     there = tmp_path / "openslo.yaml"
     main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
     indicators = [document for document in yaml.safe_load_all(there.read_text()) if document["kind"] == "SLI"]

@@ -1,4 +1,4 @@
-"""`tritonwatch convert --from sloth`: what comes out is checked, generated and loaded by every promtool."""
+"""Test `tritonwatch convert --from sloth`: the result is checked, generated and loaded by every promtool."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_lost_is_reported_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each loss has file, line, field, reason and what was done instead; the exit code says that there are some."""
+    """Each loss has file, line, field, reason and replacement; the exit code shows that there are some."""
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED + "    colour: blue\n")
 
     printed = capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_a_counter_becomes_a_rate(query: str, expected: str) -> None:
     ],
 )
 def test_labels_of_a_result_are_known_where_they_can_be(query: str, expected: tuple[str, ...] | None) -> None:
-    """Grouping follows the query; where nobody can know, it is said."""
+    """Grouping follows the query; where it cannot be known, a note states it."""
     assert expected == queries.group_labels(query)
 
 

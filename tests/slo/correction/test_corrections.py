@@ -1,4 +1,4 @@
-"""What corrections are made of: the rule that adds them, the trail, and what is refused."""
+"""Test the parts of corrections: the rule that adds them, the audit trail, and the refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrections on real servers: budgets before and after are what truly happened, and undo brings the first back."""
+"""Test corrections on real servers: budgets before and after match the true events, and undo restores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of known failures, and what all between client and model counted of it: docs/gateways.md has it."""
+"""Test what each part between client and model counts of known failures, against docs/gateways.md."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Chain:
             self.clients[error.code().name] += 1
 
     def counted(self) -> Mapping[str, Counter[str]]:
-        """What each source has counted until now, by what it says of a request."""
+        """Return what each source has counted until now, by its own labels."""
         page, model = self.exporter.scrape(), {"model": "mixed", "version": "1"}
         counts = {source: Counter[str]() for source in SOURCES}
         counts["clients"] = Counter(self.clients)
@@ -159,7 +159,7 @@ def chain(directory: Path) -> Iterator[Chain]:
 
 
 def rows() -> Mapping[str, str]:
-    """What the page says of each action, as one line."""
+    """Return the page's row of each action, as one line."""
     page = (ROOT / "docs" / "gateways.md").read_text()
     section = page.partition("## One run, counted by everything on its way")[2].partition("\n## ")[0]
     lines = [line.strip("| ") for line in section.splitlines() if line.startswith("| ")]

@@ -1,4 +1,4 @@
-"""`gate` with an objective on a real Envoy before a real Triton, whose own counters hide failures."""
+"""Test `gate` with an objective on a real Envoy before a real Triton, whose own counters hide failures."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ Gate = Callable[..., tuple[int, Mapping[str, str]]]
 
 @pytest.fixture
 def gate(stack: Stack, capsys: pytest.CaptureFixture[str]) -> Gate:
-    """What the gate says of a model: its exit code, and by objective the verdict with its reason."""
+    """Return the gate's exit code for a model, and by objective the verdict with its reason."""
 
     def judged(model: str, *more: str) -> tuple[int, Mapping[str, str]]:
         code = main(["gate", "--prometheus", stack.prometheus, "--model", model, "--json", *more])

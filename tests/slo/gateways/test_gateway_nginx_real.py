@@ -1,4 +1,4 @@
-"""A real nginx before a real Triton: what ingress-nginx would expose of its log, against what clients counted."""
+"""Test a real nginx before a real Triton: what ingress-nginx would expose, against the clients' counts."""
 
 from __future__ import annotations
 

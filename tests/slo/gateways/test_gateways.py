@@ -1,4 +1,4 @@
-"""Sources before Triton: each is a row of a table, and makes rules that are proven like all others."""
+"""Test sources before Triton: each is a row of a table, and makes rules that are proven like all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Envoy and clients with metrics of their own, before a real Triton: rules give what clients counted."""
+"""Test a real Envoy and clients with metrics before a real Triton: rules record what the clients counted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ sys.stdin.readline()
 
 
 def objectives() -> Iterator[Objective]:
-    """Both indicators of every source, and what Triton's own counters say."""
+    """Return both indicators of every source, and those of Triton's own counters."""
     yield Objective(name="triton", target=0.99, group_by=("model",), indicator="errors")
     for source in SOURCES:
         yield Objective(name=f"e-{source}", target=0.99, indicator={"kind": "errors", "source": source})

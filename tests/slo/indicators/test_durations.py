@@ -1,4 +1,4 @@
-"""Thresholds between two milliseconds of binary arithmetic: the bucket that rules name is the one that exists."""
+"""Test thresholds between two milliseconds of binary arithmetic: the rules name the bucket that exists."""
 
 from __future__ import annotations
 

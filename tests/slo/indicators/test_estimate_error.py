@@ -1,4 +1,4 @@
-"""How far an estimated SLI may be off: what is recorded, shown, and used."""
+"""Test the possible error of an estimated SLI: how it is recorded, shown, and used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first_response objective on a Triton that does not export it is reported with what it needs."""
+"""Test a first_response objective on a Triton that does not export it: the message names what it needs."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_check_status_and_gate_name_the_version_and_the_flag(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A Triton 2.51 has no histogram of ordinary models: check refuses, status and gate say what is needed."""
+    """A Triton 2.51 has no histogram of ordinary models: check refuses, status and gate name what is needed."""
     (tmp_path / "o.yaml").write_text(OBJECTIVE)
 
     assert 1 == main(["check", str(tmp_path), "--prometheus", prometheus, "--scrape-interval", "1"])

@@ -1,4 +1,4 @@
-"""What differs between kinds of indicators is in the file of the kind: nothing else switches on it."""
+"""Test that only the file of a kind of indicators has its differences, without switches elsewhere."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_planted_switch_is_found(planted: str) -> None:
     assert [] != list(switches(planted))
 
 
-def test_a_measure_holds_no_flag() -> None:
+def test_a_measure_has_no_flag() -> None:
     """A flag would have to be read by others."""
     held = Measure.__annotations__
 

@@ -1,4 +1,4 @@
-"""The probe indicator: what counts, what does not, and that no word from the prober is unknown, not good."""
+"""Test the probe indicator: what counts, what does not, and that a missing prober is unknown, not good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that the queue rejects fails the objective on queueing, and that on errors if asked, or is in doubt."""
+"""Test rejected requests: they fail the queue objective, and the error objective on request, or are in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When exclusions hold: what a real Prometheus works out of `time()`, beside what zoneinfo says."""
+"""Test exclusions on the clock: `time()` in a real Prometheus against zoneinfo."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def excluded(prometheus: str, about: Plan, start: float, days: float) -> set[flo
 
 
 def expected(about: Plan, start: float, days: float) -> set[float]:
-    """The same, by zoneinfo: while an exclusion holds, and until no window reaches back into it."""
+    """The same, by zoneinfo: during an exclusion, and until no window reaches back into it."""
     lag, end = lag_seconds(about), start + days * 86_400
     spans = [
         span for exclusion in about.objective.exclusions for span in exclusion.spans(start - 86_400, end)
@@ -133,7 +133,7 @@ def test_an_hour_that_clocks_skip_or_show_twice_is_excluded_as_often(prometheus:
 
 @pytest.mark.real
 def test_one_time_and_expressions(prometheus: str) -> None:
-    """From one moment to another in a zone's own time, and while PromQL has a result; a reason may say anything."""
+    """From one moment to another in a zone's own time, and while PromQL has a result; a reason may be any text."""
     start = datetime(2026, 12, 24, 20, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
     once = plan({"reason": 'move "$1" {{ x }}\n', "start": "2026-12-24T20:00", "end": "2026-12-24T22:00",
                  "timezone": "Europe/Berlin"})  # fmt: skip
@@ -147,7 +147,7 @@ def test_one_time_and_expressions(prometheus: str) -> None:
 
 
 def test_irregular_clocks_are_refused() -> None:
-    """PromQL knows no moon: say it in UTC."""
+    """PromQL knows no moon: such a time must be given in UTC."""
     for zone in sorted(IRREGULAR):
         with pytest.raises(ValueError, match="change by no fixed rule; write the times in UTC"):
             clock_rule(zone)

@@ -1,4 +1,4 @@
-"""Time that does not count: never an event of it, hardly one beside it, no alert, and mistakes found early."""
+"""Test excluded time: no event in it counts, hardly one beside it is lost, no alert fires, mistakes are found."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def moment(seconds: float) -> str:
 
 
 def scraped(counts: npt.NDArray[np.int64], past: int = 10**6) -> str:
-    """A counter after each tick, looked at every third; never near zero, where rate() is careful."""
+    """A counter after each tick, scraped at every third; never near zero, where rate() is careful."""
     grown = past + np.cumsum(counts)
     return "_ " + " ".join(str(value) if tick % 3 == 1 else "_" for tick, value in enumerate(grown))
 
@@ -88,7 +88,7 @@ def scraped(counts: npt.NDArray[np.int64], past: int = 10**6) -> str:
 def inside(
     spans: Sequence[tuple[float, float]], before: float = 0, after: float = 0
 ) -> npt.NDArray[np.bool_]:
-    """Which ticks lie in any of these spans, widened."""
+    """Return which ticks are in any of these spans, widened."""
     ends = (np.arange(LENGTH // TICK) + 1) * TICK
     return np.array([any(low - before < end <= high + after for low, high in spans) for end in ends])
 
@@ -114,7 +114,7 @@ traffic = st.tuples(
 def test_no_event_inside_is_counted_and_few_beside_are_lost(
     left_out: list[tuple[float, float]], models: list[tuple[float, float, int]], tmp_path: Path
 ) -> None:
-    """Whatever is left out, over whatever traffic: all that fails inside adds nothing, to errors or to totals."""
+    """For any exclusions and traffic, failures inside add nothing, neither to errors nor to totals."""
     out = inside(left_out)
     # The tile before, and what windows read behind the end and the tile that they end in.
     lost = inside(left_out, TILE + SCRAPE, TILE + SCRAPE + TILE)
@@ -178,7 +178,7 @@ def test_time_not_ready_inside_is_not_counted(tool: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.real
-def test_a_window_that_is_partly_left_out_holds_the_rest(tmp_path: Path) -> None:
+def test_a_window_that_is_partly_left_out_counts_the_rest(tmp_path: Path) -> None:
     """Half of the last five minutes counts: half a server's events a second, not one spread over all five."""
     ticks = 1200 // TICK
     series = {
@@ -281,7 +281,7 @@ def test_a_mistake_in_an_exclusion_is_named(exclusion: dict[str, object], reason
 
 
 def test_times_are_read_as_people_write_them() -> None:
-    """YAML takes 22:00 for a number in base sixty and a moment for a date; both mean what they look like."""
+    """YAML reads 22:00 as a number in base sixty and a moment as a date; both mean the time that people read."""
     text = "{name: o, target: 99%, indicator: errors, exclusions: ["
     text += "{reason: r, days: all, start: 22:00, end: 2:00}, "
     text += "{reason: s, start: 2026-12-24T20:00:00Z, end: 2026-12-24T21:00:00+00:00}]}"
@@ -456,7 +456,7 @@ def test_a_replay_pages_when_the_rules_page_after_an_exclusion(tmp_path: Path) -
 
 
 def test_a_replay_ends_alerts_where_time_stops_counting() -> None:
-    """Nobody is kept awake by what happened just before a planned break."""
+    """Nobody is paged for what happened just before a planned break."""
     outage = history(slice(180, 200))
     span = (190 * 60.0, 300 * 60.0)
     (page, *_) = run_policy(outage, replayed(objective(span), excluded=[span]).policy, [0.99])
@@ -544,7 +544,7 @@ def test_recorded_exclusions_are_shown_for_every_group() -> None:
 def test_an_exclusion_that_is_always_on_or_a_circle_is_doubted(
     promql: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An objective that counts nothing looks perfect."""
+    """An objective that counts nothing appears perfect."""
     fields = {"name": "a", "target": "99%", "indicator": "errors"}
     (tmp_path / "o.yaml").write_text(
         yaml.safe_dump({**fields, "exclusions": [{"reason": "r", "promql": promql}]})

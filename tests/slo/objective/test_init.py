@@ -1,4 +1,4 @@
-"""`tritonwatch init` on a real Triton, with and without a Prometheus that knows its latencies."""
+"""Test `tritonwatch init` on a real Triton, with and without a Prometheus that knows its latencies."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
 def test_an_existing_file_is_never_overwritten(
     server: TritonServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever a person wrote stays, and the folder holds no drafts."""
+    """The user's file stays as it is, and the folder contains no drafts."""
     path = tmp_path / "objectives.yaml"
     path.write_text("mine")
 
@@ -140,7 +140,7 @@ def test_an_absent_triton_is_one_line_and_nothing_written(
     "address", ["http://h:99999", "http://[::1", "ftp://h", "", "http://me:pw@h", "http://h/?a"]
 )
 def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistyped address is said as such, before anything is asked or written."""
+    """A mistyped address is reported before anything is asked or written."""
     assert 2 == main(["init", "--triton", address, "--out", "-"])
     assert capsys.readouterr().err.startswith("tritonwatch init: --triton")
 
@@ -153,7 +153,7 @@ def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.Capture
     )
 )
 def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str, str, float | None]]) -> None:
-    """Whatever models are called and Triton says, the proposal is valid and has the same objectives."""
+    """For any names of models and messages of Triton, the proposal is valid and has the same objectives."""
     seen = [
         Seen(name, (IndexEntry(name, "1", "UNAVAILABLE", reason),), None, Timing(1, mean), Timing(1, mean))
         for name, reason, mean in models
@@ -198,7 +198,7 @@ def test_few_light_requests_make_no_tight_promise() -> None:
 
 
 def test_a_queue_or_failures_that_alert_from_the_start_are_named() -> None:
-    """What is beyond the proposed promise today stands in a comment, with what to do."""
+    """A value beyond the proposed target today is in a comment, with what to do."""
     slow = Seen("slow", queue=Timing(90, mean=0.2), request=Timing(90, mean=0.3), failed=3.0)
     text = propose([slow, Seen("fine", request=Timing(1000, mean=0.3))], MeasurementSource())
 

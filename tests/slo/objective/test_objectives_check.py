@@ -1,4 +1,4 @@
-"""Mistakes in objectives: all of them found, each with its place, its reason and its fix."""
+"""Test mistakes in objectives: all of them are found, each with its place, its reason and its fix."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = {"name": "a", "target": "99%", "indicator": {"kind": "latency", "threshol
 
 
 def mistakes(**changes: object) -> list[str]:
-    """What is said about a valid objective with these changes."""
+    """Return the problems of a valid objective with these changes."""
     return [str(problem) for problem in read([("o.yaml", yaml.safe_dump({**GOOD, **changes}))]).problems]
 
 
@@ -128,7 +128,7 @@ def mistakes(**changes: object) -> list[str]:
     ],
 )
 def test_a_mistake_is_named_with_its_line(changes: dict[str, object], printed: str) -> None:
-    """Each mistake has a place in the file, and words that say what is wrong."""
+    """Each mistake has its line in the file, and a text about what is wrong."""
     actual = mistakes(**changes)
 
     assert any(printed in problem for problem in actual), actual
@@ -180,7 +180,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 def test_failures_that_nothing_sees_are_noted(
     others: list[dict[str, object]], hiding: frozenset[str] | None, noted: list[str]
 ) -> None:
-    """`errors` alone reads 100 % when a Python model answers with errors: check says so, and what settles it."""
+    """`errors` alone is 100 % when a Python model answers with errors: check notes it, with a remedy."""
     errors = {"name": "e", "target": "99.9%", "indicator": "errors"}
     reading = read([("o.yaml", yaml.safe_dump({"objectives": [errors, *others]}))])
 
@@ -509,7 +509,7 @@ def test_hostile_text_gives_valid_rules_or_a_refusal(rows: list[tuple[str, ...]]
 
 @pytest.mark.parametrize("name", ["A", "a b", "a{", "../a", "", "a" * 64, "-a", "ä"])
 def test_a_name_that_is_not_a_slug_is_refused(name: str) -> None:
-    """An objective's name becomes a label, a file and a group; it is kept plain."""
+    """An objective's name becomes a label, a file and a group, so only plain characters are allowed."""
     assert any("name" in mistake for mistake in mistakes(name=name))
 
 

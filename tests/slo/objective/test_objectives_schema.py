@@ -1,4 +1,4 @@
-"""The schema that editors use says what the reader says."""
+"""Test that the schema for editors accepts and refuses the same files as the reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triton_slo.objective.schema import FILE, schema
 
 
 def test_the_published_schema_is_the_readers() -> None:
-    """What lies beside the objectives is what the model gives."""
+    """The file beside the objectives equals the schema of the model."""
     assert schema() == (ROOT / "slo" / "objectives" / FILE).read_text()
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with an objective is said in the words of its author, not in those of a library."""
+"""Test that problems of objectives are in the words of their author, not in those of a library."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def changed(**fields: object) -> list[str]:
 @given(field=st.sampled_from(sorted(Objective.model_fields)), value=ANYTHING)
 @settings(max_examples=300, deadline=None)
 def test_no_mistake_is_reported_in_the_words_of_a_library(field: str, value: object) -> None:
-    """Whatever stands in a field, the reader need not know what a tuple is."""
+    """For any value of a field, the reader need not know what a tuple is."""
     assert [] == [problem for problem in changed(**{field: value}) if OURS.search(problem)]
 
 
@@ -192,7 +192,7 @@ def test_a_moment_that_never_comes_is_refused(start: str, end: str, zone: str | 
 
 
 def test_a_moment_that_comes_twice_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Clocks that are put back show an hour twice; the writer has to say which is meant."""
+    """When clocks are set back, an hour occurs twice; the author must state which is meant."""
     exclusion = {
         "reason": "r",
         "start": "2099-10-25T02:30",

@@ -1,4 +1,4 @@
-"""Regular expressions that choose models: Prometheus and Python read them alike, or they are refused."""
+"""Test regular expressions that choose models: Prometheus and Python agree on them, or they are refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_both_read_is_accepted(regex: str) -> None:
 
 @pytest.mark.parametrize(("regex", "printed"), [*ONLY_PROMETHEUS.items(), *ONLY_PYTHON.items()])
 def test_what_one_of_them_does_not_read_is_refused_with_its_reason(regex: str, printed: str) -> None:
-    """The message says what to write instead, or what Prometheus lacks."""
+    """The message names what to write instead, or what Prometheus lacks."""
     with pytest.raises(ValueError, match="regex") as refused_regex:
         Choice.model_validate({"regex": regex})
 

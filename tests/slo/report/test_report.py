@@ -1,4 +1,4 @@
-"""`tritonwatch report` on a real Prometheus over a month whose events the test made."""
+"""Test `tritonwatch report` on a real Prometheus over a month whose events the test made."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
 ) -> None:
     """Events of before and after a pause of days are counted; those in it are missing."""
     (group,) = MADE[3].groups
-    # The sum that begins again holds the 5 minutes before its first record.
+    # The sum that begins again includes the 5 minutes before its first record.
     spans = ((START, PAUSE[0]), (PAUSE[1] - STEP, END))
     error, total = map(sum, zip(*map(group.truth, spans), strict=True))
     (reported,) = objectives["paused"]["groups"]
@@ -446,7 +446,7 @@ def recorded_by_a_bridge(folder: Path) -> None:
 def test_incidents_of_the_period_are_listed(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that were open in it, of all owners or of one; what the bridge has deleted by then is said."""
+    """Those that were open in it, of all owners or of one; a note states what the bridge has deleted by then."""
     recorded_by_a_bridge(tmp_path)
     words = ["report", "--prometheus", prometheus, "--period", "2025-09", "--bridge-data", str(tmp_path)]
 

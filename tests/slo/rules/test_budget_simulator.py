@@ -1,4 +1,4 @@
-"""Our budget beside the truth: a fleet simulated event by event, read through scrapes by the generated rules.
+"""Test our budget against the truth: a fleet simulated event by event, read through scrapes by the rules.
 
 The maths under test are the recording rules themselves, evaluated by promtool. Everything is a sixth of its
 nominal length: an hour is 10 minutes, the period of 7 days is 28 hours, scraped every 15 s.
@@ -122,7 +122,7 @@ ticks = st.integers(BEFORE - TILE, LENGTH - TILE)
 
 @st.composite
 def replicas(draw: st.DrawFn, instance: str) -> Replica:
-    """One that lives through, joins, leaves, or restarts up to three times; its scrapes fail now and then."""
+    """One that lasts throughout, joins, leaves, or restarts up to three times; its scrapes fail now and then."""
     cuts = sorted(draw(st.lists(ticks, max_size=4, unique=True)))
     start, *cuts = cuts if draw(st.booleans()) and cuts else [0, *cuts]
     *cuts, end = cuts if draw(st.booleans()) and cuts else [*cuts, LENGTH]
@@ -162,8 +162,8 @@ QUIET = Model("quiet", ((0.0, 0.0),), (Replica("a", (WHOLE,)),), 8)
 @given(fleet=fleets())
 @example(fleet=(QUIET,))
 def test_budget_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None:
-    """Whatever a fleet goes through, the budget misses the truth by no more than its scrapes hide.
+    """For any history of a fleet, the budget differs from the truth by no more than its scrapes hide.
 
-    The chosen models are played with it: the rules cost the same for all.
+    The chosen models run with it: the rules cost the same for all.
     """
     check([*(model for models in HIDDEN.values() for model in models), *fleet], tmp_path)

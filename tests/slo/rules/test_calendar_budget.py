@@ -1,4 +1,4 @@
-"""What is left of a calendar period's budget: recorded, read by status, replayed, said by alerts, converted."""
+"""Test the budget left in a calendar period: recorded, shown by status, replayed, in alerts, and converted."""
 
 from __future__ import annotations
 

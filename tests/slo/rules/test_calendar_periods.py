@@ -1,4 +1,4 @@
-"""Calendar periods: recorded starts and ends beside zoneinfo, recorded events beside a simulated fleet."""
+"""Test calendar periods: recorded starts and ends against zoneinfo, recorded events against a simulated fleet."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def assert_period(start: float, end: float, at: float, kind: str, zone: str) -> 
 @example(unix("2026-11-01T00:30:00-05:00"), "America/Havana", "month")
 @given(instants, st.sampled_from(ZONES), st.sampled_from(KINDS))
 def test_a_period_is_every_second_of_its_local_time(at: int, zone: str, kind: str) -> None:
-    """A period holds its local week, month or quarter from the first second to the last, and no other's."""
+    """A period has its local week, month or quarter from the first second to the last, and no other's."""
     period = period_at(CalendarWindow(calendar=kind, timezone=zone), at)
 
     assert_period(period.start, period.end, at, kind, zone)
@@ -227,7 +227,7 @@ def check(tool: Path, folder: Path, boundary: str, models: Sequence[Model]) -> N
     ("tool", "fleet"), shared_out(FLEET).items(), ids=["one", "other"][: len(promtools())]
 )
 def test_a_period_counts_its_own_events(tool: Path, fleet: Sequence[Model], tmp_path: Path) -> None:
-    """From its second minute on a period has its own events, whatever its fleet goes through."""
+    """From its second minute on a period has its own events, for any history of its fleet."""
     for model in fleet:
         truth, hidden = known(model, TICKS[-1])[names.TOTAL]
         assert hidden < 0.2 * truth, (
@@ -270,7 +270,7 @@ def fleets(draw: st.DrawFn) -> tuple[Model, ...]:
 @example(fleet=FLEET)
 @given(fleet=fleets())
 def test_a_period_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None:
-    """Whatever a fleet goes through about a boundary, a period misses its events by no more than scrapes hide.
+    """For any history around a boundary, a period misses its events by no more than scrapes hide.
 
     A clock that is set back near the boundary neither begins a period twice nor drops events of one.
     """
@@ -305,7 +305,7 @@ def test_a_period_survives_an_outage(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_excluded_time_is_not_part_of_a_period(tmp_path: Path) -> None:
-    """Nothing is added while an exclusion holds and until no window reaches into it; then the period goes on."""
+    """Nothing is added during an exclusion and until no window reaches into it; then the period goes on."""
     start, end = BEGINS + HOUR, BEGINS + 2 * HOUR
     moments = (unix(BOUNDARIES[MONDAY][2]) + (tick - BEGINS) * TICK for tick in (start, end))
     written = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in moments)

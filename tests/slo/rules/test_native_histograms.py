@@ -1,4 +1,4 @@
-"""A Prometheus that converts classic histograms to native ones, and stores no series that the rules read."""
+"""Test a Prometheus that converts classic histograms to native ones, and so lacks the series of the rules."""
 
 from __future__ import annotations
 

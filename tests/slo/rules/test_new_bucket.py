@@ -1,4 +1,4 @@
-"""A histogram gets a bucket that its objective needs, hours after its count began: the exporter started again."""
+"""Test a histogram that gets a bucket for its objective hours after its count began, by an exporter restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`models`, `versions` and `overrides`: which groups are recorded, and with which target."""
+"""Test `models`, `versions` and `overrides`: which groups are recorded, and with which target."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_model_version_has_the_target_of_the_first_override_it_matches(
 
 
 def test_many_overrides_of_single_models_make_few_parts() -> None:
-    """Three thousand models with two targets are two parts besides the rest, whatever stands before them."""
+    """Three thousand models with two targets are two parts besides the rest, for any overrides before them."""
     overrides: list[dict[str, object]] = [{"models": {"regex": "llm-.*"}, "target": 0.95}]
     overrides += [{"models": f"m{number}", "target": 0.9 + number % 2 / 100} for number in range(3000)]
     objective = Objective.model_validate(

@@ -1,4 +1,4 @@
-"""History of a readiness objective: a sum of states begins with the first evaluation, not an hour before."""
+"""Test a replay of readiness: a sum of states begins with the first evaluation, not an hour before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps the rules cheap: how often they read the counters, what they read of the past, what they record."""
+"""Test the cost of the rules: how often they read the counters, how far back, and what they record."""
 
 from __future__ import annotations
 

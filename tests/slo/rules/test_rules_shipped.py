@@ -1,4 +1,4 @@
-"""The shipped objectives: rules that real promtools accept, alerts proven to fire, to be quiet and to end."""
+"""Test the shipped objectives: real promtools accept their rules, and alerts fire, stay quiet and end."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_same_input_same_bytes() -> None:
     assert artifacts(shipped(), Options()) == artifacts(shipped(), Options())
 
 
-def test_an_operator_resource_holds_the_same_rules() -> None:
+def test_an_operator_resource_has_the_same_rules() -> None:
     """The format changes the wrapping, never a rule."""
     plain = {
         artifact.name: artifact.text

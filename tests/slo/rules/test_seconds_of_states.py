@@ -1,4 +1,4 @@
-"""Seconds that a readiness objective records are those that a version should have served, and no others."""
+"""Test the seconds of a readiness objective: those that a version should have served, and no others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_only_seconds_in_which_a_version_should_serve_count(tool: Path, tmp_path
     answers = evaluated(tool, tmp_path, groups, series, asked, interval=MINUTE, evaluation=MINUTE)
     recorded = {key: round(answer[0][1], 1) for key, answer in zip(wanted, answers, strict=True)}
 
-    # A spell may look a minute longer or shorter; windows round by a part of a percent.
+    # A spell may be recorded a minute longer or shorter; windows round by a part of a percent.
     assert {key: pytest.approx(minutes, rel=0.01, abs=2) for key, minutes in wanted.items()} == recorded
 
 

@@ -1,4 +1,4 @@
-"""Unknown time that counts as failed: how much it weighs, what it never touches, and where it is refused."""
+"""Test unknown time that counts as failed: its weight, what it never touches, and where it is refused."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[float
 
 @pytest.mark.real
 def test_a_stuck_model_is_not_ready_though_it_reports_ready(answers: Mapping[str, list[float]]) -> None:
-    """Requests wait, no counter moves, and Triton says ready."""
+    """Requests wait, no counter moves, and Triton reports ready."""
     assert [pytest.approx(15 / 30, abs=0.03)] == answers["stuck"]
 
 
@@ -175,7 +175,7 @@ def test_nothing_records_nan(answers: Mapping[str, list[float]]) -> None:
     ("kind", "tool"), [("readiness", promtools()[-1]), ("probe", promtools()[0])], ids=str
 )
 def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, tmp_path: Path) -> None:
-    """The generated proofs hold, and in one of them nothing but unknown time makes every tier fire."""
+    """The generated proofs pass, and in one of them nothing but unknown time makes every tier fire."""
     # The fastest and the slowest tier: each costs a proof.
     tiers = [WORKBOOK_TIERS[0].model_dump(), WORKBOOK_TIERS[-1].model_dump()]
     promised = Objective.model_validate(objective(kind).model_dump() | {"alerting": {"tiers": tiers}})
@@ -206,7 +206,7 @@ def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, 
     ids=str,
 )
 def test_events_that_nobody_saw_are_not_made_up(indicator: object) -> None:
-    """How many requests a model would have had is not known; the mistake says what to do instead."""
+    """How many requests a model would have had is not known; the message names what to do instead."""
     text = yaml.safe_dump(
         {"name": "o", "target": "99%", "indicator": indicator, "unknown": {"policy": "bad"}}
     )

@@ -1,4 +1,4 @@
-"""The file for vmalert, run in the real vmalert: it records what Prometheus records."""
+"""Test the file for vmalert in the real vmalert: it records what Prometheus records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def history(end: float) -> str:
     for model, rate, burst in (("even", 10.0, 0.001), ("bursty", 3.0, 0.2)):
         good, bad = [(0.0, 5e5)], [(0.0, 40.0)]
         for at in range(STEP, HOURS * 3600 + 1, STEP):
-            # Bursts in the hour's middle: windows that end a second apart hold the same failures.
+            # Bursts in the hour's middle: windows that end a second apart contain the same failures.
             share = burst if 1500 < HOURS * 3600 - at < 1650 or 60 < HOURS * 3600 - at < 120 else 0.0002
             good.append((at, good[-1][1] + rate * STEP * (1 - share)))
             bad.append((at, bad[-1][1] + rate * STEP * share))

@@ -1,4 +1,4 @@
-"""Burn rates, budgets, short times and moments: one notation each, wherever they are shown."""
+"""Test the notation of burn rates, budgets, short times and moments: the same wherever they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a budget is spent, with the range that the paces of several windows and the error of an estimate allow."""
+"""Test the forecast of when a budget is spent, with the range from several windows and an estimate's error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _row(
     )
 
 
-def test_the_range_holds_the_paces_of_all_windows() -> None:
+def test_the_range_includes_the_paces_of_all_windows() -> None:
     """Half a budget of 30 days at 5x and at 1x: in 3 days at the last hour's pace, in up to 15."""
     predicted = forecast(_row(0.5, 5, 1), 30)
 
@@ -65,7 +65,7 @@ def test_what_is_unknown_or_spent_has_no_forecast() -> None:
 
 @given(st.floats(0.01, 1), _PACE, _PACE, st.none() | st.floats(0, 0.02))
 def test_the_forecast_is_in_its_range(left: float, hour: float, six: float, error: float | None) -> None:
-    """Whatever the paces: soonest, then the status' own estimate, then latest."""
+    """For any burn rates: soonest, then the status' own estimate, then latest."""
     predicted = forecast(_row(left, hour, six, error), 30)
 
     assert predicted is not None

@@ -1,4 +1,4 @@
-"""`tritonwatch gate` on a real Prometheus: what promotes, holds and rolls back, and what fails closed."""
+"""Test `tritonwatch gate` on a real Prometheus: verdicts, their reasons, and failures that do not promote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonwatch.cli import main
 
 LATER = END - 5 * 86400
 STOPPED = LATER - 1800
-"""When objective `errors` was recorded for the last time, half an hour before one looks."""
+"""When objective `errors` was recorded for the last time, half an hour before the gate runs."""
 
 PROMOTE, CANNOT_TELL, WRONG, HOLD, ROLLBACK = 0, 1, 2, 3, 4
 
@@ -158,7 +158,7 @@ def gate(prometheus: str, *words: object, at: float = END) -> int:
 def test_each_state_has_its_verdict_and_reason(
     prometheus: str, model: str, code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is the verdict, the line says why; only known, fresh, unspent and quiet promotes."""
+    """The exit code is the verdict, the line has the reason; only known, fresh, unspent and quiet promotes."""
     assert code == gate(prometheus, "--model", model)
     output = capsys.readouterr()
     assert printed in output.out + output.err
@@ -168,7 +168,7 @@ def test_each_state_has_its_verdict_and_reason(
 def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A slip of the pen holds, and says which objective or model may be meant."""
+    """A slip of the pen gives `hold`, and the message names the objective or model that may be meant."""
     assert HOLD == gate(prometheus, "--objective", "latncy", "--model", "goood")
     message = capsys.readouterr().err
     assert "Prometheus has no data of objective latncy; did you mean latency?" in message
@@ -188,7 +188,7 @@ def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
 def test_a_version_that_does_not_exist_is_named_with_those_that_do(
     prometheus: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    """A slip in a version holds, and the message says which versions the model has."""
+    """A slip in a version gives `hold`, and the message lists the versions of the model."""
     assert HOLD == gate(prometheus, "--model", "estimated-versions", *words)
     message = capsys.readouterr().err
     assert "9: no objective has data of this version; versions with data: 1, 2, 3" in message
@@ -217,7 +217,7 @@ def test_a_doubt_about_many_groups_is_explained_once(
 def test_an_estimate_promotes_nothing_unless_it_is_trusted(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A sampled mean hides a slow tail: it holds, with what settles it; --trust accepts that source only."""
+    """A sampled mean hides a slow tail: `hold`, with what settles it; --trust accepts that source only."""
     assert HOLD == gate(prometheus, "--model", "estimated")
     line = capsys.readouterr().out
     assert (
@@ -237,7 +237,7 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
 def test_an_estimate_promotes_where_its_error_changes_nothing(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The budget that is left must bear the error too; else the reason says what would settle it."""
+    """The remaining budget must cover the error too; else the reason names what would settle it."""
     assert PROMOTE == gate(prometheus, "--model", "sure")
     assert (
         "budget left: 80.0%, current burn rate 0.5x, and 70.0% at the largest error of the estimate (+-0.1 points)"
@@ -291,7 +291,7 @@ def test_a_canary_is_not_promoted_on_an_estimate(prometheus: str, capsys: pytest
     ("source", "word"),
     [("backend_counters", "failures may be hidden"), ("untraced_queue", "rejections may be hidden")],
 )
-def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, word: str) -> None:
+def test_hidden_failures_promote_nothing_unless_another_objective_sees_them(source: str, word: str) -> None:
     """A probe or a count of the clients that is promoted itself lifts the doubt; one that is not is named."""
     group = {"model": "m", "version": "1"}
     hidden = GroupStatus("errors", "errors", group, burn_now=0.0, budget_left=1.0, sources=(source,))
@@ -314,7 +314,7 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
     assert f"but {word} ({source})" in verdict()[1]
     assert f"or accept this source with --trust {source}" in verdict()[1]
     assert "to fix this, see objective probe, hold: budget left: 2x spent" in verdict(failing)[1]
-    # Four probes answered say nothing about one request in five that fails.
+    # Four answered probes are not evidence about one request in five that fails.
     assert ("promote", "hold") == (verdict(probe, events=299)[0], verdict(probe, events=298)[0])
     assert (
         "hold: only 4 requests were counted in the last 3 days; 299 are needed" in verdict(probe, events=4)[1]
@@ -323,7 +323,7 @@ def test_hidden_failures_hold_unless_another_objective_sees_them(source: str, wo
 
 @pytest.mark.real
 def test_limits_are_those_asked_for(prometheus: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A higher minimum of budget, or a lower age, turns promote into hold; an unknown objective holds."""
+    """A higher minimum of budget, or a lower age, turns promote into `hold`; an unknown objective gives `hold`."""
     assert HOLD == gate(prometheus, "--model", "good", "--min-budget", "80%")
     assert HOLD == gate(prometheus, "--model", "good", "--max-age", "4s")
     assert "the data is 5 s old, and at most 4 s are allowed (--max-age)" in capsys.readouterr().out
@@ -361,7 +361,7 @@ def test_the_worst_verdict_counts(prometheus: str) -> None:
 def test_a_canary_is_compared_with_its_baseline(
     prometheus: str, version: str, code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As good promotes, worse rolls back, too few events or none hold."""
+    """As good promotes, worse rolls back, too few events or none give `hold`."""
     assert code == gate(prometheus, "--model", "canary", "--canary", version, "--baseline", "1")
     assert printed in capsys.readouterr().out
 
@@ -425,7 +425,9 @@ def test_what_cannot_be_asked_never_promotes(prometheus: str, capsys: pytest.Cap
         (0.0, [1.0, None], "hold"),
     ],
 )
-def test_a_canary_is_ready_or_holds(burn: float | None, ages: list[float | None], verdict: str) -> None:
+def test_a_canary_that_is_not_ready_is_not_promoted(
+    burn: float | None, ages: list[float | None], verdict: str
+) -> None:
     """Readiness is judged as it is now, without a test on seconds that depend on each other."""
     canary = GroupStatus(
         "readiness", "readiness", {"model": "m", "version": "2"}, burn_now=burn, budget_left=0.9
@@ -446,7 +448,7 @@ def test_a_fast_burn_is_written_as_a_plain_number() -> None:
 
 
 def test_a_budget_of_two_minutes_is_called_one() -> None:
-    """A fresh Prometheus promotes on what it knows, and the reason says how little that is."""
+    """A fresh Prometheus promotes on what it knows, and the reason states how little that is."""
     young = GroupStatus("errors", "errors", {"model": "m", "version": "1"}, burn_now=0.0, budget_left=1.0)
     known = replace(young, history_seconds=120.0)
 
@@ -458,7 +460,7 @@ def test_a_budget_of_two_minutes_is_called_one() -> None:
 
 
 def test_a_group_without_a_version_is_as_old_as_its_oldest_version() -> None:
-    """A gateway counts by model; its objective is judged on fresh data of that model, and not held for ever."""
+    """A gateway counts by model; its objective is judged on fresh data of the model, not at `hold` for ever."""
     ages = Ages({("m", "1"): 5.0, ("m", "2"): 90.0, ("other", "1"): 400.0}, 400.0)
 
     assert (90.0, 5.0, 400.0) == (ages.of("m", ""), ages.of("m", "1"), ages.of("", ""))
@@ -481,7 +483,7 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
 
 
 def test_a_page_rolls_back_even_without_data() -> None:
-    """A model whose page fires while its series vanish is not merely held."""
+    """The verdict is not merely `hold` when a model's page fires while its series vanish."""
     gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown_reasons=("vanished",))
     page = Firing("critical", "page_fast", group_labels("latency", "m", "1"))
 
@@ -501,7 +503,7 @@ def test_a_page_rolls_back_only_the_group_that_it_is_about() -> None:
 
 
 def test_a_partial_answer_promotes_nothing() -> None:
-    """What Prometheus calls incomplete may lack the very series that would hold."""
+    """A response that Prometheus calls incomplete may lack the very series that would give `hold`."""
     good, bad = Judgement("promote", "fine", "a"), Judgement("rollback", "pages", "b")
 
     assert ("hold", "Prometheus warns: no store b") == (
@@ -523,7 +525,7 @@ def test_a_partial_answer_promotes_nothing() -> None:
         ),
     ],
 )
-def test_an_objective_that_is_not_recorded_any_more_holds(
+def test_an_objective_that_is_not_recorded_any_more_promotes_nothing(
     prometheus: str, words: list[str], code: int, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A rule group that stopped leaves no row behind that could be judged."""
@@ -531,7 +533,7 @@ def test_an_objective_that_is_not_recorded_any_more_holds(
     assert printed in capsys.readouterr().out
 
 
-def test_nothing_to_judge_holds() -> None:
+def test_nothing_to_judge_promotes_nothing() -> None:
     """An empty list of verdicts does not permit anything."""
     good, bad = Judgement("promote", "", "a"), Judgement("hold", "", "b")
 

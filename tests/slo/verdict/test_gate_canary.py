@@ -1,4 +1,4 @@
-"""The two-sample test: how often it is wrong, measured by simulation, and what bursts do to it."""
+"""Test the two-sample test: how often it is wrong, measured by simulation, and the effect of bursts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_bursts_lower_confidence_instead_of_faking_it() -> None:
     wrong = sum(compare(a, b, margin=0.0).worse >= 0.95 for a, b in pairs)
     naive = sum(compare([_sum(a)], [_sum(b)], margin=0.0).worse >= 0.95 for a, b in pairs)
     assert wrong / ROUNDS <= 0.1
-    assert naive / ROUNDS >= 0.3  # what the same counts say when taken for independent
+    assert naive / ROUNDS >= 0.3  # the result of the same counts when taken for independent
 
 
 def test_a_clear_difference_is_found() -> None:
@@ -82,7 +82,7 @@ def test_a_clear_difference_is_found() -> None:
 def test_a_comparison_is_coherent(
     canary: list[EventCount], baseline: list[EventCount], margin: float, confidence: float
 ) -> None:
-    """Confidences are shares, bounds hold the difference, and swapping the versions mirrors the result."""
+    """Confidences are shares, bounds include the difference, and swapping the versions mirrors the result."""
     comparison = compare(canary, baseline, margin=margin, confidence=confidence)
     other = compare(baseline, canary, margin=margin, confidence=confidence)
 
@@ -130,8 +130,8 @@ def _sum(slices: list[EventCount]) -> EventCount:
 @pytest.mark.parametrize(
     ("canary", "named"), [(EventCount(0, 0), "canary"), (EventCount(1, 100), "baseline")]
 )
-def test_a_side_without_events_holds_at_any_minimum(canary: EventCount, named: str) -> None:
-    """With `--min-events 0` a side without any event is a reason to hold, not a division by zero."""
+def test_a_side_without_events_promotes_nothing_at_any_minimum(canary: EventCount, named: str) -> None:
+    """With `--min-events 0` a side without any event is a reason for `hold`, not a division by zero."""
     actual = compare([canary], [EventCount(0, 0)], margin=0.01, minimum_events=0)
 
     assert ("hold", f"the {named} has no events") == (actual.verdict, actual.reason)

@@ -1,4 +1,4 @@
-"""`status` and `gate` on a real Prometheus that has not loaded the rules of some or all objectives."""
+"""Test `status` and `gate` on a real Prometheus that has not loaded the rules of some or all objectives."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_without_a_folder_of_objectives_the_commands_have_a_placeholder(
 def test_status_shows_the_objectives_whose_rules_are_loaded(
     prometheus: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The table and the JSON hold the loaded one, the message names the other, and the exit code is 1."""
+    """The table and the JSON have the loaded objective, the message names the other, and the exit code is 1."""
     assert CANNOT_TELL == run("status", prometheus, "--objectives", folder)
     shown = capsys.readouterr()
     assert "good" in shown.out
@@ -127,7 +127,7 @@ def test_status_shows_the_objectives_whose_rules_are_loaded(
 def test_gate_promotes_nothing_while_rules_are_missing_and_still_rolls_back(
     prometheus: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A page is a reason to roll back whatever else is unknown."""
+    """A page is a reason to roll back, even if all else is unknown."""
     words = ("--objectives", folder, "--model")
 
     assert CANNOT_TELL == run("gate", prometheus, *words, "good")
@@ -174,7 +174,7 @@ def test_the_shown_command_logs_in_the_same_way_and_shows_no_secret(
 def test_mistakes_in_the_objectives_are_listed_before_prometheus_is_asked(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An objective that cannot be read has no rules to look for."""
+    """An objective that cannot be read has no rules to search for."""
     (folder / "errors.yaml").write_text("{name: errors, target: 200%, indicator: errors}")
 
     assert 1 == run("status", "http://127.0.0.1:1", "--objectives", folder)
@@ -186,7 +186,7 @@ def test_mistakes_in_the_objectives_are_listed_before_prometheus_is_asked(
 def test_a_target_that_is_edited_and_not_loaded_is_named(
     prometheus: str, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both values stand in the message, with the models of an override and the command that loads the files."""
+    """Both values are in the message, with the models of an override and the command that loads the files."""
     (folder / "errors.yaml").unlink()
     assert 0 == run("status", prometheus, "--objectives", folder)
     capsys.readouterr()

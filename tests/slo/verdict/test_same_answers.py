@@ -1,4 +1,4 @@
-"""`status`, `gate`, `report` and the web page have the same answers about the same events."""
+"""Test that `status`, `gate`, `report` and the web page have the same answers about the same events."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_all_have_the_same_answers_on_random_histories(
     assert {group[:2] for group in drawn} == set(reported) == set(verdicts)
     for row in rows:
         key = row["slo"], row["group"]["model"]
-        # No alert fires here, which alone holds a release whose budget only burns.
+        # No alert fires here, so that only the burning budget gives `hold`.
         assert (row["state"] in ("ok", "burning")) == (verdicts[key] == "promote"), row
         if row["state"] == "unknown":
             continue
@@ -192,7 +192,7 @@ def test_all_have_the_same_answers_when_a_month_begins(
             assert [row["state"]] == web_fleet.states(page)
             assert 200 == answer.status_code
             assert f"budget left: {budget_left(row['budget_left'])}" in judgement["reason"]
-            # Until the first whole minutes are over, failures of the minutes before midnight are spread over them.
+            # Before the first whole minutes have passed, failures before midnight are spread over them.
             if moment >= 600:
                 assert pytest.approx(1 - FAILING, abs=1e-4) == row["sli"]
                 assert pytest.approx(1 - FAILING / 0.01, abs=0.01) == row["budget_left"]

@@ -1,4 +1,4 @@
-"""`tritonwatch status` on a real Prometheus that holds recorded objectives."""
+"""Test `tritonwatch status` on a real Prometheus with recorded objectives."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_json_has_rows_and_the_worst_of_each_objective(
 def test_rows_are_chosen_and_an_empty_choice_is_not_success(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A misspelt model must not look like a model without trouble."""
+    """A misspelt model must not appear as a model without a fault."""
     words = ["status", "--prometheus", prometheus, "--at", str(END), "--json"]
 
     assert 0 == main([*words, "--model", "embedder"])
@@ -248,7 +248,7 @@ SERIES = [
 
 @given(st.sets(st.sampled_from(range(len(SERIES)))))
 def test_missing_series_are_unknown_never_full(present: set[int]) -> None:
-    """Whichever series are missing, nothing is said about the budget that the present series do not show."""
+    """Whichever series are missing, status shows no budget that the present series do not give."""
     samples = [SERIES[i] for i in sorted(present)]
     rows = group_statuses(samples)
 
@@ -268,7 +268,7 @@ def test_missing_series_are_unknown_never_full(present: set[int]) -> None:
 
 
 def test_idle_is_not_unknown() -> None:
-    """A model that nobody asks has no ratio and no trouble; one that is not seen any more is unknown."""
+    """A model without requests has no ratio and no fault; one that is not seen any more is unknown."""
     idle, target = {"__name__": names.LAST_SEEN, **GOOD}, {"__name__": names.OBJECTIVE_RATIO, **GOOD}
 
     [asleep] = group_statuses([Sample(idle, END - 15, END), Sample(target, 0.99, END)])
@@ -297,7 +297,7 @@ def test_a_group_of_which_only_counters_are_left_is_not_shown() -> None:
 def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
     retired: float, more: dict[str, float], shown: list[str]
 ) -> None:
-    """A model that was unloaded and deleted is neither unknown nor holds a gate for the rest of the period."""
+    """A model that was unloaded and deleted is not unknown, and does not give `hold` for the rest of the period."""
     values = {names.LAST_SEEN: END - 900, names.OBJECTIVE_RATIO: 0.99, names.RETIRED: retired, **more}
     other = Sample({"__name__": names.LAST_SEEN, **SPENT}, END, END)
 
@@ -346,7 +346,7 @@ SPLITS = (
     [("latency", "queue"), ("queue", "failure:QUEUE_FULL"), ("probe", "failure:timeout"), ("custom", None)],
 )
 def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: str | None) -> None:
-    """Where requests spend their time says nothing about probes, and of own queries nothing is known."""
+    """Where requests spend their time does not explain probes, and own queries have no split."""
     about = {"model": "m", "version": "1"}
     shares = [
         Sample({"__name__": names.CAUSE_SHARE, names.INDICATOR: of, names.CAUSE: name, **about}, 1.0, END)
@@ -521,7 +521,7 @@ def test_causes_are_in_words() -> None:
 def test_a_budget_of_less_than_its_period_is_called_one(
     reaches_back: float, period_began: float | None, shown: str
 ) -> None:
-    """Two minutes of failures are 1000 times a month's budget where nothing else is known; the table says so."""
+    """Two minutes of failures are 1000 times a month's budget where nothing else is known; the table states it."""
     series = {
         names.OBJECTIVE_RATIO: 0.999,
         names.PERIOD_DAYS: 30.0,

@@ -1,4 +1,4 @@
-"""Asking a real Prometheus, logging in to it, and what is said when it is not there or not itself."""
+"""Test queries to a real Prometheus: login, TLS, and the messages when it is down or another server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def fault(access: Access, query: str = "up") -> str:
-    """What is said when the question fails."""
+    """Return the message of a failed query."""
     with Prometheus(access) as client, pytest.raises(PrometheusError) as caught:
         client.instant(query)
     assert "\n" not in str(caught.value)
@@ -60,7 +60,7 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
 
 @pytest.mark.real
 def test_a_refused_query_quotes_the_error_of_prometheus(prometheus: str) -> None:
-    """A query that Prometheus cannot read says so, and a new enough one is not called old."""
+    """The message quotes a query that Prometheus cannot read, and a new enough Prometheus is not called old."""
     printed = fault(Access(prometheus), "rate(")
 
     assert printed.startswith(f"Prometheus at {prometheus} refuses the query")
@@ -78,7 +78,7 @@ def test_an_absent_prometheus_is_one_line() -> None:
 
 
 def test_a_slow_prometheus_is_given_up() -> None:
-    """A server that takes the connection and says nothing is called slow after the timeout."""
+    """A server that accepts the connection and sends nothing is called slow after the timeout."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -118,7 +118,7 @@ def test_each_unexpected_response_is_named(answer: tuple[Any, ...], printed: str
 
 
 def test_a_refusal_by_a_server_that_hides_its_version_is_not_called_old() -> None:
-    """Thanos and others need not tell a version: then the refusal is reported as it is."""
+    """Thanos and others need not report a version: then the refusal is reported as it is."""
     with answering(lambda request: request.reply(REFUSAL, 400)) as url:
         assert "refuses the query: unknown function" in fault(Access(url))
 
@@ -145,7 +145,7 @@ def test_hints_of_thanos_are_not_warnings() -> None:
 
 
 def test_warnings_in_a_response_are_returned() -> None:
-    """A Thanos that lacks a store says so beside its answer; each warning is kept once."""
+    """A Thanos that lacks a store adds a warning to its answer; each warning is returned once."""
     partial = {**EMPTY, "warnings": ["no store matches\nzone b", "no store matches\nzone b"]}
 
     with answering(partial) as url, Prometheus(Access(url)) as client:
@@ -246,7 +246,7 @@ def test_token_and_headers_are_sent_and_never_shown(tmp_path: Path, monkeypatch:
     assert "s3cret" not in printed
 
 
-def test_the_environment_holds_secrets_too() -> None:
+def test_the_environment_may_contain_secrets_too() -> None:
     """Token and password are read from their variables."""
     token = parsed("http://p", environment={arguments.TOKEN_VARIABLE: "t0ken"})
     basic = parsed("http://p", "--user", "me", environment={arguments.PASSWORD_VARIABLE: "pass"})
@@ -281,7 +281,7 @@ def test_unusable_arguments_are_refused_with_a_reason(words: list[str], printed:
 
 @pytest.mark.real
 def test_tls_with_our_certificate_and_a_password(tmp_path: Path) -> None:
-    """A Prometheus that wants TLS, a client certificate and a password gets all three, else says which."""
+    """A Prometheus that wants TLS, a client certificate and a password gets them; else a message names which."""
     ca, ours = certificates(tmp_path)
     config = (
         f"tls_server_config: {{cert_file: {ours}, key_file: {ours}, client_ca_file: {ca}, "

@@ -1,4 +1,4 @@
-"""`status` and `gate` on a Prometheus that evaluates Sloth's rules beside ours, as during a migration."""
+"""Test `status` and `gate` on a Prometheus that evaluates Sloth's rules beside ours, as during a migration."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def test_status_shows_only_our_groups_beside_the_rules_of_sloth(
 def test_the_gate_judges_only_our_groups_beside_the_rules_of_sloth(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Healthy models are promoted; the groups of Sloth's rules do not hold a release."""
+    """Healthy models are promoted; the groups of Sloth's rules do not give `hold`."""
     assert 0 == main(["gate", "--prometheus", prometheus])
     assert 2 == capsys.readouterr().out.count("promote  errors")

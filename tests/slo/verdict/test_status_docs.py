@@ -1,4 +1,4 @@
-"""docs/slo-live.md names exactly the options that there are."""
+"""Test the options in docs/slo-live.md against the code."""
 
 from __future__ import annotations
 

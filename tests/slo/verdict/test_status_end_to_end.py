@@ -1,4 +1,4 @@
-"""From a real Triton through the exporter, Prometheus and our generated rules to status, gate and backtest."""
+"""Test a real Triton, exporter, Prometheus and our generated rules with status, gate and backtest."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_failures_that_a_backend_hides_promote_nothing(
 def test_a_tail_that_a_sampled_mean_hides_promotes_nothing(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Five in a hundred are slow where one may be, and the numbers look fine: they are called an estimate."""
+    """Five in a hundred are slow where one may be, and the numbers are good: they are called an estimate."""
     words = ["--prometheus", prometheus, "--objective", "latency", "--model", "tailed"]
 
     assert 0 == main(["status", *words])

@@ -1,4 +1,4 @@
-"""`tritonwatch status --watch` outlives its Prometheus and ends quietly."""
+"""Test that `tritonwatch status --watch` continues when its Prometheus ends, and ends quietly itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_until(terminal: int, mark: bytes) -> bytes:
 
 @pytest.mark.real
 def test_json_is_a_line_each_time_and_an_absent_prometheus_is_reported(tmp_path: Path) -> None:
-    """One JSON document a line; when Prometheus goes away it says so and goes on; Ctrl-C is exit 0."""
+    """One JSON document a line; when Prometheus goes away it reports that and goes on; Ctrl-C is exit 0."""
     with history.serve(recorded(), tmp_path / "p") as url, watching(url, "--json") as process:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(3)]
