@@ -1,4 +1,4 @@
-"""How fast a month of a thousand objectives is replayed, against replaying it as a rule engine would.
+"""Measure how fast a month of a thousand objectives is replayed, against a replay as a rule engine would do it.
 
 The peer walks every step and sums every window anew, in plain Python, as rules are evaluated; it is run on a
 small part and its time is scaled to the whole, which flatters it (a longer history only adds steps).

@@ -1,8 +1,8 @@
-"""What a refresh of each dashboard costs at 200 models x 30 servers x 4 objectives, asked as Grafana asks.
+"""Measure what a refresh of each dashboard costs at 200 models x 30 servers x 4 objectives, queried as by Grafana.
 
 The series are those of the made fleet, once for each model, server and objective, over 30 days, with what
-the dashboards' own rules record. A scrape takes
-place every ten minutes, and all windows follow it, so each window holds as many samples as at 15 seconds.
+the dashboards' own rules record. A scrape takes place every ten minutes, and all windows are longer in
+proportion, so each window contains as many samples as at 15 seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DAY, HOUR = 86_400, 3_600
 PIXELS = 1_920
 OPTIONS = Options(scrape_interval_seconds=SCRAPE)
 SECONDS, SAMPLES = 1.0, 1_000_000
-"""What a refresh may take of a processor, and how many samples one of its queries may hold at a time."""
+"""CPU seconds that a refresh may take, and samples that one of its queries may load at a time."""
 _TEMPLATE = ("classifier", "1")
 _FIRST = made_fleet.SERVERS[0]
 _ROUNDED = (
@@ -318,7 +318,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @pytest.mark.timeout(900)
 def test_each_dashboard_stays_quick_on_a_large_fleet(tmp_path: Path) -> None:
-    """A refresh takes under a second, and no query holds a million samples; 30 days of objectives neither."""
+    """A refresh takes under a second, and no query loads a million samples, not even 30 days of objectives."""
     made = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(OPTIONS)}
     with served(tmp_path) as url:
         costs = {}

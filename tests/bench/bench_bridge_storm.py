@@ -1,4 +1,4 @@
-"""10,000 alerts in 500 groups at once: how fast they are stored, grouped and posted, and what that costs."""
+"""Measure how fast 10,000 alerts in 500 groups are stored, grouped and posted, and at what cost."""
 
 from __future__ import annotations
 

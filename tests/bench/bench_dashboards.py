@@ -1,7 +1,7 @@
-"""What a refresh of the fleet dashboard reads at 1,000 models x 10 servers, against the same panels naively.
+"""Measure the samples that the fleet dashboard reads at 1,000 models x 10 servers, against naive queries.
 
-Samples are Prometheus' own count (`?stats=all`, totalQueryableSamples), so the ratio does not depend on luck.
-The naive panels are the same questions asked of Triton's raw counters, as dashboards usually do.
+Samples are Prometheus' own count (`?stats=all`, totalQueryableSamples), so the ratio is the same in every run.
+The naive panels query Triton's raw counters for the same values, as dashboards usually do.
 """
 
 from __future__ import annotations

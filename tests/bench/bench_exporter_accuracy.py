@@ -1,7 +1,6 @@
-"""How far each source of distributions is from the truth, on a real Triton, in six traffic shapes.
+"""Measure the error of each source of distributions on a real Triton, in six traffic shapes.
 
-The truth is what the clients measured. Takes about six minutes; writes docs/accuracy.md.
-"""
+The truth is what the clients measured. Takes about six minutes; writes docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -172,7 +171,7 @@ class Observers:
     def observe(self, body: bytes, now: float) -> None:
         traced = self.mailbox.drain()
         self.boxes["trace"].put(traced)
-        # Which requests Triton traces goes by their number, whatever the model.
+        # Triton chooses the requests it traces by their number, for all models together.
         numbered = list(
             enumerate(sorted(traced, key=lambda trace: trace.ended - trace.request_seconds), self._number)
         )

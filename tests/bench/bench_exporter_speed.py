@@ -1,4 +1,4 @@
-"""What the exporter costs: ratios against a peer measured in the same run, on a fleet of stub models.
+"""Measure what the exporter costs, as ratios to a peer measured in the same run, on a fleet of stub models.
 
 Writes docs/exporter-cost.md and docs/exporter-cost.svg.
 """
@@ -104,7 +104,7 @@ def test_parser_against_prometheus_client() -> None:
 def test_scrape_against_fetching_the_page() -> None:
     """A whole scrape of 1,000 busy models against fetching the same page from a server that has it ready.
 
-    The aim is three times. With much other work on the machine a run came to 3.2: the bound leaves room for it.
+    The aim is a ratio of three. With much other work on the machine a run came to 3.2, which the bound allows.
     """
     with running(1000) as stack, requests.Session() as session:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Governed traces beside a real Triton: 20 a second at 100 requests a second, 5 % of them slow.
+"""Measure governed traces beside a real Triton: 20 a second at 100 requests a second, 5 % of them slow.
 
 The truth is what the clients measured. Takes six minutes; TRITONWATCH_GOVERN_SECONDS sets another time.
 """

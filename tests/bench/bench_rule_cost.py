@@ -1,7 +1,7 @@
-"""What an evaluation of our rules costs a real Prometheus, beside Sloth's and Pyrra's; writes docs/rule-cost.md.
+"""Measure what an evaluation of our rules costs a real Prometheus, beside Sloth's and Pyrra's rules.
 
-TRITONWATCH_COST=MODELSxDAYS runs it smaller; only the whole one writes the page. Where `sloth` and `pyrra` are on
-PATH their real output is measured, otherwise rules in their shape.
+Writes docs/rule-cost.md. TRITONWATCH_COST=MODELSxDAYS runs it smaller; only the whole one writes the page. Where
+`sloth` and `pyrra` are on PATH their real output is measured, otherwise rules in their shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""50 servers of 200 models, remote-written to a real Prometheus and a real VictoriaMetrics; writes docs/scale.md.
+"""Measure 50 servers of 200 models, remote-written to a real Prometheus and a real VictoriaMetrics.
 
-An agent scrapes 50 pages that go on from a real exporter's page and writes all to both. Prometheus and vmalert
-run the shipped rules there. The share of requests that fail is known for every model, and so is its budget.
-TRITONWATCH_SCALE=SERVERSxMODELSxMINUTES runs it smaller; only the whole one writes the page.
+Writes docs/scale.md. An agent scrapes 50 pages that continue a real exporter's page and writes all to both.
+Prometheus and vmalert run the shipped rules there. The share of requests that fail is known for every model, and
+so is its budget. TRITONWATCH_SCALE=SERVERSxMODELSxMINUTES runs it smaller; only the whole one writes the page.
 """
 
 from __future__ import annotations

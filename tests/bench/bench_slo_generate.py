@@ -1,4 +1,4 @@
-"""Generation: models with their own thresholds and targets, at a cost that grows no faster than they do."""
+"""Measure the generation of rules for many models with thresholds and targets of their own."""
 
 from __future__ import annotations
 

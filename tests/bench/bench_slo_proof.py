@@ -1,4 +1,4 @@
-"""28 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
+"""Run 28 scenarios on our rules, Sloth's shape and Pyrra's; writes docs/slo-proof.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sloth pages, and our long windows miss 0.8 % of the first failures that a server
 
 @pytest.mark.timeout(3600)
 def test_no_engine_is_better() -> None:
-    """Nothing missed or false, detection no later than Sloth's but where said, no alert after its incident."""
+    """No alert is missed, false or late after its incident, and none is later than Sloth's except where listed."""
     scenarios = FACTS + OWN
     outcomes = {engine: run(engine, scenarios) for engine in ENGINES}
     paused = {engine: run(engine, PAUSES) for engine in ENGINES}

@@ -1,4 +1,4 @@
-"""How exact our long windows are, and the samples read beside Sloth's; writes docs/slo-samples.md."""
+"""Measure the error of our long windows, and the samples they read beside Sloth's; writes docs/slo-samples.md."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def shares(text: str) -> list[float]:
 def add_sums(history: History) -> None:
     """Add up the recorded hours: promtool records no rule that reads what it recorded itself an hour before.
 
-    The last two hours hold a sum a minute, the last day a checkpoint every five minutes, as rules would leave them.
+    The last two hours have a sum a minute, the last day one every five minutes, as rules would record them.
     """
     series: dict[str, Sequence[tuple[float, float]]] = {}
     for labels, points in history.recorded(names.sli_events("1h")):
@@ -112,7 +112,7 @@ def read(folder: Path, models: int, days: float) -> Reading:
     ours, theirs = rules_of(text), rules_of(sloth())
     history = History(folder, models, days, END)
     recording = [rule for rule in ours if "record" in rule and rule["record"] not in SUMS]
-    # Sums need each hour of the past; what looks back over minutes needs the minutes of the last hour.
+    # Sums need each hour of the past; windows of minutes need the minutes of the last hour.
     hours, minutes = (history.start + 2 * HOUR, END, HOUR), (END - 2 * HOUR, END, STEP)
     hour = resting_on(recording, names.sli_events("1h"))
     history.record(hour, hours)

@@ -1,8 +1,7 @@
-"""How far the histograms of a stock Triton are from the truth, before and after sums were decomposed.
+"""Measure the error of a stock Triton's histograms, before and after sums were decomposed.
 
 The truth is what clients measured, in processes of their own. Takes about eleven minutes; writes a part of
-docs/accuracy.md.
-"""
+docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ class Traffic:
 
 
 def at_random(rate: float, sleep: Callable[[random.Random, float], list[float]], again: bool = False) -> Plan:
-    """Arrivals at random; each sleeps as `sleep` says for its time."""
+    """Plan arrivals at random; `sleep` returns the duration of a request from its time."""
 
     def plan(rng: random.Random) -> Iterator[dict[str, Any]]:
         at = 0.0

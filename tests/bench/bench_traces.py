@@ -1,4 +1,4 @@
-"""What a trace costs the exporter: received over HTTP, decoded, and put in histograms beside Triton's counters."""
+"""Measure what a trace costs the exporter: received over HTTP, decoded and added to histograms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page costs its server and Prometheus at 1,000 models with two objectives each, beside Pyrra's pages.
+"""Measure what a web page costs its server and Prometheus at 1,000 models with two objectives, beside Pyrra's.
 
 Pyrra's pages are the queries that its server and its user interface send for the same rows (pyrra-dev/pyrra 0.10:
 GetStatus, GraphErrorBudget, GraphRate, GraphErrors, GetAlerts), on series in the shape that it records. CPU seconds

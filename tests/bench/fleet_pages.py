@@ -1,8 +1,8 @@
-"""Many exporters' pages in one process: `python fleet_pages.py PORT PAGES`.
+"""Serve the pages of many exporters in one process: `python fleet_pages.py PORT PAGES`.
 
-PAGES is a JSON file with two pages of a real exporter, `before` and `after`, `seconds` apart. GET /N/metrics goes
-on from there as the N-th exporter would: what had moved moves on at that pace, times 1 to 5 by server. Model
-number i fails `share(i)` of its requests, so that every budget is known.
+PAGES is a JSON file with two pages of a real exporter, `before` and `after`, `seconds` apart. GET /N/metrics
+continues them as the N-th exporter would: a counter that grew keeps growing at that rate, times 1 to 5 by server.
+Model number i fails `share(i)` of its requests, so that every budget is known.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Pages:
         self._began = time.time()
 
     def page(self, server: int) -> str:
-        """What the server says now."""
+        """Return the page of this server now."""
         passed = (time.time() - self._began) * (1 + server % 5)
         values = [start + pace * passed for start, pace in zip(self._start, self._pace, strict=True)]
         return self._template % tuple(values)

@@ -1,4 +1,4 @@
-"""What a process has used, as the kernel counts it."""
+"""Read the CPU time and memory of a process from the kernel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What rules cost a real Prometheus: CPU seconds, series, samples read and written, healthy and in a storm.
+"""Measure what rules cost a real Prometheus: CPU seconds, series, samples read and written.
 
-Counters of 3.2 or more days are backfilled up to a few minutes ago; then a Prometheus scrapes how they go on and
-evaluates an engine's rules every few seconds. CPU seconds are those of the process, less those of a Prometheus
-that only scrapes: other programs on the machine lengthen an evaluation, but hardly its CPU seconds.
+Counters of 3.2 or more days are backfilled up to a few minutes ago; then a Prometheus scrapes their continuation,
+healthy or with many failures, and evaluates an engine's rules every few seconds. CPU seconds are those of the
+process, less those of a Prometheus that only scrapes: other programs on the machine lengthen an evaluation, but
+hardly its CPU seconds.
 """
 
 from __future__ import annotations

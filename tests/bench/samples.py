@@ -1,4 +1,4 @@
-"""Rules evaluated over a history: recorded level by level with promtool, then asked with query statistics."""
+"""Evaluate rules over a history: record them level by level with promtool, then query with statistics."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class History:
             record(yaml.safe_dump(document), self.folder, *ranges)
 
     def add(self, series: Mapping[str, Sequence[tuple[float, float]]]) -> None:
-        """Write series as (time, value), of which each may hold what promtool cannot record."""
+        """Write series as (time, value), each with the samples that promtool cannot record."""
         path = self.folder / "added.om"
         with path.open("w", encoding="utf-8") as file:
             for name, points in series.items():

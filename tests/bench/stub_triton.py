@@ -1,6 +1,6 @@
-"""A stub of a large Triton, a process of its own: `python stub_triton.py PORT MODELS [CHURN]`.
+"""Stub a large Triton in a process of its own: `python stub_triton.py PORT MODELS [CHURN]`.
 
-Bodies are made beforehand, so that it costs next to nothing to serve them. With CHURN, every CHURN-th
+Bodies are made beforehand, so that serving them costs almost nothing. With CHURN, every CHURN-th
 exposition has one model replaced by a new one. GET /page serves what was PUT there.
 """
 

@@ -1,4 +1,4 @@
-"""A cluster to apply to: the one of CONTEXT, or an API server with etcd of our own, which runs no pods."""
+"""Provide a Kubernetes cluster: the one of CONTEXT, or an API server with etcd of our own, which runs no pods."""
 
 from __future__ import annotations
 

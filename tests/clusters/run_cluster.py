@@ -1,4 +1,4 @@
-"""The manifests and the chart on a real Kubernetes API with a real operator; `make verify-kubernetes` runs it."""
+"""Apply manifests and chart to a real Kubernetes API with a real operator; `make verify-kubernetes` runs it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _configuration(target: Cluster, name: str, file: str, namespace: str = MONIT
 
 
 def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Cluster, tmp_path: Path) -> None:
-    """Prometheus gets our jobs, and every rule, with the names that the rules look for."""
+    """Prometheus gets our jobs and every rule, with the job names that the rules select."""
     rules = eventually(
         lambda: applied.find(MONITORING, "configmap", "prometheus-main-rulefiles-0"), "no rules", 120
     )["data"]

@@ -1,4 +1,4 @@
-"""A Docker engine and the base images: those that a user has, or stand-ins where nothing can be pulled."""
+"""Provide a Docker engine and the base images: the user's, or stand-ins where nothing can be pulled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Engine:
     def docker(
         self, *words: object, fails: bool = False, stdin: bytes | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run `docker WORDS`; with `fails`, whatever it returns."""
+        """Run `docker WORDS`; with `fails`, for any exit code."""
         command = ["docker", *map(str, words)]
         done = subprocess.run(command, capture_output=True, env=self.environment, input=stdin, check=False)
         assert fails or done.returncode == 0, f"{command}\n{done.stdout.decode()}\n{done.stderr.decode()}"

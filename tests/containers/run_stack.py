@@ -1,4 +1,4 @@
-"""The compose stack on a real Docker engine, as docs/compose.md has it; `make test-docker` runs it."""
+"""Run the compose stack on a real Docker engine, as docs/compose.md describes; `make test-docker` runs it."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _roots(stack: Stack) -> list[str]:
 
 
 def test_a_broken_model_is_in_slack_with_its_cause(stack: Stack) -> None:
-    """The demo's `broken` cannot load; the message says why."""
+    """The demo's `broken` cannot load; the message shows the cause."""
     eventually(
         lambda: any("broken" in root.shown for root in stack.slack.workspace.roots()),
         lambda: str(_roots(stack)),
@@ -256,7 +256,7 @@ def test_a_mistake_in_an_objective_changes_nothing(stack: Stack) -> None:
     latency.write_text(good.replace("target:", "tarrget:"))
     done = stack.compose("--profile", "reload", "run", "--rm", "-T", "reload", fails=True)
     latency.write_text(good)
-    # Not its exit code: the compose of the wheel returns 0 whatever the container returns.
+    # Not its exit code: the compose of the wheel always returns 0.
     printed = done.stderr.decode() + done.stdout.decode()
     assert "latency.yaml:" in printed
     assert "unknown field (fix: " in printed

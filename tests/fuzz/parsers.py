@@ -1,7 +1,7 @@
 """Fuzz the parsers: `python tests/fuzz/parsers.py [--seconds 60] [--target NAME]`, or `make fuzz`.
 
 Coverage-guided with atheris where that is installed (pip install 'tritonwatch[fuzz]'), else by mutation. Prints
-how many inputs ran; ends with 1 and the input at the first broken promise (see `promises`).
+how many inputs ran; exits with 1 and the input at the first broken property (see `promises`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
 
 
 def by_mutation(target: str, seconds: float, least: int = 0) -> int:
-    """Mutate seeds until the time is over and `least` have run; returns how many ran."""
+    """Mutate seeds until the time has passed and `least` have run; return how many ran."""
     rng, corpus, ran, ends = random.Random(0), seeds(target), 0, time.monotonic() + seconds
     while ran < least or time.monotonic() < ends:
         data = mutated(rng, corpus)
@@ -63,7 +63,7 @@ def by_mutation(target: str, seconds: float, least: int = 0) -> int:
 
 
 def with_atheris(target: str, seconds: float) -> int | None:
-    """Let atheris look for new paths, in a process of its own; returns how many ran, None when one broke."""
+    """Let atheris search new paths, in a process of its own; return how many ran, None when one broke."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
         corpus.mkdir()

@@ -1,4 +1,4 @@
-"""What each parser promises of any bytes, and the seeds that fuzzing of it begins with."""
+"""Define the properties of each parser for any bytes, and the seeds with which fuzzing begins."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def exposition(data: bytes) -> None:
 
 
 def relay(data: bytes) -> None:
-    """After whatever came before, the page of either format is valid and has every sample that was parsed."""
+    """Test the relay: after any earlier body, the page is valid in either format and has every parsed sample."""
     passed = Relay()
     for body in (_METRICS, data[: len(data) // 2], data):
         reading = Reading(body, "", "", 0.0, 0.0)
