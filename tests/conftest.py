@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Configure pytest, Hypothesis and the environment of every test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ yaml.safe_load, yaml.safe_load_all = (
 gc.set_threshold(50_000, 20, 20)
 gc.disable()
 
-# With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on looking for idle cores.
+# With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on searching idle cores.
 # The limit of memory is soft: beyond it the collector runs more often.
 os.environ |= {"GOGC": "1600", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}
 
@@ -82,6 +82,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what the modules made from garbage collection: it lives as long as the tests do."""
+    """Exempt the objects of modules from garbage collection: they exist until the tests end."""
     gc.freeze()
     gc.enable()

@@ -1,4 +1,4 @@
-"""Every command that a page of the documentation shows, as words."""
+"""Read every command that a page of the documentation shows, as words."""
 
 from __future__ import annotations
 

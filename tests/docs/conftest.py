@@ -1,4 +1,4 @@
-"""What the tests of the documentation share: one set of real servers."""
+"""Start one set of real servers for the tests of the documentation."""
 
 from __future__ import annotations
 

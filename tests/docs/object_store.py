@@ -1,4 +1,4 @@
-"""A small S3: a folder as one bucket over HTTP, which answers as slowly as configured. It checks no signature."""
+"""Serve a small S3: a folder as one bucket over HTTP, as slow as configured. It checks no signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder as a page of the documentation supposes it: what the reader has before the first command."""
+"""Prepare a folder as a page of the documentation assumes it before the first command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder and servers as the recipes want them: real Triton, exporter, Prometheus and Alertmanager."""
+"""Start a folder and servers as the recipes assume them: real Triton, exporter, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes of the documentation: files, commands and promised output, read from the page that a person reads."""
+"""Read the recipes of the documentation: files, commands and expected output, from the page itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def arguments(blocks: tuple[Block, ...], program: str) -> list[str]:
 
 
 def missing(promised: str, printed: str) -> list[str]:
-    """Lines that a page promises and a command did not say, numbers and blanks aside; `...` is anything."""
+    """Return the lines of a page that a command did not print; numbers and blanks may differ, `...` is anything."""
     lines = [_plain(line) for line in printed.splitlines()]
     return [
         line

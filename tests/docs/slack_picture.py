@@ -1,4 +1,4 @@
-"""Lays a Block Kit message out as HTML much as Slack does, so that it can be looked at.
+"""Draw a Block Kit message as HTML much as Slack does, for the pictures of the documentation.
 
 python -m docs.slack_picture OUT-FOLDER (from tests/) draws the pictures of docs/on-call.md with Chromium, and that
 of README, with the model's dashboard of docs/pictures beside a message.
@@ -123,7 +123,7 @@ def _day(at: int, form: str) -> str:
     return f"{moment:%b %-d, %H:%M}" if "date" in form else f"{moment:%H:%M}"
 
 
-def stories() -> dict[str, str]:
+def pages() -> dict[str, str]:
     """Name of a picture -> its page."""
     load, burn = _load_failure(), _burn()
     assert load.evidence is not None
@@ -263,7 +263,7 @@ def draw(folder: Path) -> list[Path]:
     assert chromium is not None, "no Chromium on PATH"
     drawn = []
     with tempfile.TemporaryDirectory() as scratch:
-        for name, content in stories().items():
+        for name, content in pages().items():
             source = Path(scratch) / f"{name}.html"
             source.write_text(content, encoding="utf-8")
             target = (folder / f"{name}.png").absolute()

@@ -1,4 +1,4 @@
-"""The changelog: each entry and each kind of change once in a version."""
+"""Test the changelog: each entry and each kind of change once in a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page says to type exists: verbs, flags, words of make, folders, services, extras."""
+"""Test that everything in the commands of a page exists: verbs, flags, make targets, folders, services, extras."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MENTIONED = {
     "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "three at once",
     "docs/alerts.md: tritonwatch generate --time-scale": "a flag alone",
 }
-"""What looks like a command and is a mention."""
+"""Mentions in the form of a command."""
 SHELL_IS_RUN = ("docs/recipes.md", "docs/tuning.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""
 COMPOSE = ROOT / "compose" / "docker-compose.yml"
@@ -45,7 +45,7 @@ def _tritonwatch(words: tuple[str, ...]) -> None:
     assert verb in VERBS
     parser = argparse.ArgumentParser()
     importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
-    # Square brackets hold what may be left out; what it is must exist all the same.
+    # Square brackets contain what may be omitted; it must exist all the same.
     parser.parse_args([word.strip("[]") for word in words[words.index(verb) + 1 :] if word != "..."])
 
 

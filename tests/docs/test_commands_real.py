@@ -1,4 +1,4 @@
-"""What a page says to type does its work: every whole command, in the page's order, on real servers."""
+"""Test every complete command of the pages on real servers, in the order of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configurations that a page shows are taken by the real programs, and fit the rules."""
+"""Test that the real programs accept the configurations of the pages, and that they match the rules."""
 
 from __future__ import annotations
 

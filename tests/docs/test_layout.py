@@ -1,4 +1,4 @@
-"""The layout of the packages: small folders, and a name for one thing only."""
+"""Test the layout of the packages: small folders, small modules, and each name once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def modules(folder: Path, pattern: str = "**/*.py") -> list[Path]:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_a_folder_holds_at_most_a_dozen_modules(package: Path) -> None:
+def test_a_folder_has_at_most_a_dozen_modules(package: Path) -> None:
     """A newcomer can read the list of a folder."""
     folders = {path.parent for path in modules(package)} - {ONE_FILE_A_VERB}
     large = {str(folder.relative_to(ROOT)) for folder in folders if len(modules(folder, "*.py")) > 12}
@@ -63,7 +63,7 @@ def test_a_class_name_occurs_once_in_a_package(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_function_has_at_most_60_lines(package: Path) -> None:
-    """A function fits on a screen, whatever its reason; its docstring is not counted."""
+    """A function fits on a screen, for any reason; its docstring is not counted."""
     long = {
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": size(node)
         for path in modules(package)
@@ -76,9 +76,9 @@ def test_a_function_has_at_most_60_lines(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_what_is_large_gives_its_reason(package: Path) -> None:
-    """A docstring says "Long because ..." where a function, class or module is over its bound, and only there.
+    """A docstring has "Long because ..." where a function, class or module is over its bound, and only there.
 
-    A module of functions that are all lists says once "Long functions because ...". ruff counts branches.
+    A module of functions that are all lists has "Long functions because ..." once. ruff counts branches.
     """
     large: set[str] = set()
     explained: set[str] = set()

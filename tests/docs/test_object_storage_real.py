@@ -1,4 +1,4 @@
-"""What the recipes say of object storage, on a real Triton whose repository is a bucket."""
+"""Test the recipes about object storage with a real Triton whose repository is a bucket."""
 
 from __future__ import annotations
 

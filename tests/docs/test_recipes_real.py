@@ -1,4 +1,4 @@
-"""The recipes work: each page's own files and commands, on a real Triton, Prometheus and Alertmanager."""
+"""Test the files and commands of each recipe on a real Triton, Prometheus and Alertmanager."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ PATIENCE_SECONDS = 60.0
 
 
 def _follow(servers: RecipeServers, blocks: tuple[Block, ...]) -> None:
-    """Do what the page says, and see what it says one sees."""
+    """Write the files and run the commands of a page, and compare their output with the page's."""
     write_files(tuple(replace(block, text=servers.local(block.text)) for block in blocks), servers.directory)
     shown = [block for block in blocks if not block.title]
     traffic = ""
     for block, after in zip(shown, [*shown[1:], None], strict=True):
         if block.language == "sh":
             promised = after.text if after is not None and after.language == "text" else ""
-            # What only looks may look again, as a person would: scrapes and rules need a moment.
+            # Commands that only read are repeated, as a person would: scrapes and rules need a moment.
             patience = 0.0 if ACTS.search(block.text) else PATIENCE_SECONDS
             _see(servers, block.text, promised, patience, traffic)
             traffic = "".join(line for line in block.text.splitlines(True) if "load.py" in line) or traffic
 
 
 def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds: float, traffic: str) -> None:
-    """Clients go on while one looks again: on a busy machine the page's seconds of traffic are few requests."""
+    """Run commands until they print what is expected, while clients go on.
+
+    On a busy machine the page's seconds of traffic are few requests.
+    """
     deadline = time.monotonic() + patience_seconds
     while True:
         ran = servers.shell(commands)
@@ -58,7 +61,7 @@ def test_a_recipe_prints_what_its_page_shows(servers: RecipeServers, recipe: str
 
 @pytest.mark.parametrize("recipe", TUNING)
 def test_the_commands_of_tuning_print_what_the_page_shows(servers: RecipeServers, recipe: str) -> None:
-    """What is said to make a model faster, fairer or more telling does so on the real server."""
+    """Each change that the page describes has its effect on the real server."""
     assert {"sh", "text"} <= {block.language for block in TUNING[recipe]}
     write_files(RECIPES[SETUP], servers.directory)  # the rollouts before left other versions behind
     _follow(servers, TUNING[recipe])

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds, leads somewhere, and names what exists."""
+"""Test the site of the documentation: it builds, its links lead somewhere, and its names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in a page ends the build of the site."""
+"""Test that each kind of mistake in a page fails the build of the site."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _sources(to: Path) -> Path:
 
 
 def _errors(root: Path, out: Path) -> str:
-    """What the strict build said when it refused; empty when it was content."""
+    """Return the errors of the strict build; empty if it succeeded."""
     built = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)],
         cwd=root,

@@ -1,4 +1,4 @@
-"""The start page breaks a model of a real Triton, and its last commands leave nothing behind."""
+"""Test the start page: it breaks a model of a real Triton, and its last commands leave nothing behind."""
 
 from __future__ import annotations
 

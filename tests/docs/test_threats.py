@@ -1,4 +1,4 @@
-"""The threat page: each behaviour on it is a test's, and the ones that no other file tests are tested here."""
+"""Test the threat page: it names a test for each behaviour; the tests that no other file has are here."""
 
 from __future__ import annotations
 

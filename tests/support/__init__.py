@@ -1,1 +1,1 @@
-"""What tests of all areas share: the real tools, found in every version there is."""
+"""Share real servers, recorded histories and stand-ins between the tests of all areas."""

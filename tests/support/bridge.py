@@ -1,4 +1,4 @@
-"""A bridge under test: the real store, workers and buttons in simulated time, on the Slack stand-in."""
+"""Run a bridge in simulated time: the real store, workers and buttons, on the Slack stand-in."""
 
 from __future__ import annotations
 

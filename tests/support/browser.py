@@ -1,4 +1,4 @@
-"""A real Chromium, where the machine has one: what a person sees of a page, and what it refuses."""
+"""Open pages in a real Chromium, where the machine has one, and collect the errors of a page."""
 
 from __future__ import annotations
 

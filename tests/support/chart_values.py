@@ -1,4 +1,4 @@
-"""Values that the chart's schema accepts, among them strings that YAML, Go templates or CEL could misread."""
+"""Generate values that the chart's schema accepts, with strings that YAML, Go templates or CEL could misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compose stack must keep to, beyond what `docker compose config` sees: each finding is a sentence."""
+"""Check a compose stack beyond what `docker compose config` sees: each finding is a sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WITHOUT_DIGEST = ("tritonwatch/", "nvcr.io/")
 _STATE_FLAGS = ("--storage.tsdb.path=", "--storage.path=", "--data=")
 _STATE_FILE = "--state-file="
 _STATE_OF_IMAGES = {"grafana/grafana": "/var/lib/grafana"}
-# A Triton that holds a broken model is never ready as a whole: it is up when it is live.
+# A Triton with a broken model is never ready as a whole: it is up when it is live.
 _READY = ("/-/ready", "/api/health", "/v2/health/live", "9400/health")
 _INTERNAL = {"metrics", "alerts"}
 _MAX_OBJECTIVE_DAYS = 30

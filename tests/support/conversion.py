@@ -1,4 +1,4 @@
-"""Objectives that the tool wrote for itself: converted into a file, and read again without a mistake."""
+"""Convert objectives that the tool wrote into a file, and read them again without a mistake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def converted(folder: Path) -> dict[str, Objective]:
 
 
 def objectives_in(path: Path) -> dict[str, Objective]:
-    """What stands in a file, by name, once the check finds nothing wrong with it."""
+    """Return the objectives of a file by name, after a check without findings."""
     reading = read([(path.name, path.read_text(encoding="utf-8"))])
     assert () == reading.problems
     return {objective.name: objective for objective in reading.objectives}

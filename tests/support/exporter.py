@@ -1,4 +1,4 @@
-"""An exporter in this process, and a reader of its page that shares no code with it."""
+"""Run an exporter in this process, and read its page with a reader that shares no code with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts on disk, as `tritonwatch generate` lays them out, and a place for files that never touch a disk."""
+"""Write artifacts to disk as `tritonwatch generate` does, and find a folder in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helm, where it is installed, and the chart's rendering that is committed for every other machine."""
+"""Run Helm where it is installed, and read the chart's committed rendering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Prometheus: its history is backfilled with promtool, and it is asked at a pinned time."""
+"""Run a real Prometheus over a history backfilled with promtool, and query it at a fixed time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of the Kubernetes objects that we apply: core kinds, and those of the operators."""
+"""Validate the Kubernetes objects that we apply: core kinds, and those of the operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kustomize renders of compose/kubernetes: what a cluster would be given, the sidecar's patch included."""
+"""Render compose/kubernetes as kustomize would: the objects a cluster gets, with the sidecar's patch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's stack, lived through once: what a real Triton, exporter, Prometheus and bridge leave behind."""
+"""Run the demo's stack once, and keep what a real Triton, exporter, Prometheus and bridge recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIME_SCALE = 1 / 60
 """The demo's own."""
 GIVE_UP_SECONDS = 120
 MIN_SECONDS = 25
-"""The panels of the worst look at every tenth second, and rates need a few scrapes."""
+"""The panels of the worst query every tenth second, and rates need a few scrapes."""
 
 
 @dataclass(frozen=True)

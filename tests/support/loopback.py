@@ -1,4 +1,4 @@
-"""Servers on loopback for the length of a block: one of this process in a thread, or a program."""
+"""Run servers on loopback for the duration of a block: one of this process in a thread, or a program."""
 
 from __future__ import annotations
 

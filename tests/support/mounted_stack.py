@@ -1,4 +1,4 @@
-"""The compose stack's services as plain processes: the commands and files of docker-compose.yml, paths moved."""
+"""Run the compose stack's services as plain processes, with the commands and files of docker-compose.yml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OTLP bodies for tests: spans as Triton makes them, and the same in protobuf."""
+"""Build OTLP bodies: spans as Triton makes them, and the same in protobuf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask a real Prometheus what a panel would ask, the way Grafana does: variables resolved, macros replaced."""
+"""Query a real Prometheus for a panel the way Grafana does: variables resolved, macros replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""promtool as a calculator: rules over series that are written down, and what expressions give."""
+"""Evaluate rules and expressions over written series with promtool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def promtool(tool: Path, *words: str | Path, timeout: float = 280) -> subprocess
 
 
 def each_minute(proofs: Path) -> None:
-    """Evaluate a file's rules each minute, Prometheus' own default: proofs hold then too, and cost a part."""
+    """Evaluate a file's rules each minute, the default of Prometheus: proofs pass too, and cost less."""
     text, replaced = re.subn(r"(?m)^evaluation_interval: .*$", "evaluation_interval: 1m", proofs.read_text())
     assert 1 == replaced
     proofs.write_text(text)

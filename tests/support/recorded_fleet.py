@@ -1,4 +1,4 @@
-"""A week of a fleet whose truth is known minute by minute, as rules recorded it, up to this very second."""
+"""Make a week of a fleet whose truth is known minute by minute, as rules recorded it, up to now."""
 
 from __future__ import annotations
 

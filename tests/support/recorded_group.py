@@ -1,4 +1,4 @@
-"""What the rules record of one group of an objective, at times that the test chooses."""
+"""Make the series that the rules record of one group of an objective, at times that the test chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weeks of events of objectives, made at random, as rules would have recorded them."""
+"""Make weeks of random events of objectives, as rules would have recorded them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model repositories for a real Triton: small Python models whose behaviour a test changes on disk."""
+"""Write model repositories for a real Triton: small Python models that change their behaviour by files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated requests, as their completions and times, and what Triton's counters would show of them."""
+"""Simulate requests, their completions and times, and Triton's counters of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Intervals:
 
 
 def polled(requests: Requests, every: float) -> Intervals:
-    """Look at counters that count in whole microseconds."""
+    """Read counters that count in whole microseconds."""
     place = np.floor(requests.ended / every).astype(np.int64)
     count = np.bincount(place)
     worked = np.zeros_like(requests.took) if requests.worked is None else requests.worked

@@ -1,6 +1,6 @@
-"""A stand-in for Slack: its documented limits, rates, errors and thread rules, and faults on request.
+"""Stand in for Slack: its documented limits, rates, errors and thread rules, and faults on request.
 
-`Workspace` holds the rules and takes the time as an argument, so that a test can simulate hours;
+`Workspace` has the rules and takes the time as an argument, so that a test can simulate hours;
 `SlackServer` serves one over HTTP. Sources: docs.slack.dev, reference/methods/chat.postMessage, chat.update,
 reference/block-kit/blocks, apis/web-api/rate-limits.
 """
@@ -32,7 +32,7 @@ FAULTS = ("429", "500", "502", "internal_error", "fatal_error", "hang", "hang_do
 
 @dataclass
 class Posted:
-    """One message as the workspace keeps it; `history` holds its text before each edit."""
+    """One message of the workspace; `history` has its text before each edit."""
 
     channel: str
     ts: str

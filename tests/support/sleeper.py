@@ -1,4 +1,4 @@
-"""A model that takes as long as each request asks for: the truth about a request is what the client sent.
+"""A model that takes as long as each request asks for: the client knows the true duration.
 
 Input X is [batch, 2] doubles: seconds to sleep for each row, and the Unix time at which the client sent it.
 """

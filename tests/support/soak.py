@@ -1,4 +1,4 @@
-"""The compose stack's parts on real programs, at load, while a seeded schedule of faults goes on; and its judge.
+"""Run the compose stack's real programs at load during a seeded schedule of faults, and judge the result.
 
 Parts that are killed come back as a container engine's restart policy brings them. In between, models fail to
 load and are fixed: each is an incident that on-call must be notified of, and of its end.

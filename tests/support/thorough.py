@@ -1,4 +1,4 @@
-"""How many examples a costly property gets: few in `make test`, the same ones each time; many when asked for."""
+"""Choose how many examples a costly property gets: few fixed ones in `make test`, many on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates made for a test, and a TLS proxy in front of a plain server."""
+"""Make certificates for a test, and run a TLS proxy in front of a plain server."""
 
 from __future__ import annotations
 

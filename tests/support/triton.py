@@ -1,4 +1,4 @@
-"""A real Triton for the length of a block, and the request that the models of `support.repository` answer."""
+"""Run a real Triton for the duration of a block, and send requests to the models of `support.repository`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def live_triton(
     environment: Mapping[str, str] | None = None,
     auto_complete: bool = False,
 ) -> Iterator[TritonServer]:
-    """Run a Triton that is live until the block ends; then it is killed, as a graceful end takes 3 s.
+    """Run a Triton that is live until the block ends; then it is killed, because a graceful end takes 3 s.
 
     Tests of loads and reloads ask for `auto_complete`, which is slow and Triton's default.
     """
@@ -60,7 +60,7 @@ def infer(server: TritonServer, model: str, version: str = "") -> int:
 
 
 def drained(server: TritonServer, exporter: Running, model: str) -> tuple[Scraped, str]:
-    """End a server while a model works: the first page that shows it as not live, and the phase of then."""
+    """Stop a server while a model works; return the first page that shows it as not live, and its phase then."""
     exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
     worker = threading.Thread(target=infer_and_lose, args=(server, model))
     worker.start()

@@ -1,4 +1,4 @@
-"""A real VictoriaMetrics over a history that the test wrote."""
+"""Run a real VictoriaMetrics over a history that the test wrote."""
 
 from __future__ import annotations
 

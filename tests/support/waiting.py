@@ -1,4 +1,4 @@
-"""Waiting for what real servers do in their own time."""
+"""Wait until a condition of a real server is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Prometheus with the generated rules, 360 times faster than life."""
+"""Run a real Prometheus with the generated rules, 360 times faster than in production."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Watching:
         self.until(samples, f"{query} was never seen", 30.0)
 
     def until(self, promise: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
-        """Wait until the promise holds; fails with all alerts there are."""
+        """Wait until the condition is true; fail with all alerts there are."""
 
         def there_are() -> str:
             alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]

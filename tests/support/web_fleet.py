@@ -1,4 +1,4 @@
-"""A fleet's recorded series, as Prometheus has them, and its pages served by a real server."""
+"""Make the recorded series of a fleet, as Prometheus has them, and serve its web pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def objective(end: float, slo: str, owner: str) -> Iterator[Series]:
     labels = group_labels(slo)
     about = {"owner": owner, "window": "30d", "description": f"What {slo} promises."}
     yield names.PERIOD_DAYS, labels, [(end - 60, 30), (end, 30)]
-    # A report counts records at whole five minutes: one of them lies after the first of these.
+    # A report counts records at whole five minutes: one of them is after the first of these.
     yield names.INFO, {**labels, **about}, [(end - back, 1) for back in (600, 300, 60, 0)]
 
 
