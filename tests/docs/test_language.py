@@ -1,4 +1,4 @@
-"""Everything a person reads uses the words of the field, not the private words of earlier versions."""
+"""Test that everything a person reads uses the words of the field, not the private words of earlier versions."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ PRIVATE = re.compile(
 """Words of the code's old dialect; `docs/glossary.md` has those that replace them. 'There is no data' is English,
 'this is no URL' is not."""
 
+PRIVATE_IN_TESTS = re.compile(
+    r"\b(say(s|ing)?|said|tell(ing)?|look(s|ed|ing)?|holds?|holding|held|kept|rooms?|floors?|world|cast|glances?|"
+    r"hurry|stood|stands? in(?! for\b)|(is|are|was|were) over(?! (a|an|the|its|all|[0-9]))|than (it|they) may)\b",
+    re.IGNORECASE,
+)
+"""Further private words, absent from docstrings, comments and names of tests; the verdict `hold` is code."""
+
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -35,12 +42,12 @@ PAGES = sorted(
 )
 
 
-def private_words(text: str) -> list[str]:
+def private_words(text: str, private: re.Pattern[str] = PRIVATE) -> list[str]:
     """Return the private words of a text, each with the text around it; code is left out."""
     prose = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
     return [
         " ".join(prose[max(0, match.start() - 40) : match.end() + 20].split())
-        for match in PRIVATE.finditer(prose)
+        for match in private.finditer(prose)
     ]
 
 
@@ -111,6 +118,19 @@ def _texts(source: str) -> Iterator[str]:
             yield token.string
 
 
+def _notes(source: str) -> Iterator[str]:
+    """Comments, docstrings and the names of tests, as sentences."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+            case ast.FunctionDef(name=name):
+                yield sentence_of(name)
+
+
 def _annotations() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "alerts" / "generated" / "rules").glob("*.yml")):
         for group in yaml.safe_load(path.read_text())["groups"]:
@@ -149,6 +169,22 @@ def test_code_uses_the_words_of_the_field(package: str) -> None:
         for path in sorted((ROOT / package).rglob("*.py"))
         if path != Path(__file__)  # it lists the words
         if (words := [word for text in _texts(path.read_text()) for word in private_words(text)])
+    }
+
+    assert {} == actual
+
+
+def test_tests_are_described_in_the_words_of_the_field() -> None:
+    """Docstrings, comments and names of tests; their other strings are data."""
+    actual = {
+        path.relative_to(ROOT).as_posix(): words
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path != Path(__file__)
+        if (
+            words := [
+                word for text in _notes(path.read_text()) for word in private_words(text, PRIVATE_IN_TESTS)
+            ]
+        )
     }
 
     assert {} == actual
@@ -221,6 +257,17 @@ def told(name="told"):  # whoever reads this
     assert 3 == sum(len(private_words(text)) for text in _texts(source))
 
 
+def test_a_private_word_in_the_description_of_a_test_is_found() -> None:
+    """Planted in a docstring, a comment and a name; code and other strings are left out."""
+    source = '''
+def test_the_limit_holds() -> None:  # as the page says
+    """What was kept is over; the verdict is `hold`."""
+    print("it says no")
+'''
+
+    assert 4 == sum(len(private_words(text, PRIVATE_IN_TESTS)) for text in _notes(source))
+
+
 @pytest.mark.parametrize(
     "sentence",
     [
@@ -232,7 +279,7 @@ def told(name="told"):  # whoever reads this
     ],
 )
 def test_a_private_word_is_found(sentence: str) -> None:
-    """Each sentence stood in an earlier version."""
+    """Each sentence was in an earlier version."""
     assert private_words(sentence)
 
 

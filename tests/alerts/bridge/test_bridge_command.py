@@ -117,7 +117,7 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
 def test_only_a_dry_run_has_a_default_for_the_data_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Messages that wait for Slack must survive a restart; help and message say that the folder is required."""
+    """Messages that wait for Slack must survive a restart; help and message state that the folder is required."""
     token = tmp_path / "token"
     token.write_text("xoxb-1")
     code = main(["bridge", "--slack-token-file", str(token)])

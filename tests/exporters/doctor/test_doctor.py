@@ -256,7 +256,7 @@ def test_the_doctor_reports_the_present_trace_settings(setting: TraceSetting, se
 
 @pytest.mark.real
 def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_path: Path) -> None:
-    """Triton's setting of all models says that none is traced, while each may have one of its own."""
+    """Triton's setting of all models is that none is traced, while each may have one of its own."""
     for name in ("first", "second"):
         write_sleeper(tmp_path / "models", name)
     arguments = [
