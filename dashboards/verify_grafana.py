@@ -106,7 +106,7 @@ def _panels(model: Json) -> Iterator[Json]:
 
 
 def query_all(url: str, model: Json) -> list[str]:
-    """Queries that Grafana could not run; all variables at All, a model the first there is."""
+    """Return the queries that Grafana cannot run, with variables at All and a model at the first there is."""
     problems: list[str] = []
     chosen: dict[str, str] = {}
     for variable in model["templating"]["list"]:
@@ -133,7 +133,7 @@ def _targets(model: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _choose(url: str, variable: Json, chosen: Mapping[str, str]) -> str:
-    """The value of a variable, as a regular expression where it may be All; what Grafana itself would list."""
+    """Return what Grafana lists for a variable, as a regular expression where the variable may be All."""
     asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
     if asked is None:
         raise CannotVerifyError(f"{variable['definition']} is not label_values()")
@@ -194,7 +194,7 @@ def _said(answer: requests.Response) -> str:
 
 @contextlib.contextmanager
 def grafana(image: str, prometheus: str) -> Iterator[str]:
-    """A throw-away Grafana on loopback, provisioned from files; anonymous visitors may edit.
+    """Run a temporary Grafana on loopback, provisioned from files; anonymous visitors may edit.
 
     Raises CannotVerifyError with Grafana's last words when it does not come up, FileNotFoundError without Docker.
     """

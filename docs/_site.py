@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
 
 
 def rewritten(text: str, source: str, repository: str) -> str:
-    """A page's text with every relative link led to the page of the site, a picture of it, or the file's home."""
+    """Return a page's text whose relative links lead to pages or pictures of the site, or to the repository."""
     known = pages()
     here = known[source]
 

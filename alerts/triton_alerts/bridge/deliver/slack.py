@@ -138,7 +138,7 @@ class SlackApi(Transport):
             return ""
 
     def upload(self, channel: str, thread: str, name: str, png: bytes, alt: str) -> None:
-        """Share a picture in a thread. https://docs.slack.dev/messaging/working-with-files#upload"""
+        """Share a picture in a thread (https://docs.slack.dev/messaging/working-with-files#upload)."""
         try:
             self._client().files_upload_v2(
                 channel=channel, thread_ts=thread, filename=name, content=png, title=alt, alt_txt=alt

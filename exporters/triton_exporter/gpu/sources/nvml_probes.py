@@ -23,7 +23,7 @@ class NvmlProbe(NamedTuple):
 
 
 def _field(constant: str) -> Ask:
-    """Ask for a numbered field. https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html"""
+    """Ask for a numbered field (https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html)."""
 
     def ask(lib: Library, handle: Any) -> float:
         answer = lib.nvmlDeviceGetFieldValues(handle, [getattr(lib, constant)])[0]
