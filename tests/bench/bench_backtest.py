@@ -24,7 +24,7 @@ TARGET = 0.999
 
 
 def month() -> History:
-    """A month of minutes: Poisson traffic with a daily rhythm, rare failures, an incident in every tenth."""
+    """Make a month of minutes: Poisson traffic with a daily rhythm, rare failures, an incident in every tenth."""
     random = np.random.default_rng(1)
     rhythm = 600 + 500 * np.sin(np.arange(STEPS) / 1440 * 2 * np.pi)
     total = random.poisson(rhythm, (SERIES, STEPS)).astype(float)

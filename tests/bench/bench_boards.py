@@ -81,7 +81,7 @@ class Cost:
 
 
 def _step(width: int, seconds: int, least: int) -> int:
-    """The step that Grafana chooses for a panel of so many columns."""
+    """Return the step that Grafana chooses for a panel of so many columns."""
     each = seconds / max(100, width / 24 * PIXELS - 30)
     rounded = next((step for below, step in _ROUNDED if each < below), 86_400)
     return max(rounded, least)
@@ -193,7 +193,7 @@ def history(path: Path, shown: set[str]) -> int:
 
 
 def _recorded() -> Iterator[tuple[str, dict[str, str], float]]:
-    """What the rules of the dashboards record: name, labels and value."""
+    """Return the series that the dashboards' rules record: name, labels and value."""
     job = {"job": EXPORTER_JOB}
     for what in TRAFFIC:
         value = 40.0 if what == "requests" else 0.4
@@ -228,7 +228,7 @@ def _servers() -> list[str]:
 
 
 def _value(name: str, usual: float, index: int, moment: int) -> float:
-    """The first of 800 groups are overspent and burn; the others hardly."""
+    """Return the value of a series: the first of 800 groups are overspent and burn, the others hardly."""
     if name.startswith("slo:sli_error"):
         return 0.05 if index < OVERSPENT else 0.00001 * (index % 50)
     if name == "slo:current_burn_rate:ratio":
@@ -241,7 +241,7 @@ def _value(name: str, usual: float, index: int, moment: int) -> float:
 
 
 def _copies(name: str, labels: Mapping[str, str], shown: set[str]) -> Iterator[dict[str, str]]:
-    """The series of one template, for each server, model and objective; nothing of what is not a template."""
+    """Return the series of one template, for each server, model and objective."""
     model, version = labels.get("model"), labels.get("version")
     if name.startswith("slo:"):
         wanted = {"errors": ["errors"], "queue": ["queue", "latency"], "readiness": ["readiness"]}
@@ -302,7 +302,7 @@ def _read(models: Iterable[dict[str, Any]]) -> set[str]:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """A Prometheus with the history of the fleet; yields its address."""
+    """Run a Prometheus with the history of the fleet; yield its address."""
     made = {dashboard.uid: dashboard_model(dashboard) for dashboard in dashboards(OPTIONS)}
     shown = _read(model for uid, model in made.items() if uid != "triton-model")
     started = time.perf_counter()

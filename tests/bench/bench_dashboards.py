@@ -77,7 +77,7 @@ def _naive(by: str) -> list[str]:
 
 
 def _cost(url: str, asked: list[tuple[str, bool]]) -> tuple[int, float]:
-    """Samples read and seconds taken by queries (text, instant)."""
+    """Return the samples read and seconds taken by queries (text, instant)."""
     samples, started = 0, time.perf_counter()
     for expr, instant in asked:
         parameters: dict[str, str | float] = {"query": expr, "stats": "all", "timeout": "120s"}

@@ -74,7 +74,7 @@ def rare(rng: random.Random) -> Iterator[tuple[float, list[float]]]:
 
 
 def grid(seconds: float) -> float:
-    """The nearest of 30, 50, 70 ms and so on: 10 ms from any threshold, so no network time decides."""
+    """Return the nearest of 30, 50, 70 ms and so on: 10 ms from any threshold, so no network time decides."""
     return round((seconds - 0.01) / 0.02) * 0.02 + 0.01
 
 

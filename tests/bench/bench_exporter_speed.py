@@ -239,7 +239,7 @@ class Cost:
 
 
 def cpu_milliseconds(work: Callable[[], object]) -> float:
-    """The process' own time: other work on the machine must not bend the line."""
+    """Return this process' CPU time for some work: other programs on the machine hardly change it."""
     started = time.process_time()
     work()
     return 1000 * (time.process_time() - started)

@@ -36,7 +36,7 @@ LOAD = Path(__file__).parents[1] / "slo" / "load.py"
 
 
 def plan(seconds: float) -> Iterator[str]:
-    """A hundred requests a second at random times; one in twenty takes 400 ms instead of 2."""
+    """Yield a hundred requests a second at random times; one in twenty takes 400 ms instead of 2."""
     rng, at = random.Random(5), 0.0
     while (at := at + rng.expovariate(100)) < seconds:
         yield json.dumps({"model": "sleeper", "at": at, "sleeps": [0.4 if rng.random() < 0.05 else 0.002]})

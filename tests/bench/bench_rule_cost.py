@@ -70,7 +70,7 @@ class Row:
 
 
 def ours() -> Engine:
-    """The objective's groups, without the cause split that all objectives share."""
+    """Return the objective's groups, without the cause split that all objectives share."""
     options = Options(scrape_interval_seconds=SCRAPE)
     [text] = [
         artifact.text for artifact in artifacts((OBJECTIVE,), options) if artifact.name == "slo-errors.yml"
@@ -79,13 +79,13 @@ def ours() -> Engine:
 
 
 def with_boards() -> Engine:
-    """The same with the rules that the dashboards read, which all objectives share."""
+    """Return the objective's groups and the rules that the dashboards read, which all objectives share."""
     recorded = groups_of(rules_text(Options(scrape_interval_seconds=SCRAPE)))
     return Engine("ours, and the boards'", [*ours().groups, *recorded])
 
 
 def causes() -> list[Group]:
-    """The cause split, which alerts ask for."""
+    """Return the group of the cause split, which alerts query."""
     options = Options(scrape_interval_seconds=SCRAPE)
     [text] = [
         artifact.text for artifact in artifacts((OBJECTIVE,), options) if artifact.name == f"{CAUSES}.yml"
@@ -99,7 +99,7 @@ def groups_of(text: str) -> list[Group]:
 
 
 def sloth_engine(folder: Path) -> Engine:
-    """The output of `sloth generate`, or its shape."""
+    """Return the output of `sloth generate`, or its shape."""
     if not shutil.which("sloth"):
         name, labels = "sloth:sli_error:ratio_rate5m", 'sloth_window="5m"'
         return Engine("Sloth (shape)", groups_of(sloth()), lambda now: ratios(FLEET, now, name, labels))
@@ -122,7 +122,7 @@ def sloth_engine(folder: Path) -> Engine:
 
 
 def pyrra_engine(folder: Path) -> Engine:
-    """The output of `pyrra generate`, or its shape; Pyrra wants one metric as total, so it is that of successes."""
+    """Return the output of `pyrra generate`, or its shape; Pyrra wants one metric as total: that of successes."""
     if not shutil.which("pyrra"):
         return Engine("Pyrra (shape)", groups_of(pyrra()))
     ratio = {"errors": {"metric": _FAILED}, "total": {"metric": f'{triton.REQUEST_SUCCESS}{{version=~".+"}}'}}
@@ -200,7 +200,7 @@ it scrapes counters that grow.
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     real = [row.engine for row in rows[2:] if "shape" not in row.engine]
     where = f"Rules of {' and '.join(real)} are what the tools' own code writes." if real else ""
     lines = [

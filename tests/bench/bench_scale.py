@@ -51,7 +51,7 @@ class Part(Measured):
     url: str
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's series on the program's own page whose labels contain these."""
+        """Return the sum of a metric's series on the program's own page whose labels contain these."""
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         match = [
             float(line.rpartition(" ")[2])
@@ -62,7 +62,7 @@ class Part(Measured):
         return sum(match)
 
     def ask(self, expr: str, **options: str) -> dict[str, Any]:
-        """An instant query's data."""
+        """Return an instant query's data."""
         answer = requests.get(
             f"{self.url}/api/v1/query", params={"query": expr, **options}, timeout=120
         ).json()
@@ -73,7 +73,7 @@ class Part(Measured):
 
 @contextmanager
 def started(name: str, folder: Path, port: int, ready: str, *command: object) -> Iterator[Part]:
-    """A program on loopback, once it answers."""
+    """Run a program on loopback; yield it once it answers."""
     url, log = f"http://127.0.0.1:{port}", folder / f"{name}.log"
     with loopback.started(command, url + ready, log) as process:
         yield Part(psutil.Process(process.pid), name, url)
@@ -101,14 +101,14 @@ def pages(folder: Path) -> int:
 
 
 def write_rules(folder: Path, form: str) -> None:
-    """The shipped objectives' rules and all alerts, in one engine's format."""
+    """Return the shipped objectives' rules and all alerts, in one engine's format."""
     options = ["--scrape-interval", str(INTERVAL), "--time-scale", str(TIME_SCALE), "--format", form]
     source = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "rules"]
     assert 0 == main(["generate", *source, *options, "--out", str(folder)])
 
 
 def scraping(fleet: int, receivers: Mapping[str, str]) -> str:
-    """The agent's configuration: every server its own path."""
+    """Return the agent's configuration: every server has its own path."""
     servers = [
         {"targets": [f"triton-{number}"], "labels": {"__path": str(number)}} for number in range(SERVERS)
     ]
@@ -335,7 +335,7 @@ def _sizes(series: float, recorded: float, gib: float) -> str:
 
 
 def _page(table: str, series: int, cores: list[float], memory: list[float], recorded: float) -> str:
-    """The page: what was measured, and what follows for 1,000 servers."""
+    """Return the page: what was measured, and what follows for 1,000 servers."""
     millions = SERVERS * series / 1e6
     agent, prometheus, victoria, _ = cores
     many = 1000 * series

@@ -95,7 +95,7 @@ def _points(times: NDArray[np.float64], values: NDArray[np.float64]) -> list[tup
 
 
 def raw_ratio(window: str, further: int = 0) -> str:
-    """The error ratio of a whole window from the counters, of models with enough failures for 1 % to mean one."""
+    """Return the error ratio of a whole window from the counters, of models with failures enough for 1 %."""
     window = f"{parse_seconds(window) + further:.0f}s"
     failed = f'sum by ({GROUP}) (rate({triton.REQUEST_FAILURE}{{reason!="CANCELED"}}[{window}]))'
     good = f"sum by ({GROUP}) (rate({triton.REQUEST_SUCCESS}[{window}]))"
@@ -171,7 +171,7 @@ def spread(errors: list[float]) -> str:
 
 
 def page(readings: list[Reading]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [
         "| models | history | ours | Sloth | ours / Sloth | Sloth without its period | ours / that |",
         "|---|---|---|---|---|---|---|",

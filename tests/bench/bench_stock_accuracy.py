@@ -366,7 +366,7 @@ class Error(NamedTuple):
 
 
 def table(seen: Seen) -> tuple[list[str], list[Error]]:
-    """The rows, and the errors of each share."""
+    """Return the rows, and the errors of each share."""
     names = ["traffic", "signal", "threshold", "truth", "sampled_mean", "decomposed", "in Triton's time"]
     names += ["stated error", "guaranteed"]
     rows = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]

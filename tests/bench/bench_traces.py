@@ -55,7 +55,7 @@ def body(traced: Sequence[Served], number: int) -> bytes:
 
 
 def readings(all_of: Sequence[Served], until: float) -> Iterator[tuple[float, bytes]]:
-    """The counters as they stand at each moment."""
+    """Yield each reading's time and counters."""
     count, seconds = Counter[str](), defaultdict[str, float](float)
     place, now = 0, START
     while now < until:

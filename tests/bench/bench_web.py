@@ -80,7 +80,7 @@ def _compare(prometheus: str, log: Path, path: str, pyrra: list[Query]) -> None:
 
 
 def _month(end: float) -> Iterator[history.Series]:
-    """Sums of this month, where the report reads them, in which one group in 50 missed, and when rules ran."""
+    """Return the sums of this month, in which one group in 50 missed, and when rules ran."""
     start = (
         ReportedPeriod("month", *map(int, time.strftime("%Y %m", time.gmtime(end)).split()))
         .in_zone("UTC")
@@ -129,7 +129,7 @@ def _pyrra_list() -> list[Query]:
 
 
 def _pyrra_detail(end: float) -> list[Query]:
-    """Requests and errors, the budget over 30 days, rates over a day from the counters, and the burn rates."""
+    """Return requests and errors, the budget over 30 days, rates over a day, and the burn rates."""
     own = '{slo="latency", model="ranker"}'
     month, day = ({"start": end - span, "end": end, "step": span / 240} for span in (30 * 86_400, 86_400))
     budget = (
@@ -148,7 +148,7 @@ def _pyrra_detail(end: float) -> list[Query]:
 
 @contextmanager
 def _serving(prometheus: str, log: Path) -> Iterator[tuple[str, Measured]]:
-    """The verb as a process of its own, with answers that no measurement outlasts."""
+    """Run the verb as a process of its own, with cached answers that outlast the measurement."""
     (port,) = free_ports(1)
     words = ["web", "--prometheus", prometheus, "--listen", f"127.0.0.1:{port}", "--scrape-interval", "1h"]
     words += ["--objectives", str(ROOT / "slo" / "objectives")]
@@ -167,7 +167,7 @@ def _serving(prometheus: str, log: Path) -> Iterator[tuple[str, Measured]]:
 def _measured(
     prometheus: str, work: Callable[[], object], server: Measured | None = None
 ) -> tuple[Cost, float]:
-    """What it cost Prometheus, and the server's CPU seconds."""
+    """Return what it cost Prometheus, and the server's CPU seconds."""
     before, used = _counters(prometheus), server.cpu_seconds() if server else 0.0
     began = time.perf_counter()
     work()

@@ -22,7 +22,7 @@ SUCCEEDED = re.compile(r'nv_inference_request_success\{model="model_(\d+)"')
 
 
 def share(model: int) -> float:
-    """The share of a model's requests that fail: 0 to twice the budget of a target of 99.9 %."""
+    """Return the share of a model's requests that fail: 0 to twice the budget of a target of 99.9 %."""
     return (model % 5) * 0.0005
 
 

@@ -58,7 +58,7 @@ class Fleet:
         return [f'model="m{number}",version="1"' for number in range(self.models)]
 
     def rate(self, number: int) -> float:
-        """Requests a second of a model's replica: from 0.1 to 10, and some models without."""
+        """Return the requests a second of a model's replica: from 0.1 to 10, and some models without."""
         return float(10 ** (-1 + 2 * (number % 20) / 20))
 
 
@@ -88,7 +88,7 @@ class Counters:
         return np.floor(rate * (times - self.start)) - np.floor(failed), np.floor(failed)
 
     def lines(self, start: float, end: float) -> Iterator[Line]:
-        """What was scraped in a stretch of time."""
+        """Return the samples scraped in a stretch of time."""
         times = np.arange(start, end, SCRAPE, dtype=float)
         for number, group in enumerate(self.fleet.groups):
             good, failed = self.at(number, times)
@@ -98,7 +98,7 @@ class Counters:
                 yield f'{triton.REQUEST_FAILURE}{{{own},reason="BACKEND"}}', times, failed
 
     def exposition(self, now: float) -> str:
-        """What one server shows now, the exporter's states with it."""
+        """Return the page of one server now, including the exporter's states."""
         lines = []
         for number, group in enumerate(self.fleet.groups):
             good, failed = (float(values[0]) for values in self.at(number, np.array([now])))
@@ -119,7 +119,7 @@ class Counters:
 
 
 def sums(counters: Counters, now: int) -> Iterator[Line]:
-    """What our rules recorded, wherever they read it again: a day of memory, and about each window's beginning."""
+    """Return what our rules recorded where they read it again: a day, and about each window's beginning."""
     about = [now - parse_seconds(window) for window in ("2h", "6h", "12h", "1d", "30h", "3d", "4d", "30d")]
     stretches = [(at - 75 * 60, at + 75 * 60) for at in about]
     day = np.arange(now - DAY - HOUR, now, SCRAPE, dtype=float)
@@ -151,7 +151,7 @@ def _total(counters: Counters, number: int, event: str, times: Times) -> Times:
 
 
 def ratios(fleet: Fleet, now: int, name: str, labels: str) -> Iterator[Line]:
-    """A month of a ratio that an engine recorded at each evaluation, as Sloth's period reads it."""
+    """Return a month of a ratio that an engine recorded at each evaluation, as Sloth's period reads it."""
     times = np.arange(now - 30 * DAY, now, SCRAPE, dtype=float)
     random = np.random.default_rng(3)
     for group in fleet.groups:
@@ -176,7 +176,7 @@ def backfill(folder: Path, lines: Iterable[Line]) -> None:
 
 
 def copied(common: Path, folder: Path) -> Path:
-    """A folder with the same blocks, which nobody changes."""
+    """Return a folder with the same blocks, which nobody changes."""
     shutil.copytree(common / "data", folder / "data", copy_function=os.link)
     return folder
 
@@ -191,7 +191,7 @@ class Running:
         return self.metric("process_cpu_seconds_total")
 
     def metric(self, name: str) -> float:
-        """The sum of a metric's series on its own page."""
+        """Return the sum of a metric's series on its own page."""
         lines = requests.get(f"{self.url}/metrics", timeout=60).text.splitlines()
         return sum(
             float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))
@@ -211,7 +211,7 @@ class Running:
 
 @contextmanager
 def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Iterator[Running]:
-    """A Prometheus over the folder's data that evaluates groups every few seconds."""
+    """Run a Prometheus over the folder's data that evaluates groups every few seconds."""
     with answering(lambda request: request.reply(counters.exposition(time.time()))) as target:
         replicas = [
             {"targets": [target.removeprefix("http://")], "labels": {"instance": f"s{replica}"}}
@@ -231,7 +231,7 @@ def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Ite
 
 
 def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float) -> Cost:
-    """The cost of one evaluation of groups; `idle` is what scraping costs, in CPU seconds a second."""
+    """Return the cost of one evaluation of groups; `idle` is what scraping costs, in CPU seconds a second."""
     with evaluating(folder, groups, counters) as running:
 
         def iterations() -> float:

@@ -115,7 +115,7 @@ def _ask(url: str, expr: str, at: float) -> Answer:
 
 
 def levels(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
-    """Recording rules in turns: each reads what earlier ones recorded, or itself, or what no rule here records."""
+    """Return recording rules in turns: each reads what earlier ones recorded, or itself, or other series."""
     left = list(rules)
     while left:
         waiting = {rule["record"] for rule in left}

@@ -97,7 +97,7 @@ def operator(cluster: Cluster, folder: Path, *namespaces: str) -> Iterator[None]
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """The cluster of the variable CONTEXT, else an API server of our own. Skips, in words, where there is none."""
+    """Yield the cluster of CONTEXT, else an API server of our own; skip with a reason where there is none."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed here")
     kubeconfig = folder / "kubeconfig"

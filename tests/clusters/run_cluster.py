@@ -65,7 +65,7 @@ spec: {containers: [{name: triton, image: triton}]}
 
 @pytest.fixture(scope="module")
 def applied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with everything that the Kubernetes page applies, and the operator at work."""
+    """Yield a cluster with everything that the Kubernetes page applies, and the operator at work."""
     folder = tmp_path_factory.mktemp("cluster")
     with cluster(folder) as running:
         for name in ("triton", MONITORING):
@@ -108,7 +108,7 @@ def _apply(target: Cluster, folder: Path) -> None:
 
 
 def _configuration(target: Cluster, name: str, file: str, namespace: str = MONITORING) -> str:
-    """What the operator makes of our objects, once it has."""
+    """Return what the operator makes of our objects, once it has."""
     return eventually(
         lambda: target.secret(namespace, name).get(file), f"the operator wrote no secret {name}", 120
     )
@@ -163,7 +163,7 @@ def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Clust
 
 
 def _rules(files: Any) -> list[str]:
-    """The names of all rules, sorted."""
+    """Return the names of all rules, sorted."""
     return sorted(
         rule.get("alert") or rule["record"]
         for file in files
@@ -238,7 +238,7 @@ def test_the_server_accepts_what_any_values_render(
 
 
 def _older_chart(folder: Path) -> Path:
-    """The chart before it had the web page."""
+    """Write the chart as it was before the web page; return its folder."""
     shutil.copytree(CHART, folder)
     values = yaml.safe_load((folder / "values.yaml").read_text())
     del values["web"]

@@ -52,7 +52,7 @@ class Engine:
 
 @contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
-    """The engine that answers, else one of our own, which needs root. Skips, in words, where there is none."""
+    """Yield the engine that answers, else one of our own, which needs root; skip where there is none."""
     plugins = folder / "config" / "cli-plugins"
     plugins.mkdir(parents=True)
     shutil.copy(Path(sys.executable).parent / "docker-compose", plugins / "docker-compose")

@@ -65,7 +65,7 @@ def _of(page: str) -> list[Command]:
 
 
 def _split(line: str) -> list[list[str]]:
-    """The commands of a line, without variables set for them, pipes into others and redirections."""
+    """Return the commands of a line, without variables set for them, pipes into others and redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;()>")
     lexer.whitespace_split = True
     pieces: list[list[str]] = [[]]

@@ -11,6 +11,6 @@ from docs.recipe_servers import RecipeServers, running
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecipeServers]:
-    """The servers that the recipes were tried on."""
+    """Yield the servers that the recipes were tried on."""
     with running(tmp_path_factory.mktemp("recipes")) as started:
         yield started

@@ -38,7 +38,7 @@ class ObjectStore:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[ObjectStore]:
-    """The store over a folder, until the block ends."""
+    """Serve the store over a folder until the block ends."""
 
     class Bound(_Handler):
         store: ObjectStore

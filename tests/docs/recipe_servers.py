@@ -34,7 +34,7 @@ class RecipeServers:
     ports: dict[str, int]
 
     def local(self, text: str) -> str:
-        """The text with the addresses of these servers for the usual ones."""
+        """Return the text with the addresses of these servers for the usual ones."""
         for usual, real in self.ports.items():
             text = re.sub(rf"(?:localhost|127\.0\.0\.1):{usual}\b", f"127.0.0.1:{real}", text)
         return text
@@ -54,7 +54,7 @@ class RecipeServers:
 
 @contextmanager
 def running(directory: Path) -> Iterator[RecipeServers]:
-    """The servers of the page, with the arguments that it gives them."""
+    """Run the servers of the page, with the arguments that it gives them."""
     setup = RECIPES[SETUP]
     write_files(setup, directory)
     shutil.copytree(ROOT / "slo" / "objectives", directory / "objectives")

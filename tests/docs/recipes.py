@@ -43,7 +43,7 @@ def write_files(blocks: tuple[Block, ...], directory: Path) -> None:
 
 
 def arguments(blocks: tuple[Block, ...], program: str) -> list[str]:
-    """The arguments that the page gives a program in its block of servers."""
+    """Return the arguments that the page gives a program in its block of servers."""
     lines = [
         shlex.split(line) for block in blocks if block.title == "servers" for line in block.text.splitlines()
     ]

@@ -169,7 +169,7 @@ def pages() -> dict[str, str]:
 def _member(
     file: str, value: str, since: float, queried: Mapping[str, str], labels: Mapping[str, str]
 ) -> Member:
-    """A firing alert as the generated rules word it; `looked_up` is what their templates ask Prometheus for."""
+    """Return a firing alert in the words of the generated rules; `looked_up` is what their templates query."""
     family = "slo" if "slo" in labels else "triton"
     groups = yaml.safe_load((RULES / f"{family}-{file}.yml").read_text())
     rule = next(
@@ -188,7 +188,7 @@ def _member(
 
 
 def _filled(template: str, value: str, labels: Mapping[str, str], queried: Mapping[str, str]) -> str:
-    """The few forms of template that these alerts use, as Prometheus fills them in."""
+    """Expand the few forms of template that these alerts use, as Prometheus does."""
     version = f" version {labels['version']}" if "version" in labels else ""
     text = template.replace("{{ with $labels.version }} version {{ . }}{{ end }}", version)
     text = re.sub(r"\{\{ (?:range|with) printf .*\{\{ end \}\}", lambda _: queried.get("with", ""), text)

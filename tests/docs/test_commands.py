@@ -72,7 +72,7 @@ def test_the_page_start_lists_the_extras_that_all_installs() -> None:
 
 
 def _docker(words: tuple[str, ...]) -> None:
-    """The file is read by the real compose; the service that is run, or the volume that is copied, is in it."""
+    """Check that compose reads the file, and that it has the service that is run or the volume that is copied."""
     if words[1] in ("build", "push"):
         image = words[words.index("-t") + 1] if "-t" in words else words[-1]
         target = image.rpartition("/")[2].partition(":")[0]
@@ -102,7 +102,7 @@ def _docker(words: tuple[str, ...]) -> None:
 
 
 def _kubectl(words: tuple[str, ...]) -> None:
-    """What is applied is a kustomization; kustomize itself is run by the tests of Kubernetes."""
+    """Check that a kustomization is applied; the tests of Kubernetes run kustomize itself."""
     if "-k" in words:
         assert (ROOT / words[words.index("-k") + 1] / "kustomization.yaml").is_file()
     else:
@@ -110,7 +110,7 @@ def _kubectl(words: tuple[str, ...]) -> None:
 
 
 def _helm(words: tuple[str, ...]) -> None:
-    """The chart exists, and so does every value that is set."""
+    """Check that the chart exists, and every value that is set."""
     assert words[1] in ("install", "upgrade", "uninstall")
     assert words[1] == "uninstall" or (ROOT / words[3] / "Chart.yaml").is_file()
     for setting in (after for word, after in pairwise(words) if word == "--set"):
@@ -120,7 +120,7 @@ def _helm(words: tuple[str, ...]) -> None:
 
 
 def _nothing(words: tuple[str, ...]) -> None:
-    """A word of the shell itself."""
+    """Accept a word of the shell itself."""
 
 
 def _script(words: tuple[str, ...]) -> None:
@@ -128,12 +128,12 @@ def _script(words: tuple[str, ...]) -> None:
 
 
 def _tritonserver(words: tuple[str, ...]) -> None:
-    """Its flags are those of the real server of the recipes."""
+    """Check the form only; the recipes run these flags on a real server."""
     assert all(word == "..." or word.startswith("--") for word in words[1:])
 
 
 def _server(words: tuple[str, ...]) -> None:
-    """The flags are those of the program that is here."""
+    """Check the flags of the program that is installed."""
     binary = find_binary(words[0], f"prometheus-{words[0]}")
     known = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False)
     text = known.stdout + known.stderr

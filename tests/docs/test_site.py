@@ -15,7 +15,7 @@ from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; MkDocs is strict: a link or an anchor that leads nowhere ends it."""
+    """Build the site; MkDocs is strict: a link or an anchor that leads nowhere fails it."""
     out = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         # MkDocs' own warnings about its future are not ours.

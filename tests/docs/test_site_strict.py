@@ -14,7 +14,7 @@ from support.tools import ROOT
 
 
 def _sources(to: Path) -> Path:
-    """A copy of what the site is made from."""
+    """Copy the sources of the site."""
     for name in ("docs", "alerts/runbooks"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
@@ -39,7 +39,7 @@ def _errors(root: Path, out: Path) -> str:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The errors of one build of a site with a dead link on some pages, and a page outside the navigation."""
+    """Return the errors of a site with a dead link on some pages, and a page outside the navigation."""
     root = _sources(tmp_path_factory.mktemp("site") / "tree")
     for page, link in DEAD.items():
         with (root / "docs" / page).open("a", encoding="utf-8") as text:

@@ -37,7 +37,7 @@ def test_every_behaviour_of_the_threat_page_is_tested() -> None:
 
 
 def _words(behaviour: str) -> str:
-    """The end of the name of the test that shows it."""
+    """Return the end of the name of the test that shows it."""
     return "_".join(re.findall(r"[a-z0-9]+", behaviour.lower()))
 
 

@@ -81,7 +81,7 @@ _LINE = re.compile(rb"[a-zA-Z_:][\w:]*(?:\{" + _PAIR + rb"(?:," + _PAIR + rb")*\
 
 
 def exposition(data: bytes) -> None:
-    """What is parsed is clean, is read as prometheus_client reads it, and memory changes nothing."""
+    """Check that parsed series are clean and as prometheus_client reads them, with and without memory."""
     parsed = parse(data)
     again = parse(parsed.text.encode())
     assert not again.faults, again.faults
@@ -128,7 +128,7 @@ def dcgm(data: bytes) -> None:
 
 
 def otlp(data: bytes) -> None:
-    """A body is spans or an error of ours, and requests make sense."""
+    """Check that a body is spans or an error of ours, and that its requests make sense."""
     lost: Counter[str] = Counter()
     assembler = Assembler(lambda reason, count: lost.update({reason: count}))
     for decode in (decode_json, decode_protobuf):
@@ -150,7 +150,7 @@ def trace_file(data: bytes) -> None:
 
 
 def log(data: bytes) -> None:
-    """A line is a failure with a model and a reason of the closed set, or none; pieces make the same lines."""
+    """Check that a line is a failure with model and known reason, or none; pieces make the same lines."""
     tail, pieces = LogTail(Path(os.devnull)), LogTail(Path(os.devnull))
     try:
         lines = tail._whole_lines(data + b"\n")
@@ -166,7 +166,7 @@ def log(data: bytes) -> None:
 
 
 def answers(data: bytes) -> None:
-    """A JSON answer is a value or an error of ours; what it states about models makes valid pages and JSON."""
+    """Check that a JSON answer is a value or an error of ours, and makes valid pages and JSON."""
     index = _value(triton_answers.parse_index, data)
     statistics = _value(triton_answers.parse_statistics, data)
     _value(triton_answers.parse_config, data)
@@ -202,7 +202,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 
 def seeds(target: str) -> list[bytes]:
-    """Recorded bodies of real servers, where they are, cut to pieces; and a few made here."""
+    """Return recorded bodies of real servers, where they are, cut to pieces, and a few made here."""
     match target:
         case "exposition" | "relay":
             return [_METRICS, _DCGM, *_pieces("triton/*metrics*", "dcgm/*.prom")]

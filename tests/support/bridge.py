@@ -211,7 +211,7 @@ def body_of(
     severity: str = "critical",
     group: str = "",
 ) -> bytes:
-    """A webhook body for a group of alerts about one model."""
+    """Return a webhook body for a group of alerts about one model."""
     alerts = [_alert(name, version, start, None, severity) for version, start in firing.items()]
     alerts += [_alert(name, version, start, end, severity) for version, (start, end) in ended.items()]
     return json.dumps(

@@ -50,7 +50,7 @@ class Shown:
         return self.page
 
     def barriers(self) -> list[str]:
-        """The serious and critical findings of axe-core: what keeps people out."""
+        """Return the serious and critical findings of axe-core, which make a page unusable for some people."""
         violations = Axe().run(self.page).response["violations"]
         return [
             f"{violation['id']}: {node['html'][:200]}"

@@ -47,7 +47,7 @@ _OBJECTIVES = st.dictionaries(
 
 
 def _part(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A part of the values in which each may be absent."""
+    """Make a part of the values in which each may be absent."""
     return st.fixed_dictionaries({}, optional=values)
 
 

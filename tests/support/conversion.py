@@ -31,7 +31,7 @@ def convert(source: str, folder: Path, text: str, *options: str) -> int:
 
 
 def converted(folder: Path) -> dict[str, Objective]:
-    """What `convert` wrote, by name."""
+    """Return the objectives that `convert` wrote, by name."""
     return objectives_in(_converted(folder))
 
 

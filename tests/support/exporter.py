@@ -27,7 +27,7 @@ class Scraped:
     """Names of the series that were asked for."""
 
     def value(self, metric: Metric | str, **labels: str) -> float | None:
-        """The value of the one series with exactly these labels, or None."""
+        """Return the value of the one series with exactly these labels, or None."""
         return self.series(metric).get(frozenset(labels.items()))
 
     def series(self, metric: Metric | str) -> Mapping[frozenset[tuple[str, str]], float]:
@@ -54,7 +54,7 @@ class Scraped:
         return {}
 
     def what_was_asked(self, most: int = 40) -> str:
-        """The lines of the series that were asked for, few enough to be read; without any, the models' states."""
+        """Return a few lines of the series that were read; if none was, those of the models' states."""
         names = tuple(self.asked) or ("triton_up", "triton_model_state", "triton_model_ready")
         lines = [line for line in self.text.splitlines() if line.startswith(names)]
         shown = [line for line in lines if not line.endswith(" 0")][:most]

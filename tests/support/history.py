@@ -33,7 +33,7 @@ def openmetrics(series: Iterable[Series]) -> str:
 
 
 def counter(start: float, end: float, step: float, per_second: float) -> list[tuple[float, float]]:
-    """A counter that grows evenly from 0 at `start`."""
+    """Make a counter that grows evenly from 0 at `start`."""
     count = int((end - start) / step) + 1
     return [(start + i * step, i * step * per_second) for i in range(count)]
 

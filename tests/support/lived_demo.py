@@ -68,7 +68,7 @@ def _running(directory: Path) -> Iterator[Stack]:
 
 
 def port_base() -> int:
-    """The first of nine ports in a row that are free now; those of `free_ports` end before."""
+    """Return the first of nine ports in a row that are free now; those of `free_ports` end before."""
     for base in range(27_000 + os.getpid() % 300 * 16, 32_700, 16):
         if all(port_is_free(base + offset) for offset in range(9)):
             return base

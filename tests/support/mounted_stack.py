@@ -98,7 +98,7 @@ class MountedStack:
         return requests.post(url, data=form, headers=own, auth=_LOGIN, timeout=60, allow_redirects=False)
 
     def own_command(self, service: str) -> list[str]:
-        """The arguments of one of our own services, moved here."""
+        """Return the arguments of one of our own services, with paths and ports of this machine."""
         words = [self.moved(word) for word in self.services[service]["command"]]
         # An empty setting is what docker compose leaves where a variable is not set.
         if service in ("generator", "reload"):
@@ -106,7 +106,7 @@ class MountedStack:
         return words
 
     def command(self, service: str) -> list[str]:
-        """The whole command line of a service, as a process here."""
+        """Return the command line of a service, as a process of this machine."""
         words = self.own_command(service)
         if service not in OWN:
             listen = f"--web.listen-address=127.0.0.1:{self.ports[service]}"
@@ -117,7 +117,7 @@ class MountedStack:
         return words
 
     def generate(self) -> int:
-        """What the one-shot service does."""
+        """Do the work of the one-shot service."""
         return tritonwatch(self.own_command("generator"))
 
     def start(self, service: str) -> None:
@@ -141,7 +141,7 @@ class MountedStack:
         return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
 
     def moved(self, text: str) -> str:
-        """A container's text with its paths, names and ports as they are here."""
+        """Return a container's text with the paths, names and ports of this machine."""
         for name, port in PORTS.items():
             text = re.sub(
                 rf"\b(?:{name}|localhost|0\.0\.0\.0|127\.0\.0\.1)([:/]){port}\b",

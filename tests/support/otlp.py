@@ -44,7 +44,7 @@ def span(
 def request(
     model: str, started: float, queued: float, took: float, number: int = 1, version: str = "1"
 ) -> list[dict[str, Any]]:
-    """The three spans of one request; times in seconds."""
+    """Return the three spans of one request; times in seconds."""
     ends = started + took
     return [
         span("compute", 3, 2, number, COMPUTE_START=started + queued, COMPUTE_END=ends),
@@ -56,17 +56,17 @@ def request(
 
 
 def document(*spans: Mapping[str, Any]) -> dict[str, Any]:
-    """An ExportTraceServiceRequest."""
+    """Return an ExportTraceServiceRequest."""
     return {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": list(spans)}]}]}
 
 
 def as_json(*spans: Mapping[str, Any]) -> bytes:
-    """The body that Triton posts."""
+    """Return the body that Triton posts."""
     return json.dumps(document(*spans)).encode()
 
 
 def as_protobuf(*spans: Mapping[str, Any]) -> bytes:
-    """The body that a collector posts."""
+    """Return the body that a collector posts."""
     made = ExportTraceServiceRequest()
     scope = made.resource_spans.add().scope_spans.add()
     for fields in spans:

@@ -34,7 +34,7 @@ class Answer:
     infos: list[str] = field(default_factory=list)
 
     def legends(self) -> list[str]:
-        """The name of each series as the panel's legend shows it."""
+        """Return the name of each series as the panel's legend shows it."""
         template = self.target["legendFormat"]
         return [
             _LEGEND.sub(lambda match, curve=curve: curve["metric"].get(match[1], ""), template)  # type: ignore[misc]
@@ -42,11 +42,11 @@ class Answer:
         ]
 
     def last(self) -> list[float]:
-        """The newest value of each series."""
+        """Return the newest value of each series."""
         return [float((curve.get("values") or [curve["value"]])[-1][1]) for curve in self.series]
 
     def value(self, **labels: str) -> float:
-        """The newest value of the one series with these labels."""
+        """Return the newest value of the one series with these labels."""
         values = [
             number
             for curve, number in zip(self.series, self.last(), strict=True)
@@ -84,7 +84,7 @@ class Grafana:
         return dict(answer)
 
     def values(self, variable: Json, chosen: Mapping[str, str]) -> list[str]:
-        """The values that a variable offers."""
+        """Return the values that a variable offers."""
         matched = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
         assert matched, variable["definition"]
         answer = self.get(
@@ -135,14 +135,14 @@ class Grafana:
         )
 
     def _step(self, panel: Json) -> int:
-        """The panel's own shortest step, unless it has a range of its own or the view is too short for it."""
+        """Return the panel's shortest step, unless it has a range of its own or the view is too short for it."""
         least = panel.get("interval", "")
         seconds = int(least[:-1]) * 60 if least.endswith("m") and "timeFrom" not in panel else 0
         most = int(self.seconds / panel.get("maxDataPoints", self.seconds))
         return max(self.step, most, seconds if 10 * seconds <= self.seconds else 0)
 
     def exemplars(self, target: Json, chosen: Mapping[str, str]) -> list[Json]:
-        """What the graph's exemplar query answers."""
+        """Return the answer to the graph's exemplar query."""
         expr = fill(target["expr"], chosen, self.macros)
         span = {"start": self.now - self.seconds, "end": self.now}
         return list(self.get("query_exemplars", query=expr, **span)["data"])

@@ -42,7 +42,7 @@ def evaluated(
     interval: float,
     evaluation: float,
 ) -> list[Answer]:
-    """What each of the expressions gives at its time; all times in seconds."""
+    """Return the value of each expression at its time; all times in seconds."""
     test = {
         "interval": f"{interval:g}s",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
@@ -61,7 +61,7 @@ def evaluated(
 
 
 def grouped(groups: Mapping[str, Sequence[object]]) -> str:
-    """A file of rules."""
+    """Return the text of a rule file."""
     return json.dumps({"groups": [{"name": name, "rules": list(rules)} for name, rules in groups.items()]})
 
 
@@ -78,7 +78,7 @@ def pausable(rules: Sequence[Mapping[str, Any]], by: str = "") -> list[dict[str,
 
 
 def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
-    """A group's rules as promtool must play them, which ignores `interval` and evaluates every group at each step.
+    """Return a group's rules for promtool, which ignores `interval` and evaluates every group at each step.
 
     Between its evaluations a rule of such a group repeats what it recorded the step before, as a sample that was
     recorded minutes ago is still read. The first evaluation is as late as it can be.
@@ -99,7 +99,7 @@ def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
 
 
 def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
-    """The recording rules that these recorded series are made of; the others would only take time."""
+    """Return the recording rules that make these recorded series; the others would only take time."""
     wanted = set(names)
     while True:
         read_by = " ".join(rule["expr"] for rule in rules if rule.get("record") in wanted)
@@ -110,7 +110,7 @@ def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[
 
 
 def alerting(text: str, *names: str, only: str = "") -> list[dict[str, Any]]:
-    """The groups of a file of rules, with its alerts and what they and these recorded series are made of.
+    """Return the groups of a file of rules, with its alerts and the recording rules that they need.
 
     Without annotations: they are written again at each evaluation, which takes time. `only`: the one alert to keep.
     """

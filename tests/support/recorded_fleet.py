@@ -28,7 +28,7 @@ Points = list[tuple[float, float]]
 
 
 def rules(format: Format = "prometheus") -> str:
-    """The generated rules of the objective."""
+    """Return the generated rules of the objective."""
     made = artifacts([OBJECTIVE], Options(format=format))
     return next(
         artifact.text for artifact in made if artifact.name == "slo-errors.yml" and artifact.part == "rules"
@@ -73,7 +73,7 @@ class RecordedFleet:
         return float(failed[counted].sum()), float(every[counted].sum())
 
     def lately(self, value: float) -> Points:
-        """Samples of the last minutes: VictoriaMetrics leaves out the newest 30 s."""
+        """Return samples of the last minutes: VictoriaMetrics leaves out the newest 30 s."""
         return [(self.end - back, value) for back in range(120, -1, -15)]
 
     def series(self) -> Iterator[Series]:

@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def group_labels(slo: str, model: str = "", version: str = "1", indicator: str = "") -> dict[str, str]:
-    """The labels of a group, or without a model of the objective, which is named after its indicator by default."""
+    """Return the labels of a group, or without a model of the objective, named after its indicator by default."""
     own = {names.SLO: slo, names.INDICATOR: indicator or slo}
     return own | {key: value for key, value in (("model", model), ("version", version)) if model and value}
 

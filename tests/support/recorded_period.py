@@ -102,7 +102,7 @@ class MadeObjective:
         return any(start <= at < end for start, end in self.recorded)
 
     def _sums(self, group: MadeGroup, labels: Mapping[str, str]) -> Iterator[Series]:
-        """Running sums as the rules keep them: they begin again after a pause of over a day."""
+        """Return running sums as the rules record them: they begin again after a pause of over a day."""
         sums: dict[str, list[tuple[float, float]]] = {names.ERROR: [], names.TOTAL: [], "since": []}
         error, total = 7_000.0, 9_000_000.0
         since, last = group.recorded[0], group.recorded[0]

@@ -83,12 +83,12 @@ def poisson(rng: np.random.Generator, rate: float, seconds: float) -> Floats:
 
 
 def independent(arrivals: Floats, took: Floats) -> Requests:
-    """Requests that never wait."""
+    """Simulate requests that never wait."""
     return Requests(arrivals + took, took, np.arange(len(took)), np.zeros(len(took)))
 
 
 def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
-    """Requests that wait for one of the servers, first come first served."""
+    """Simulate requests that wait for one of the servers, first come first served."""
     free = [0.0] * servers
     ended = np.empty(len(arrivals))
     for number, (arrival, needs) in enumerate(zip(arrivals.tolist(), service.tolist(), strict=True)):
@@ -129,7 +129,7 @@ def one_after_another(rng: np.random.Generator, clients: int, service: Draw, sec
 
 
 def mixture(rng: np.random.Generator, slow: float, fast: float = 0.005, late: float = 0.3) -> Draw:
-    """A fast time, and a late one for a share of `slow`, each give or take a tenth."""
+    """Draw fast times, and slow ones for a share of `slow`, each give or take a tenth."""
     return lambda count: np.where(rng.random(count) < slow, late, fast) * rng.lognormal(0, 0.1, count)
 
 

@@ -122,7 +122,7 @@ class Workspace:
         return [m for m in self.messages if m.thread_ts == root.ts and m.channel == root.channel]
 
     def delete(self, message: Posted) -> None:
-        """A person deletes a message."""
+        """Delete a message, as a person does."""
         with self._lock:
             self.messages.remove(message)
 
@@ -270,7 +270,7 @@ class Workspace:
         return {"files": [{"id": file["id"], "permalink": "https://stand-in.slack.com/f"} for file in files]}
 
     def receive_upload(self, number: str, content: bytes) -> int:
-        """The bytes of a file, posted to its upload address."""
+        """Store the bytes of a file, posted to its upload address."""
         with self._lock:
             upload = self._uploads.get(number)
             if upload is None or len(content) < upload["length"]:

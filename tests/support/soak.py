@@ -183,7 +183,7 @@ class Soak:
                 time.sleep(self._random.uniform(2, 6))
 
     def _incident(self) -> None:
-        """A model fails to load, other things go wrong meanwhile, then it is fixed."""
+        """Let a model fail to load, cause other faults meanwhile, then fix it."""
         self._number += 1
         model, began = f"broken_{self._number}", self.now()
         self._repository.model(model, **{"raise": f"no weights for {model}"})
@@ -230,7 +230,7 @@ class Soak:
         self.record.faults.append(Fault(at, f"kill -9 of {part}", self.now() - at))
 
     def _reload(self) -> None:
-        """A hot reload, good or bad; after a bad one the old model goes on."""
+        """Reload a model, well or badly; after a bad reload the old copy goes on."""
         at, good = self.now(), self._random.random() < 0.5
         marker = self._repository.path / "echo" / "1" / "raise"
         if not good:
@@ -242,7 +242,7 @@ class Soak:
         self.record.faults.append(Fault(at, name, self.now() - at))
 
     def _jump(self) -> None:
-        """The clock of exporter and bridge goes an hour ahead or back, and later right again."""
+        """Set the clock of exporter and bridge an hour ahead or back, and later right again."""
         if not self.faked:
             return
         at = self.now()
@@ -258,7 +258,7 @@ class Soak:
         )
 
     def _fill(self) -> None:
-        """The disk of the bridge is full for some seconds."""
+        """Fill the disk of the bridge for some seconds."""
         if not self.mounted:
             return
         at, filler = self.now(), self._stack.folder / "bridge" / "filler"
@@ -283,7 +283,7 @@ class Soak:
             time.sleep(0.2)
 
     def _report(self) -> str:
-        """What was done, what is firing and what Slack shows: to find out why."""
+        """Return what was done, what is firing and what Slack shows, to find out why."""
         shown = [f"{root.ts} {root.text}" for root in self._roots()]
         firing: object = "Alertmanager does not answer"
         with contextlib.suppress(requests.RequestException, ValueError):
@@ -381,7 +381,7 @@ class Soak:
 
 @contextmanager
 def soaking(folder: Path, seed: int, *, patient: bool = False) -> Iterator[Soak]:
-    """A started soak; everything ends with the block."""
+    """Start a soak; everything ends with the block."""
     binaries = {"prometheus": prometheuses()[-1], "alertmanager": alertmanagers()[-1]}
     workspace = Workspace(channels={"C0ALERTS": "#triton-alerts"})
     with (
@@ -401,7 +401,7 @@ def soaking(folder: Path, seed: int, *, patient: bool = False) -> Iterator[Soak]
 
 
 def _faketime() -> Path | None:
-    """The library that gives a program another clock, where `make soak` or the machine has it."""
+    """Return the library that gives a program another clock, where `make soak` or the machine has it."""
     libraries = [
         *(ROOT / ".cache" / "faketime").glob(f"usr/lib/*/faketime/{FAKETIME}"),
         *Path("/usr/lib").glob(f"*/faketime/{FAKETIME}"),
@@ -410,7 +410,7 @@ def _faketime() -> Path | None:
 
 
 def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:
-    """The page: what was done to the stack and what became of it."""
+    """Return the page: what was done to the stack and what became of it."""
     record = soak.record
     kinds: dict[str, list[float]] = {}
     for fault in record.faults:

@@ -10,7 +10,7 @@ THOROUGH = bool(os.environ.get("TRITONWATCH_THOROUGH"))
 
 
 def examples(few: int, *, thorough: int) -> settings:
-    """Settings for a property of which an example takes seconds: `TRITONWATCH_THOROUGH=1` runs more, at random.
+    """Return settings for a property whose examples take seconds: `TRITONWATCH_THOROUGH=1` runs more, at random.
 
     The first example that Hypothesis makes is the least there is, such as no traffic; 0: only those of `@example`.
     """

@@ -64,7 +64,7 @@ def certificate(
 
 
 def authority(folder: Path) -> None:
-    """A CA, the server and the client that it signed, and a client that nobody signed."""
+    """Make a CA, the server and the client that it signed, and a client that nobody signed."""
     certificate(folder, "ca")
     certificate(folder, "server", "ca")
     certificate(folder, "client", "ca")
@@ -73,7 +73,7 @@ def authority(folder: Path) -> None:
 
 @contextmanager
 def tls_in_front_of(port: int, folder: Path) -> Iterator[int]:
-    """A proxy to a port of this machine that admits clients of the folder's CA; gives its own port."""
+    """Run a proxy to a port of this machine that admits clients of the folder's CA; yield its own port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     context.load_verify_locations(folder / "ca.pem")

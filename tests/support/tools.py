@@ -53,7 +53,7 @@ def amtools() -> list[Path]:
 
 
 def vmalert() -> Path:
-    """The vmalert binary; skips the test where it could not be fetched."""
+    """Return the vmalert binary; skip the test where it could not be fetched."""
     versions = versions_of("vmalert")
     if not versions:
         pytest.skip("vmalert is not here; `make tools-next` fetches it where apt can")
@@ -61,7 +61,7 @@ def vmalert() -> Path:
 
 
 def victoria_metrics() -> Path:
-    """The VictoriaMetrics server; skips the test where it could not be fetched."""
+    """Return the VictoriaMetrics server; skip the test where it could not be fetched."""
     versions = versions_of("victoria-metrics")
     if not versions:
         pytest.skip("victoria-metrics is not here; `make tools-next` fetches it where apt can")

@@ -27,7 +27,7 @@ class Watching:
     url: str
 
     def alerts(self, name: str, **labels: str) -> list[dict[str, Any]]:
-        """The alerts of this name that fire now and carry these labels."""
+        """Return the alerts of this name that fire now and carry these labels."""
         alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=5).json()["data"]["alerts"]
         wanted = {"alertname": name, **labels}.items()
         return [alert for alert in alerts if alert["state"] == "firing" and wanted <= alert["labels"].items()]

@@ -33,7 +33,7 @@ OWNERS = ("search", "speech", "vision")
 
 
 def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float = 0.5) -> Iterator[Series]:
-    """What the rules record of one group: 30 days of its budget, and the present."""
+    """Return what the rules record of one group: 30 days of its budget, and the present."""
     labels = group_labels(slo, model)
     midnight = end // 86_400 * 86_400
     days = [(midnight - 86_400.0 * day, 1 - spent * (30 - day) / 30) for day in range(30, 0, -1)]
@@ -51,7 +51,7 @@ def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float =
 
 
 def objective(end: float, slo: str, owner: str) -> Iterator[Series]:
-    """What the rules record of an objective itself."""
+    """Return what the rules record of an objective itself."""
     labels = group_labels(slo)
     about = {"owner": owner, "window": "30d", "description": f"What {slo} promises."}
     yield names.PERIOD_DAYS, labels, [(end - 60, 30), (end, 30)]
@@ -80,14 +80,14 @@ STEP = 300
 
 
 def incident(end: float, slo: str = "latency", model: str = "ranker") -> Iterator[Series]:
-    """A month of one group: it failed for an hour, was unknown later, and fails again since half an hour."""
+    """Return a month of one group: it failed for an hour, was unknown later, and fails again for half an hour."""
     labels = group_labels(slo, model, "2")
     times = [end - STEP * i for i in range(30 * 86_400 // STEP, -1, -1)]
     failing = [end - 1800 < at or end - 20 * 3600 < at <= end - 19 * 3600 for at in times]
     gone = [end - 9 * 3600 < at <= end - 8 * 3600 for at in times]
 
     def every(name: str, values: Sequence[float | bool], **more: str) -> Series:
-        """A series that is not there while the group is unknown."""
+        """Return a series that is absent while the group is unknown."""
         here = [(at, float(value)) for at, value, away in zip(times, values, gone, strict=True) if not away]
         return name, {**labels, **more}, here
 
@@ -151,12 +151,12 @@ def queries(prometheus: str) -> int:
 
 
 def text_of(page: str) -> str:
-    """The text of a page, in a line."""
+    """Return the text of a page, in a line."""
     return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", page).split()))
 
 
 def states(page: str) -> list[str]:
-    """The states of the rows of a page, in its order."""
+    """Return the states of the rows of a page, in its order."""
     return [html.unescape(state) for state in re.findall(r'<tr data-state="([^"]*)"', page)]
 
 
@@ -164,7 +164,7 @@ def states(page: str) -> list[str]:
 def pages(
     prometheus: str, *, objectives: Path | None = None, every: float = 15.0
 ) -> Iterator[tuple[str, Reader]]:
-    """The pages over a Prometheus; yields their address and their reader."""
+    """Serve the pages over a Prometheus; yield their address and their reader."""
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
         reader = Reader(client, every)
         sources = Sources(reader, load(objectives), addresses=Addresses(prometheus))
@@ -174,7 +174,7 @@ def pages(
 
 @contextmanager
 def served(sources: Sources, web: WebConfig | None = None) -> Iterator[str]:
-    """The pages of these sources on a real server; yields the address without the last slash."""
+    """Serve the pages of these sources on a real server; yield the address without the last slash."""
     server = http_server(create_app(sources, web), web.tls if web else None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
