@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.exporter import Scraped
+from support.exporter import ScrapedPage
 from support.loopback import free_ports
 from support.sleeper import write_sleeper
 from support.triton import live_triton
@@ -68,8 +68,8 @@ def test_the_share_within_a_threshold_is_true_to_a_point(tmp_path: Path) -> None
         exporter = subprocess.Popen([*command, "--listen", f"127.0.0.1:{listen}"])
         try:
 
-            def scraped() -> Scraped:
-                return Scraped(requests.get(f"http://127.0.0.1:{listen}/metrics", timeout=20).text)
+            def scraped() -> ScrapedPage:
+                return ScrapedPage(requests.get(f"http://127.0.0.1:{listen}/metrics", timeout=20).text)
 
             eventually(lambda: scraped().value(own.TRACE_GOVERNOR, state="idle"), "does not begin")
             send(server, tmp_path, FIRST_SECONDS)
@@ -96,6 +96,6 @@ def test_the_share_within_a_threshold_is_true_to_a_point(tmp_path: Path) -> None
     assert clients == pytest.approx(actual, abs=0.01)
 
 
-def settled(scraped: Callable[[], Scraped]) -> Scraped:
+def settled(scraped: Callable[[], ScrapedPage]) -> ScrapedPage:
     time.sleep(LAST_SECONDS)
     return scraped()

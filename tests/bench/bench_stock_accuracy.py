@@ -23,7 +23,7 @@ import psutil
 import pytest
 import requests
 
-from support.exporter import Scraped
+from support.exporter import ScrapedPage
 from support.loopback import free_ports, started
 from support.sleeper import write_sleeper
 from support.tools import ROOT
@@ -250,7 +250,7 @@ class Seen:
 
     truths: Mapping[str, Truth]
     before: Mapping[str, float]
-    now: Scraped
+    now: ScrapedPage
     exporter: float
     triton: float
     load: float
@@ -324,7 +324,7 @@ def watch(server: TritonServer, names: Sequence[str], folder: Path) -> Seen:
         assert {0} == {client.returncode for client in clients}
         time.sleep(8)
         sample()
-        page = Scraped(requests.get(f"{url}/metrics", timeout=10).text)
+        page = ScrapedPage(requests.get(f"{url}/metrics", timeout=10).text)
     shown = {s.series: s.value for family in means.families(0) for s in family.samples}
     truths = {name: truth(folder / f"{name}.out") for name in names}
     return Seen(truths, shown, page, exporter_idle, triton_idle, os.getloadavg()[1])

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from docs.object_store import ObjectStore, serving
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import own, state
@@ -55,14 +55,14 @@ def triton(bucket: ObjectStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def exporter(triton: TritonServer) -> Iterator[Running]:
+def exporter(triton: TritonServer) -> Iterator[RunningExporter]:
     with exporting(triton.http_url, triton.metrics_url) as running:
         running.wait(lambda page: page.value(state.UP) == 1)
         yield running
 
 
 def test_a_download_is_a_load_and_no_loss(
-    triton: TritonServer, bucket: ObjectStore, exporter: Running
+    triton: TritonServer, bucket: ObjectStore, exporter: RunningExporter
 ) -> None:
     """While the weights come, the model is loading for the first time and the server is not ready; then it is."""
     bucket.weights_seconds = 1.5
@@ -88,7 +88,7 @@ def test_a_download_is_a_load_and_no_loss(
         assert 1.0 < took
 
 
-def test_most_polls_send_no_request_to_the_bucket(bucket: ObjectStore, exporter: Running) -> None:
+def test_most_polls_send_no_request_to_the_bucket(bucket: ObjectStore, exporter: RunningExporter) -> None:
     """A poll of the index lists the bucket; where that is slow, polls take at most a fifth of the time."""
     bucket.list_seconds = 0.2
     time.sleep(3)  # two polls: after one slow index there is no pause

@@ -21,7 +21,7 @@ from typing import Any
 
 import requests
 
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import control, infer
@@ -51,8 +51,8 @@ class IndexServers:
     server: TritonServer
     repository: Repository
     twin: Repository
-    alone: Running
-    with_list: Running
+    alone: RunningExporter
+    with_list: RunningExporter
 
     def load(self, model: str, **parameters: object) -> None:
         control(self.server, "load", model, **parameters)
@@ -283,7 +283,7 @@ def _ready(servers: IndexServers, shape: Shape) -> str:
     return str(answer.status_code)
 
 
-def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
+def _reported(servers: IndexServers, exporter: RunningExporter, shape: Shape) -> str:
     model = _model(exporter, shape.model, shape.version)
     if model is None:
         # Without a list no source names a model that Triton does not mention.
@@ -296,7 +296,7 @@ def _reported(servers: IndexServers, exporter: Running, shape: Shape) -> str:
     return _short(servers, ", ".join(words), model["reason"])
 
 
-def _model(exporter: Running, model: str, version: str) -> dict[str, Any] | None:
+def _model(exporter: RunningExporter, model: str, version: str) -> dict[str, Any] | None:
     models: Iterable[dict[str, Any]] = exporter.get("/state").json()["models"]
     named = {entry["version"]: entry for entry in models if entry["model"] == model}
     # Where no poll ever found a version, the exporter names none.
@@ -311,7 +311,7 @@ def _short(servers: IndexServers, word: str, reason: str | None) -> str:
 
 
 def _until(servers: IndexServers, model: str, state: str) -> None:
-    def in_state(exporter: Running) -> bool:
+    def in_state(exporter: RunningExporter) -> bool:
         reported = _model(exporter, model, "1")
         return reported is not None and reported["state"] == state
 

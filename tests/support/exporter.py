@@ -19,81 +19,81 @@ from triton_exporter.http.server import Server
 
 
 @dataclass(frozen=True)
-class Scraped:
-    """One page, as prometheus_client reads it."""
+class ScrapedPage:
+    """A page of metrics, read by prometheus_client."""
 
     text: str
-    asked: dict[str, None] = field(default_factory=dict)
-    """Names of the series that were asked for."""
+    names_read: dict[str, None] = field(default_factory=dict)
+    """Names of the series that the test read."""
 
     def value(self, metric: Metric | str, **labels: str) -> float | None:
         """Return the value of the one series with exactly these labels, or None."""
         return self.series(metric).get(frozenset(labels.items()))
 
     def series(self, metric: Metric | str) -> Mapping[frozenset[tuple[str, str]], float]:
-        """All series of one name."""
+        """Return the values of all series of one name, by their labels."""
         name = str(metric)
-        self.asked[name] = None
-        if name not in self._read:
+        self.names_read[name] = None
+        if name not in self._parsed:
             # Of a page of thousands of lines only these are read: the reader takes a millisecond for a dozen.
             lines = [line for line in self._lines if line.startswith((f"{name}{{", f"{name} "))]
             families = text_string_to_metric_families("".join(f"{line}\n" for line in lines))
-            self._read[name] = {
+            self._parsed[name] = {
                 frozenset(sample.labels.items()): sample.value
                 for family in families
                 for sample in family.samples
             }
-        return self._read[name]
+        return self._parsed[name]
 
     @cached_property
     def _lines(self) -> list[str]:
         return self.text.splitlines()
 
     @cached_property
-    def _read(self) -> dict[str, Mapping[frozenset[tuple[str, str]], float]]:
+    def _parsed(self) -> dict[str, Mapping[frozenset[tuple[str, str]], float]]:
         return {}
 
-    def what_was_asked(self, most: int = 40) -> str:
+    def excerpt(self, max_lines: int = 40) -> str:
         """Return a few lines of the series that were read; if none was, those of the models' states."""
-        names = tuple(self.asked) or ("triton_up", "triton_model_state", "triton_model_ready")
-        lines = [line for line in self.text.splitlines() if line.startswith(names)]
-        shown = [line for line in lines if not line.endswith(" 0")][:most]
+        names = tuple(self.names_read) or ("triton_up", "triton_model_state", "triton_model_ready")
+        lines = [line for line in self._lines if line.startswith(names)]
+        shown = [line for line in lines if not line.endswith(" 0")][:max_lines]
         return f"{len(lines)} series of {', '.join(names)}; of those that are not 0:\n" + "\n".join(shown)
 
     def labels(self, metric: Metric | str, label: str) -> set[str]:
-        """All values one label takes in one metric."""
+        """Return all values of one label of one metric."""
         return {dict(labels)[label] for labels in self.series(metric)}
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningExporter:
     """A running exporter."""
 
     exporter: Exporter
     url: str
 
     def get(self, path: str = "/metrics", **options: object) -> requests.Response:
-        """Ask it anything."""
+        """Send a GET request."""
         return requests.get(self.url + path, timeout=20, **options)  # type: ignore[arg-type]
 
-    def scrape(self, timeout_seconds: float | None = None) -> Scraped:
-        """Scrape, as Prometheus does when a timeout is given."""
+    def scrape(self, timeout_seconds: float | None = None) -> ScrapedPage:
+        """Scrape once; with a timeout, send the header with which Prometheus announces it."""
         headers = (
             {} if timeout_seconds is None else {"X-Prometheus-Scrape-Timeout-Seconds": str(timeout_seconds)}
         )
         response = self.get(headers=headers)
         assert 200 == response.status_code
-        return Scraped(response.content.decode())
+        return ScrapedPage(response.content.decode())
 
-    def wait(self, promise: Callable[[Scraped], object], timeout_seconds: float = 30.0) -> Scraped:
-        """Scrape until the page keeps the promise; fails with the last page's series that it was asked for."""
-        pages: list[Scraped] = []
+    def wait(self, condition: Callable[[ScrapedPage], object], timeout_seconds: float = 30.0) -> ScrapedPage:
+        """Scrape until the page satisfies the condition; fail with an excerpt of the last page."""
+        pages: list[ScrapedPage] = []
 
         def satisfied() -> object:
             pages.append(self.scrape(5))
-            return promise(pages[-1])
+            return condition(pages[-1])
 
-        eventually(satisfied, lambda: pages[-1].what_was_asked(), timeout_seconds)
+        eventually(satisfied, lambda: pages[-1].excerpt(), timeout_seconds)
         return pages[-1]
 
 
@@ -104,7 +104,7 @@ def exporting(
     expected: Mapping[str, tuple[str, ...]] | None = None,
     parts: Sequence[object] | None = None,
     **settings: object,
-) -> Iterator[Running]:
+) -> Iterator[RunningExporter]:
     """Run an exporter for a server until the block ends; it polls every 0.1 s."""
     defaults: dict[str, object] = {
         "gpu": "none",
@@ -117,6 +117,6 @@ def exporting(
     with served(Server("127.0.0.1", 0, exporter.pages(), connections=exporter.connections)) as server:
         exporter.start()
         try:
-            yield Running(exporter, server.url)
+            yield RunningExporter(exporter, server.url)
         finally:
             exporter.stop(timeout_seconds=5)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import requests
 
-from support.exporter import Running, Scraped
+from support.exporter import RunningExporter, ScrapedPage
 from support.loopback import free_ports
 from support.repository import Repository
 from support.waiting import eventually
@@ -59,7 +59,7 @@ def infer(server: TritonServer, model: str, version: str = "") -> int:
     return requests.post(url, json=REQUEST, timeout=30).status_code
 
 
-def drained(server: TritonServer, exporter: Running, model: str) -> tuple[Scraped, str]:
+def drained(server: TritonServer, exporter: RunningExporter, model: str) -> tuple[ScrapedPage, str]:
     """Stop a server while a model works; return the first page that shows it as not live, and its phase then."""
     exporter.wait(lambda page: page.value(state.MODEL_READY, model=model, version="1"))
     worker = threading.Thread(target=infer_and_lose, args=(server, model))

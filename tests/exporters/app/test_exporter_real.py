@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.loopback import free_ports
 from support.repository import Repository
 from support.triton import infer, live_triton
@@ -32,13 +32,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
 
 
 @pytest.fixture(scope="module")
-def exporter(server: TritonServer) -> Iterator[Running]:
+def exporter(server: TritonServer) -> Iterator[RunningExporter]:
     with exporting(server.http_url, server.metrics_url) as running:
         running.wait(lambda page: page.value(state.SERVER_LIVE))
         yield running
 
 
-def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, exporter: Running) -> None:
+def test_tritons_own_series_are_relayed_byte_for_byte(
+    server: TritonServer, exporter: RunningExporter
+) -> None:
     """Every line of Triton's own page stands unchanged and in order on the exporter's page."""
     assert 200 == infer(server, "echo", "1")
     # Triton counts a request after it has answered it.
@@ -58,7 +60,7 @@ def test_tritons_own_series_are_relayed_byte_for_byte(server: TritonServer, expo
     assert any(line.startswith(str(triton.REQUEST_SUCCESS).encode()) for line in lines)
 
 
-def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: Running) -> None:
+def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: RunningExporter) -> None:
     """Readiness and state are reported per version, with the failed model in its own state."""
     page = exporter.scrape()
 
@@ -72,7 +74,7 @@ def test_ready_models_are_ready_and_the_failed_one_is_not(exporter: Running) -> 
     assert 1 == page.value(state.MODEL_EXPECTED, model="broken")
 
 
-def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(exporter: Running) -> None:
+def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(exporter: RunningExporter) -> None:
     """The counter stands at 0 on the first page Prometheus takes and at 1 after it, so increase() sees it."""
     first = exporter.scrape(timeout_seconds=5)
     second = exporter.scrape(timeout_seconds=5)
@@ -83,7 +85,7 @@ def test_a_load_failure_is_counted_by_class_after_prometheus_saw_the_zero(export
     assert 0 == second.value(state.MODEL_LOAD_FAILURES, model="echo", reason="other")
 
 
-def test_not_ready_since_exists_only_for_what_is_not_ready(exporter: Running) -> None:
+def test_not_ready_since_exists_only_for_what_is_not_ready(exporter: RunningExporter) -> None:
     """The episode of the failed model has a start in the past; a ready model has none."""
     page = exporter.scrape()
     since = page.value(state.MODEL_NOT_READY_SINCE, model="broken", version="1")

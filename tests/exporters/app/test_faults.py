@@ -16,7 +16,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporters.faults import Answer, body, drip, faulty, flood, hang, raw
-from support.exporter import Scraped, exporting
+from support.exporter import ScrapedPage, exporting
 from triton_exporter.catalogue import own, state, triton
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.exposition_values import Exposition
@@ -228,7 +228,7 @@ def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(
         exporting(target.url, f"{target.url}/metrics") as running,
     ):
 
-        def shown(name: str) -> Callable[[Scraped], object]:
+        def shown(name: str) -> Callable[[ScrapedPage], object]:
             return lambda page: page.value(state.MODEL_STATE, model="a", version="1", state=name)
 
         running.wait(shown("ready"))

@@ -10,7 +10,7 @@ import pytest
 
 from exporters.faults import body, faulty
 from support import history
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.repository import Repository
 from support.triton import live_triton
 from triton_exporter.catalogue import own, state
@@ -24,7 +24,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def phase(exporter: Running) -> dict[str, object]:
+def phase(exporter: RunningExporter) -> dict[str, object]:
     """Return the state of the server as a whole from /state."""
     answer: dict[str, object] = exporter.get("/state").json()["triton"]
     return answer

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.exporter import Running, Scraped, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
 from support.otlp import as_json, request
 from support.repository import Repository
@@ -53,7 +53,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
 
 
 @pytest.fixture(scope="module")
-def traced(server: TritonServer, otlp_port: int) -> Iterator[Running]:
+def traced(server: TritonServer, otlp_port: int) -> Iterator[RunningExporter]:
     """An exporter that receives the server's traces."""
     settings = Settings(
         server.http_url,
@@ -66,7 +66,7 @@ def traced(server: TritonServer, otlp_port: int) -> Iterator[Running]:
         yield running
 
 
-def count(page: Scraped, model: str) -> float | None:
+def count(page: ScrapedPage, model: str) -> float | None:
     return page.value(state.REQUEST_DURATION.count, model=model, version="1")
 
 
@@ -88,7 +88,7 @@ def timed(server: TritonServer, model: str, sleeps: list[float], at_once: int) -
 
 
 def seconds_counted(server: TritonServer, model: str) -> float:
-    page = Scraped(requests.get(server.metrics_url, timeout=5).text)
+    page = ScrapedPage(requests.get(server.metrics_url, timeout=5).text)
     micros = page.value(triton.REQUEST_DURATION_US, model=model, version="1")
     assert micros is not None
     return micros / 1e6
@@ -124,7 +124,7 @@ def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
         assert 1 == sum(feeding)
 
 
-def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Running) -> None:
+def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: RunningExporter) -> None:
     """With traces the share within a threshold is that of the requests themselves, in request and queue."""
     assert {200: 1} == send(server, "mixed", [0.0])
     traced.wait(
@@ -153,7 +153,7 @@ def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: Runnin
 
 
 def test_traces_of_an_ensemble_in_any_folder_feed_its_histogram(
-    server: TritonServer, traced: Running
+    server: TritonServer, traced: RunningExporter
 ) -> None:
     """Triton counts an ensemble under version 1 and traces it under its folder's name: both meet."""
     traced.wait(lambda page: page.value(state.MODEL_READY, model="whole", version="7"))
@@ -169,7 +169,7 @@ def test_traces_of_an_ensemble_in_any_folder_feed_its_histogram(
     assert 1 <= (count(page, "whole") or 0) <= 5
 
 
-def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running) -> None:
+def test_queue_full_rejections_are_counted(server: TritonServer, traced: RunningExporter) -> None:
     """Requests that a full queue refused show in traces, and in no counter of Triton."""
     answers = send(server, "tight", [0.2] * 12, at_once=12)
     assert answers[503] > 0
@@ -184,12 +184,12 @@ def test_queue_full_rejections_are_counted(server: TritonServer, traced: Running
 
 
 def test_traces_of_a_real_triton_are_accepted_and_forged_ones_are_not(
-    server: TritonServer, traced: Running, otlp_port: int
+    server: TritonServer, traced: RunningExporter, otlp_port: int
 ) -> None:
     """Requests of a few milliseconds agree with the counters; spans of 30 s that somebody posts do not."""
     labels = {"model": "plain", "version": "1", "signal": "request"}
 
-    def loaded(times: int, forged: int) -> Scraped:
+    def loaded(times: int, forged: int) -> ScrapedPage:
         url = f"http://127.0.0.1:{otlp_port}/v1/traces"
         for number in range(times):
             assert {200: 10} == send(server, "plain", [0.01] * 9 + [0.1])
@@ -254,5 +254,5 @@ def test_trace_files_of_a_real_triton(tmp_path: Path) -> None:
             assert 4 + answers[200] == seen(page, "completed")
 
 
-def seen(page: Scraped, outcome: str) -> float | None:
+def seen(page: ScrapedPage, outcome: str) -> float | None:
     return page.value(state.TRACED_REQUESTS, model="mixed", version="1", outcome=outcome)

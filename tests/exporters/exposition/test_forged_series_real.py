@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from exporters.faults import body, faulty
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.history import running
 from support.tools import prometheuses
 from support.waiting import eventually
@@ -72,7 +72,9 @@ def test_every_name_that_the_rules_record_is_reserved() -> None:
     assert not is_reserved("vllm:num_requests_running")
 
 
-def _stored(prometheus: Path, tmp_path: Path, bare: int, exporter: Running) -> dict[tuple[str, str], float]:
+def _stored(
+    prometheus: Path, tmp_path: Path, bare: int, exporter: RunningExporter
+) -> dict[tuple[str, str], float]:
     """The last value of each series by job and name, after both jobs were scraped twice."""
     jobs = [
         {

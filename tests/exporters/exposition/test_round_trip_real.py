@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.history import running
 from support.repository import Repository, write
 from support.tools import prometheuses, promtools
@@ -55,7 +55,9 @@ def _server(directory: Path, *arguments: str) -> Iterator[TritonServer]:
 
 
 @pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[TritonServer, Running]]]:
+def replicas(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[tuple[TritonServer, RunningExporter]]]:
     """Two real Tritons of the same models, one with summaries, each with its exporter."""
     with ExitStack() as stack:
         pairs = []
@@ -104,7 +106,7 @@ def _series(samples: list[dict[str, object]]) -> dict[str, str]:
 
 @pytest.mark.parametrize("binary", prometheuses(), ids=lambda path: str(path.parent))
 def test_prometheus_reads_the_same_through_the_exporter(
-    binary: Path, replicas: list[tuple[TritonServer, Running]], tmp_path: Path
+    binary: Path, replicas: list[tuple[TritonServer, RunningExporter]], tmp_path: Path
 ) -> None:
     """Every series of two Tritons, names, labels and values; Prometheus asks the exporter for OpenMetrics."""
     direct = [f"127.0.0.1:{server.ports.metrics}" for server, _ in replicas]
@@ -131,7 +133,7 @@ def test_prometheus_reads_the_same_through_the_exporter(
 
 @pytest.mark.parametrize("promtool", promtools(), ids=lambda path: str(path.parent))
 def test_promtool_finds_no_mistake_in_the_exporters_own_families(
-    promtool: Path, replicas: list[tuple[TritonServer, Running]]
+    promtool: Path, replicas: list[tuple[TritonServer, RunningExporter]]
 ) -> None:
     """The page parses, and promtool's lint finds no mistake in the exporter's families."""
     page = replicas[1][1].get().content
@@ -144,7 +146,7 @@ def test_promtool_finds_no_mistake_in_the_exporters_own_families(
 
 
 def test_every_family_the_exporter_promises_without_a_flag_is_there(
-    replicas: list[tuple[TritonServer, Running]],
+    replicas: list[tuple[TritonServer, RunningExporter]],
 ) -> None:
     """What the catalogue lists as always there is on the page of a plain exporter."""
     page = replicas[0][1].get().text

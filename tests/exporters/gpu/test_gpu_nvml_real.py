@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.exporter import Scraped
+from support.exporter import ScrapedPage
 from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
@@ -122,9 +122,9 @@ def test_the_command_shows_the_gpu_without_triton(environment: dict[str, str]) -
     assert b"Traceback" not in log
 
 
-def _page(url: str) -> Scraped:
-    def measured() -> Scraped | None:
-        page = Scraped(requests.get(url, timeout=10).text)
+def _page(url: str) -> ScrapedPage:
+    def measured() -> ScrapedPage | None:
+        page = ScrapedPage(requests.get(url, timeout=10).text)
         return page if page.series(gpu.POWER) else None
 
     page = eventually(measured, "no power of a GPU")

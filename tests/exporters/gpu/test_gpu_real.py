@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from exporters.dcgm import DIALECTS, Card, Part, Stub, serving, write
-from support.exporter import Running, Scraped, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
 from support.repository import Repository
 from support.tools import promtools
@@ -48,7 +48,7 @@ def dcgm() -> Iterator[Stub]:
 
 
 @pytest.fixture(scope="module")
-def exporter(server: TritonServer, dcgm: Stub) -> Iterator[Running]:
+def exporter(server: TritonServer, dcgm: Stub) -> Iterator[RunningExporter]:
     dcgm.body = write("4.x", [CARD])
     with exporting(
         server.http_url, server.metrics_url, gpu="dcgm", dcgm_url=dcgm.url, gpu_interval_seconds=0.1
@@ -58,7 +58,7 @@ def exporter(server: TritonServer, dcgm: Stub) -> Iterator[Running]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_each_dialect_gives_the_same_series_beside_triton(
-    exporter: Running, dcgm: Stub, dialect: str
+    exporter: RunningExporter, dcgm: Stub, dialect: str
 ) -> None:
     """With the real server's page around them, the canonical series are the same in all dialects."""
     joules = 1_000_000 + 1000 * DIALECTS.index(dialect)
@@ -73,7 +73,7 @@ def test_each_dialect_gives_the_same_series_beside_triton(
     assert 1 == page.value(gpu.SOURCE, source="dcgm")
 
 
-def test_a_split_gpu_beside_triton(exporter: Running, dcgm: Stub) -> None:
+def test_a_split_gpu_beside_triton(exporter: RunningExporter, dcgm: Stub) -> None:
     """Instances of a MIG GPU carry their id beside the GPU's."""
     dcgm.body = write("4.x", [Card(joules=1_100_000, parts=(Part("7"), Part("9", engine=0.25)))])
     page = exporter.wait(lambda page: page.series(gpu.INSTANCE_INFO))
@@ -82,7 +82,7 @@ def test_a_split_gpu_beside_triton(exporter: Running, dcgm: Stub) -> None:
     assert {"7", "9"} == page.labels(gpu.MEMORY_USED, "gpu_instance_id")
 
 
-def test_real_executions_are_shared_out(exporter: Running, server: TritonServer, dcgm: Stub) -> None:
+def test_real_executions_are_shared_out(exporter: RunningExporter, server: TritonServer, dcgm: Stub) -> None:
     """The model on the GPU has the time that Triton's statistics measured, and its part and the rest are the
     device's; the model on the CPU has none."""
     joules = 2_000_000
@@ -100,7 +100,7 @@ def test_real_executions_are_shared_out(exporter: Running, server: TritonServer,
         assert 200 == infer(server, "tokenizer")
     took = time.monotonic() - started
 
-    def spent(page: Scraped) -> float:
+    def spent(page: ScrapedPage) -> float:
         return (page.value(gpu.MODEL_BUSY, **MODEL) or 0) - (before.value(gpu.MODEL_BUSY, **MODEL) or 0)
 
     exporter.wait(lambda page: spent(page) >= 8 * 0.05)
@@ -120,7 +120,7 @@ def test_real_executions_are_shared_out(exporter: Running, server: TritonServer,
     assert {"embedder"} == page.labels(gpu.MODEL_LABEL_PROBLEM, "model")
 
 
-def test_prometheus_accepts_the_page(exporter: Running) -> None:
+def test_prometheus_accepts_the_page(exporter: RunningExporter) -> None:
     """promtool reads the page without an error, and its lint accepts the GPU families."""
     for tool in promtools():
         checked = subprocess.run(
@@ -158,14 +158,14 @@ def test_the_command_chooses_the_source_and_names_it(server: TritonServer) -> No
     assert b"Traceback" not in log
 
 
-def with_gpu(url: str) -> Scraped:
+def with_gpu(url: str) -> ScrapedPage:
     """Return the first page with a model on a GPU and a source's values of the GPU, which come in any order.
 
     A model is mapped with the `--gpu-devices` alone, before a source was read for the first time.
     """
 
-    def complete() -> Scraped | None:
-        page = Scraped(requests.get(url, timeout=5).text)
+    def complete() -> ScrapedPage | None:
+        page = ScrapedPage(requests.get(url, timeout=5).text)
         return page if page.series(gpu.MODEL_GPU_INFO) and page.series(gpu.UTILIZATION) else None
 
     page = eventually(complete, "no model on a GPU that is read")

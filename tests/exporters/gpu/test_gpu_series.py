@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from exporters.dcgm import DIALECTS, Card, Part, serving, write
-from support.exporter import Scraped, exporting
+from support.exporter import ScrapedPage, exporting
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.catalogue.external import dcgm as names
 from triton_exporter.exposition.parse import parse
@@ -57,8 +57,8 @@ def reading(joules: float = 1.0, **more: float) -> GpuReading:
     return GpuReading("fixed", 0.0, {U: Device(U, "0", "Test")}, values=values)
 
 
-def page(part: Gpus, now: float) -> Scraped:
-    return Scraped(b"".join(text_pieces(part.families(now))).decode())
+def page(part: Gpus, now: float) -> ScrapedPage:
+    return ScrapedPage(b"".join(text_pieces(part.families(now))).decode())
 
 
 def gpus(*sources: FixedSource, wanted: Iterable[str] = (), **options: object) -> Gpus:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.exporter import Scraped
+from support.exporter import ScrapedPage
 from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
@@ -60,9 +60,9 @@ class Scraper:
                 answer = requests.get(self._url, timeout=5)
             except requests.RequestException:
                 continue
-            self._take(Scraped(answer.text))
+            self._take(ScrapedPage(answer.text))
 
-    def _take(self, page: Scraped) -> None:
+    def _take(self, page: ScrapedPage) -> None:
         for metric in (state.REQUEST_DURATION, state.QUEUE_DURATION):
             for name in (metric.count, metric.sum, metric.bucket):
                 for labels, value in page.series(name).items():
@@ -164,7 +164,7 @@ def through_restarts(
 
 
 def seconds_of_triton(server: TritonServer) -> float:
-    page = Scraped(requests.get(server.metrics_url, timeout=5).text)
+    page = ScrapedPage(requests.get(server.metrics_url, timeout=5).text)
     return (page.value(triton.REQUEST_DURATION_US, model="steady", version="1") or 0.0) / 1e6
 
 

@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import (
 
 from exporters.clock import Clock
 from exporters.faults import body, faulty
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.loopback import served
 from support.tls import authority, certificate
 from support.tools import promtools
@@ -54,7 +54,7 @@ _OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def running() -> Iterator[RunningExporter]:
     index = b'[{"name":"a","version":"1","state":"READY"}]'
     with (
         faulty({"/metrics": body(_METRICS), "/v2/repository/index": body(index)}) as target,
@@ -64,7 +64,7 @@ def running() -> Iterator[Running]:
         yield running
 
 
-def test_text_is_served_unless_openmetrics_is_asked_for(running: Running) -> None:
+def test_text_is_served_unless_openmetrics_is_asked_for(running: RunningExporter) -> None:
     """The older format is what a plain client gets, with Triton's bytes unchanged."""
     plain = running.get()
 
@@ -74,7 +74,7 @@ def test_text_is_served_unless_openmetrics_is_asked_for(running: Running) -> Non
     assert running.get(headers=preferred).headers["Content-Type"].startswith("text/plain")
 
 
-def test_openmetrics_has_the_same_series(running: Running) -> None:
+def test_openmetrics_has_the_same_series(running: RunningExporter) -> None:
     """A strict OpenMetrics reader takes the whole page; Triton's counters keep their names."""
     page = running.get(headers=_OPENMETRICS)
     families = {family.name: family for family in openmetrics_families(page.text)}
@@ -91,7 +91,7 @@ def test_openmetrics_has_the_same_series(running: Running) -> None:
     assert "histogram" == families[str(state.REQUEST_DURATION)].type
 
 
-def test_name_filters_apply_to_both_formats(running: Running) -> None:
+def test_name_filters_apply_to_both_formats(running: RunningExporter) -> None:
     """?name[]= keeps only the families that are asked for, Triton's and the exporter's."""
     query = f"/metrics?name[]={triton.INFERENCE_COUNT}&name[]={state.UP}"
     text = [line for line in running.get(query).text.splitlines() if not line.startswith("#")]
@@ -101,7 +101,7 @@ def test_name_filters_apply_to_both_formats(running: Running) -> None:
     assert [str(triton.INFERENCE_COUNT), str(state.UP)] == families
 
 
-def test_gzip_is_used_only_when_it_is_taken(running: Running) -> None:
+def test_gzip_is_used_only_when_it_is_taken(running: RunningExporter) -> None:
     """A peer that takes gzip gets the same page in it."""
     packed = running.get(headers={"Accept-Encoding": "br, gzip;q=0.5"}, stream=True)
     plain = running.get(headers={"Accept-Encoding": "gzip;q=0, identity"})
@@ -111,7 +111,7 @@ def test_gzip_is_used_only_when_it_is_taken(running: Running) -> None:
     assert "Content-Encoding" not in plain.headers
 
 
-def test_health_state_and_landing_pages(running: Running) -> None:
+def test_health_state_and_landing_pages(running: RunningExporter) -> None:
     """The exporter's own health does not depend on Triton's."""
     models = running.get("/state").json()["models"]
 
@@ -125,7 +125,7 @@ def test_health_state_and_landing_pages(running: Running) -> None:
     ]
 
 
-def test_head_and_other_methods(running: Running) -> None:
+def test_head_and_other_methods(running: RunningExporter) -> None:
     """HEAD is answered without a body, anything that could change something is refused."""
     head = requests.head(f"{running.url}/-/healthy", timeout=5)
 
@@ -212,7 +212,7 @@ def test_a_connection_is_used_again_after_an_answer() -> None:
         assert 0 == sum(_dropped(server).values())
 
 
-def test_dropped_connections_are_a_series(running: Running) -> None:
+def test_dropped_connections_are_a_series(running: RunningExporter) -> None:
     """Each reason is on the page from the start."""
     page = running.scrape()
 

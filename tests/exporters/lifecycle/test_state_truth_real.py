@@ -15,7 +15,7 @@ import psutil
 import pytest
 import requests
 
-from support.exporter import Running, Scraped, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
 from support.waiting import eventually
@@ -32,7 +32,7 @@ class Explicit:
     server: TritonServer
     repository: Repository
     twin: Repository
-    exporter: Running
+    exporter: RunningExporter
 
     def load(self, model: str, **parameters: object) -> int:
         return control(self.server, "load", model, **parameters)
@@ -46,7 +46,7 @@ class Explicit:
     def expect(self, *models: str) -> None:
         self.exporter.exporter.states.lifecycle.expected = dict.fromkeys(models, ())
 
-    def wait_for(self, wanted: str, model: str, version: str = "1") -> Scraped:
+    def wait_for(self, wanted: str, model: str, version: str = "1") -> ScrapedPage:
         return self.exporter.wait(
             lambda page: page.value(state.MODEL_STATE, model=model, version=version, state=wanted)
         )
@@ -66,16 +66,16 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explicit]:
         yield Explicit(server, repository, twin, exporter)
 
 
-def failures(page: Scraped, model: str) -> float:
+def failures(page: ScrapedPage, model: str) -> float:
     counts = page.series(state.MODEL_LOAD_FAILURES)
     return sum(value for labels, value in counts.items() if ("model", model) in labels)
 
 
-def since(page: Scraped, model: str, version: str = "1") -> float | None:
+def since(page: ScrapedPage, model: str, version: str = "1") -> float | None:
     return page.value(state.MODEL_NOT_READY_SINCE, model=model, version=version)
 
 
-def load_seconds(page: Scraped, model: str, version: str = "1") -> float | None:
+def load_seconds(page: ScrapedPage, model: str, version: str = "1") -> float | None:
     return page.value(state.MODEL_LOAD_DURATION_ESTIMATED, model=model, version=version)
 
 

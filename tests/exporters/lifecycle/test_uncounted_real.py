@@ -19,7 +19,7 @@ import pytest
 import requests
 import tritonclient.grpc as grpc
 
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
@@ -174,7 +174,7 @@ class TracedTriton:
     """A Triton whose every request is traced, and the exporter beside it."""
 
     server: TritonServer
-    exporter: Running
+    exporter: RunningExporter
 
     def http(
         self, name: str, value: float, *, timeout: float = 30, version: str = "", body: object = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 import requests
 
-from support.exporter import Running, Scraped, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
 from support.triton import control, infer, live_triton
 from triton_exporter.catalogue import models, state
@@ -34,14 +34,14 @@ class Worker:
 
     server: TritonServer
     repository: Repository
-    exporter: Running
+    exporter: RunningExporter
 
     def infer(self, times: int = 1, model: str = "worker") -> None:
         with ThreadPoolExecutor(times) as pool:
             statuses = list(pool.map(lambda _: infer(self.server, model), range(times)))
         assert [200] * times == statuses
 
-    def executed(self, page: Scraped) -> float:
+    def executed(self, page: ScrapedPage) -> float:
         return page.value(models.BATCH_SIZE.sum, model="worker", version="1") or 0.0
 
 

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from exporters.faults import faulty
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
@@ -112,7 +112,7 @@ class Probed:
 
     server: TritonServer
     repository: Repository
-    exporter: Running
+    exporter: RunningExporter
 
     def successes(self, model: str) -> float:
         page = self.exporter.scrape()

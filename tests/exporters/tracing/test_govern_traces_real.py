@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 
 from exporters.paced import Traffic
-from support.exporter import Scraped, exporting
+from support.exporter import ScrapedPage, exporting
 from support.loopback import free_ports
 from support.sleeper import write_sleeper
 from support.triton import live_triton
@@ -96,12 +96,12 @@ def test_the_rate_follows_the_traffic_and_the_share_is_true(server: TritonServer
     eventually(lambda: not setting(server, "stepped").on, "is still traced")
 
 
-def of(page: Scraped, metric: object, **labels: str) -> float:
+def of(page: ScrapedPage, metric: object, **labels: str) -> float:
     signal_label = {"signal": "request"} if metric is state.DISTRIBUTION_SOURCE else {}
     return page.value(str(metric), model="stepped", version="1", **signal_label, **labels) or 0.0
 
 
-def share(begun: Scraped, ended: Scraped) -> float:
+def share(begun: ScrapedPage, ended: ScrapedPage) -> float:
     """The share within the threshold of what entered the histogram between two pages."""
     whole, name = {"model": "stepped", "version": "1"}, state.REQUEST_DURATION
     within, total = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import history
-from support.exporter import Running, exporting
+from support.exporter import RunningExporter, exporting
 from support.repository import Repository, write
 from support.triton import control, live_triton
 from support.waiting import eventually
@@ -50,7 +50,7 @@ class Pod:
 
     server: TritonServer
     repository: Repository
-    exporter: Running
+    exporter: RunningExporter
     stack: ExitStack = field(default_factory=ExitStack)
 
     def move(self, **expected: tuple[str, ...]) -> None:

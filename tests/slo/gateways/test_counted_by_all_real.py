@@ -22,7 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc  # type: ignore[impo
 from slo.answering import HIDDEN, RAISED, REFUSED, post, write_models
 from slo.envoy import ENVOY, envoy, envoy_counters
 from slo.nginx import NGINX, nginx
-from support.exporter import Running, Scraped, exporting
+from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
@@ -47,7 +47,7 @@ class Chain:
     url: str
     log: Path
     admin: str
-    exporter: Running
+    exporter: RunningExporter
     stub: service_pb2_grpc.GRPCInferenceServiceStub
     registry: CollectorRegistry
     clients: Counter[str]
@@ -195,7 +195,7 @@ def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
                 20,
             )
 
-        def in_the_histogram(page: Scraped) -> bool:
+        def in_the_histogram(page: ScrapedPage) -> bool:
             series = page.series(state.REQUEST_DURATION.count)
             return sum(series.values()) == page.value(triton.REQUEST_SUCCESS, model="mixed", version="1")
 
