@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from support.exporter import exporting
+from support.fast_prometheus import INTERVAL_SECONDS, FastPrometheus, fast_prometheus
 from support.repository import Repository
 from support.triton import control, infer, live_triton
-from support.watching import INTERVAL_SECONDS, Watching, watching
 from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
@@ -33,7 +33,7 @@ class Stage:
     """One Triton that loads what it is asked to, watched."""
 
     server: TritonServer
-    watch: Watching
+    watch: FastPrometheus
 
     def ask(self, what: str, model: str) -> int:
         """Load or unload a model; returns the HTTP status."""
@@ -54,7 +54,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with (
         live_triton(repository.path, directory, "explicit", loaded, auto_complete=True) as server,
         exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
-        watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+        fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
         yield Stage(server, watch)
 

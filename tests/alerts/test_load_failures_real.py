@@ -17,10 +17,10 @@ import pytest
 import requests
 
 from support.exporter import exporting
+from support.fast_prometheus import INTERVAL_SECONDS, SCALE, FastPrometheus, fast_prometheus
 from support.loopback import free_ports
 from support.repository import Repository, write
 from support.triton import infer, live_triton
-from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
 from tritonwatch.local.triton import TritonPorts, TritonServer
@@ -38,7 +38,7 @@ class Stage:
 
     server: TritonServer
     repository: Repository
-    watch: Watching
+    watch: FastPrometheus
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with (
         live_triton(repository.path, directory, "poll", arguments, auto_complete=True) as server,
         exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
-        watching(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
+        fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
         yield Stage(server, repository, watch)
 
@@ -183,7 +183,7 @@ def test_a_server_that_dies_at_start_up_of_a_bad_model_does_not_start(tmp_path: 
     try:
         with (
             exporting(server.http_url, server.metrics_url) as exporter,
-            watching(exporter.url, artifacts((), OPTIONS), tmp_path / "watch") as watch,
+            fast_prometheus(exporter.url, artifacts((), OPTIONS), tmp_path / "watch") as watch,
         ):
             assert server.process is not None
             assert 0 != server.process.wait(30)

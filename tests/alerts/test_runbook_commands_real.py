@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from support.exporter import exporting
+from support.fast_prometheus import INTERVAL_SECONDS, SCALE, fast_prometheus
 from support.files import write
 from support.loopback import free_ports, started
 from support.repository import Repository
 from support.tools import ROOT, alertmanagers
 from support.triton import live_triton
-from support.watching import INTERVAL_SECONDS, SCALE, watching
 from triton_alerts.alertmanager import configuration as alertmanager
 from triton_alerts.generate import artifacts
 from triton_slo.artifact import Options
@@ -47,7 +47,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[s
     with (
         live_triton(repository.path, directory) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
-        watching(exporter.url, artifacts((), options), directory / "watch") as watch,
+        fast_prometheus(exporter.url, artifacts((), options), directory / "watch") as watch,
         started(command, f"{address}/-/ready", directory / "am.log"),
     ):
         yield {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.fast_prometheus import FastPrometheus
 from support.loopback import answering, free_ports, started
 from support.panels import Grafana, panels
 from support.tools import prometheuses
-from support.watching import Watching
 from triton_dashboards.boards import model as board
 from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import EXPORTER_JOB, state
@@ -58,7 +58,7 @@ def grafana(tmp_path: Path) -> Iterator[Grafana]:
         }
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
         with started(command, f"{url}/-/ready", tmp_path / "prometheus.log"):
-            Watching(url).wait_seen(state.UP.name)
+            FastPrometheus(url).wait_seen(state.UP.name)
             yield Grafana(url, int(time.time()) + 1, 60, 1, 1)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docs.recipes import arguments, parts, write_files
+from support.fast_prometheus import FastPrometheus
 from support.loopback import free_ports, until_answers
 from support.tools import ROOT
-from support.watching import Watching
 from triton_slo import names
 from tritonwatch.cli import main
 from tritonwatch.local.process import Child
@@ -78,7 +78,7 @@ def running(directory: Path) -> Iterator[RecipeServers]:
             child.start()
             until_answers(url)
         # A Prometheus that is ready has scraped nothing yet: its targets come to it after some five seconds.
-        Watching(f"http://127.0.0.1:{prometheus}").wait_seen(names.OBJECTIVE_RATIO)
+        FastPrometheus(f"http://127.0.0.1:{prometheus}").wait_seen(names.OBJECTIVE_RATIO)
         yield RecipeServers(directory, ports)
 
 

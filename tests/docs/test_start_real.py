@@ -13,10 +13,10 @@ import requests
 
 from docs.recipes import Block, parts
 from support.exporter import exporting
+from support.fast_prometheus import INTERVAL_SECONDS, SCALE, FastPrometheus, fast_prometheus
 from support.repository import Repository
 from support.tools import ROOT
 from support.triton import live_triton
-from support.watching import INTERVAL_SECONDS, SCALE, Watching, watching
 from triton_alerts.generate import artifacts as alerts
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -37,7 +37,7 @@ def _commands(section: str) -> Block:
     return block
 
 
-def _last_seen_seconds_ago(watch: Watching) -> float:
+def _last_seen_seconds_ago(watch: FastPrometheus) -> float:
     query = f'time() - min({names.LAST_SEEN}{{model="broken"}})'
     answer = requests.get(f"{watch.url}/api/v1/query", params={"query": query}, timeout=5).json()
     return float(answer["data"]["result"][0]["value"][1])
@@ -53,7 +53,7 @@ def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) 
     with (
         live_triton(models, tmp_path, "explicit", ["--load-model=adder"], auto_complete=True) as triton,
         exporting(triton.http_url, triton.metrics_url) as exporter,
-        watching(exporter.url, made, tmp_path / "watch") as watch,
+        fast_prometheus(exporter.url, made, tmp_path / "watch") as watch,
     ):
 
         def shell(text: str) -> str:

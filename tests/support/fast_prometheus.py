@@ -21,8 +21,8 @@ INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Watching:
-    """A running Prometheus."""
+class FastPrometheus:
+    """A running Prometheus, and what its alerts did."""
 
     url: str
 
@@ -60,7 +60,7 @@ class Watching:
 
         self.until(samples, f"{query} was never seen", 30.0)
 
-    def until(self, promise: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
+    def until(self, condition: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
         """Wait until the condition is true; fail with all alerts there are."""
 
         def there_are() -> str:
@@ -68,11 +68,11 @@ class Watching:
             names = sorted(f"{alert['state']} {alert['labels']}" for alert in alerts)
             return f"{otherwise}; there are:\n" + "\n".join(names)
 
-        eventually(promise, there_are, timeout_seconds)
+        eventually(condition, there_are, timeout_seconds)
 
 
 @contextmanager
-def watching(exporter_url: str, made: Sequence[Artifact], directory: Path) -> Iterator[Watching]:
+def fast_prometheus(exporter_url: str, made: Sequence[Artifact], directory: Path) -> Iterator[FastPrometheus]:
     """Run a Prometheus that scrapes the exporter and evaluates the rules among `made` every second."""
     write(made, directory)
     (port, nobody) = free_ports(2)
@@ -89,4 +89,4 @@ def watching(exporter_url: str, made: Sequence[Artifact], directory: Path) -> It
     command = prometheus_command(config, directory / "prometheus", port)
     url = f"http://127.0.0.1:{port}"
     with started(command, f"{url}/-/ready", directory / "prometheus.log"):
-        yield Watching(url)
+        yield FastPrometheus(url)
