@@ -69,9 +69,9 @@ LONGEST = (
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, or the test is skipped."""
-    from support.browser import browsing  # Playwright, which few tests need
+    from support.browser import running_chromium  # Playwright, which few tests need
 
-    with browsing() as running:
+    with running_chromium() as running:
         yield running
 
 

@@ -23,7 +23,7 @@ import requests
 
 from bench.measured import Measured
 from support import history, web_fleet
-from support.browser import browsing, page_on
+from support.browser import page_on, running_chromium
 from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
@@ -202,6 +202,6 @@ def _ask(prometheus: str, queries: list[Query]) -> None:
 
 
 def _painted(url: str) -> float:
-    with browsing() as browser, page_on(browser) as shown:
+    with running_chromium() as browser, page_on(browser) as shown:
         page = shown.open(url)
         return float(page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime"))

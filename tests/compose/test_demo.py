@@ -15,7 +15,7 @@ import psutil
 import pytest
 import requests
 
-from support.lived_demo import port_base
+from support.demo_run import port_base
 
 pytestmark = pytest.mark.real
 

@@ -17,7 +17,7 @@ from support import web_fleet
 from support.browser import DEVICES, page_on
 from support.history import openmetrics
 from support.recorded_fleet import OBJECTIVE, RecordedFleet
-from support.victoria import storing
+from support.victoria import serve_victoria
 from support.web_fleet import text_of
 from triton_exporter.common.moments import rfc3339
 from triton_slo import names
@@ -190,7 +190,7 @@ def fleet() -> RecordedFleet:
 
 @pytest.fixture(scope="module")
 def victoria(fleet: RecordedFleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with storing(openmetrics(fleet.series()), tmp_path_factory.mktemp("victoria")) as url:
+    with serve_victoria(openmetrics(fleet.series()), tmp_path_factory.mktemp("victoria")) as url:
         yield url
 
 
@@ -240,7 +240,7 @@ def test_a_new_objective_gets_its_history(tmp_path: Path, capsys: pytest.Capture
     objectives = tmp_path / "objectives"
     objectives.mkdir()
     (objectives / "errors.yaml").write_text(yaml.safe_dump(OBJECTIVE.model_dump(exclude_unset=True)))
-    with storing(openmetrics(young.series()), tmp_path) as url:
+    with serve_victoria(openmetrics(young.series()), tmp_path) as url:
         words = ["replay", "plan", "--objectives", str(objectives), "--scrape-interval", "60s"]
         assert 0 == main([*words, "--prometheus", url, "--json"])
         groups = json.loads(capsys.readouterr().out)["groups"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dashboards import made_fleet
+from support.demo_run import DemoRun, run_demo
 from support.history import running
-from support.lived_demo import DemoRun, live
 from support.panels import MODELS, Answer, Grafana, Json, View, panels
 from support.tools import prometheuses
 from triton_exporter.catalogue import models
@@ -97,7 +97,7 @@ NO_CHOICE = {("triton-gpu", "gpu_uuid"): "needs a GPU"}
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
     """The demo up to its open incident; about half a minute."""
-    return live(tmp_path_factory.mktemp("lived"))
+    return run_demo(tmp_path_factory.mktemp("lived"))
 
 
 @pytest.fixture(

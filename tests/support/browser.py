@@ -37,7 +37,7 @@ def chromium() -> str:
 
 
 @dataclass
-class Shown:
+class BrowserPage:
     """A page in a browser, and every complaint of the browser about it."""
 
     page: Page
@@ -61,7 +61,7 @@ class Shown:
 
 
 @contextmanager
-def browsing() -> Iterator[Browser]:
+def running_chromium() -> Iterator[Browser]:
     """Run Chromium."""
     executable = chromium()
     with sync_playwright() as playwright:
@@ -74,10 +74,10 @@ def browsing() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_on(browser: Browser, device: str = "light", **more: Any) -> Iterator[Shown]:
+def page_on(browser: Browser, device: str = "light", **more: Any) -> Iterator[BrowserPage]:
     """Open a window of one of `DEVICES`."""
     context = browser.new_context(**DEVICES[device], **more)
-    shown = Shown(context.new_page())
+    shown = BrowserPage(context.new_page())
     shown.page.on("console", lambda message: shown.complaints.append(message.text))
     shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
     shown.page.on("requestfailed", lambda request: shown.complaints.append(f"failed: {request.url}"))

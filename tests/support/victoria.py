@@ -19,7 +19,7 @@ def imported(text: str) -> str:
 
 
 @contextmanager
-def storing(text: str, directory: Path) -> Iterator[str]:
+def serve_victoria(text: str, directory: Path) -> Iterator[str]:
     """Import OpenMetrics text; yields the address."""
     [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"

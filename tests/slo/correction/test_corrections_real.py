@@ -21,7 +21,7 @@ from support.history import openmetrics, serve
 from support.loopback import free_ports, started
 from support.recorded_fleet import OBJECTIVE, TARGET, RecordedFleet, rules
 from support.tools import prometheuses, promtools
-from support.victoria import storing
+from support.victoria import serve_victoria
 from support.waiting import eventually
 from support.web_fleet import text_of
 from triton_exporter.common.moments import rfc3339
@@ -238,7 +238,7 @@ def test_a_correction_on_victoria_metrics(
     trail = ["--trail", str(tmp_path / "trail")]
     stretch = ["--from", str(fleet.stretch[0]), "--to", str(fleet.stretch[1]), "--model", "tested"]
     signed = ["--reason", "load test", "--author", "anna"]
-    with storing(openmetrics(fleet.series()), tmp_path) as url:
+    with serve_victoria(openmetrics(fleet.series()), tmp_path) as url:
         expect(fleet, evaluated(url, fleet.end), without_test=False)
         with monkeypatch.context() as patch:
             patch.setattr(writers, "VictoriaMetrics", Interrupted)

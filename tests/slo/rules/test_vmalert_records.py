@@ -16,7 +16,7 @@ import yaml
 from support.history import openmetrics, serve
 from support.loopback import free_ports, started
 from support.tools import prometheuses, vmalert
-from support.victoria import storing
+from support.victoria import serve_victoria
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.artifact import Format, Options
@@ -184,7 +184,7 @@ def test_a_model_of_five_minutes_counts_for_five_minutes(minutes: int, tmp_path:
         for rule in group["rules"]
         if rule.get("record") == names.sli_events("1h")
     ]
-    with storing(openmetrics(series), tmp_path) as url:
+    with serve_victoria(openmetrics(series), tmp_path) as url:
         samples = Prometheus(Access(url)).instant(hourly[0], end + 60 * minutes)
     events = {sample.labels[names.EVENT]: 3600 * sample.value for sample in samples}
     passed = min(300, 60 * minutes)

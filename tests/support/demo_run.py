@@ -1,4 +1,4 @@
-"""Run the demo's stack once, and keep what a real Triton, exporter, Prometheus and bridge recorded."""
+"""Run the demo's stack once, for the data of a real Triton, exporter, Prometheus and bridge."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DemoRun:
     per_model: Mapping[str, dict[str, Any]]
 
 
-def live(directory: Path) -> DemoRun:
+def run_demo(directory: Path) -> DemoRun:
     """Run the demo's stack until everything before the repair has happened, and stop it.
 
     The broken model is then still not ready and its incident open: the moment at which dashboards are read.
