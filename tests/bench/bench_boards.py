@@ -80,11 +80,11 @@ class Cost:
     slowest: str
 
 
-def _step(width: int, seconds: int, least: int) -> int:
+def _step(width: int, seconds: int, min_step: int) -> int:
     """Return the step that Grafana chooses for a panel of so many columns."""
     each = seconds / max(100, width / 24 * PIXELS - 30)
     rounded = next((step for below, step in _ROUNDED if each < below), 86_400)
-    return max(rounded, least)
+    return max(rounded, min_step)
 
 
 def _asked(model: dict[str, Any], seconds: int) -> Iterator[tuple[str, str, bool, int, int]]:
@@ -93,14 +93,14 @@ def _asked(model: dict[str, Any], seconds: int) -> Iterator[tuple[str, str, bool
         span = 30 * DAY if panel.get("timeFrom") == "30d" else seconds
         hours = re.fullmatch(r"(\d+)([mh])", panel.get("interval", "0m"))
         assert hours
-        least = int(hours[1]) * (HOUR if hours[2] == "h" else 60)
+        min_step = int(hours[1]) * (HOUR if hours[2] == "h" else 60)
         for target in panel.get("targets", ()):
             yield (
                 panel["title"],
                 target["expr"],
                 target["instant"],
                 span,
-                _step(panel["gridPos"]["w"], span, max(15, least)),
+                _step(panel["gridPos"]["w"], span, max(15, min_step)),
             )
     for annotation in model["annotations"]["list"]:
         if "target" in annotation and annotation["enable"]:

@@ -25,7 +25,7 @@ except ImportError:
 
 from fuzz.promises import MAX_BYTES, TARGETS, seeds
 
-_LONGEST_SECONDS = 20
+_MAX_SECONDS = 20
 """An input that takes longer is a finding too."""
 
 
@@ -48,10 +48,10 @@ def mutated(rng: random.Random, corpus: list[bytes]) -> bytes:
     return bytes(data[:MAX_BYTES])
 
 
-def by_mutation(target: str, seconds: float, least: int = 0) -> int:
-    """Mutate seeds until the time has passed and `least` have run; return how many ran."""
+def by_mutation(target: str, seconds: float, min_inputs: int = 0) -> int:
+    """Mutate seeds until the time has passed and `min_inputs` have run; return how many ran."""
     rng, corpus, ran, ends = random.Random(0), seeds(target), 0, time.monotonic() + seconds
-    while ran < least or time.monotonic() < ends:
+    while ran < min_inputs or time.monotonic() < ends:
         data = mutated(rng, corpus)
         try:
             TARGETS[target](data)
@@ -73,7 +73,7 @@ def with_atheris(target: str, seconds: float) -> int | None:
         limits = [
             f"-max_total_time={seconds:.0f}",
             f"-max_len={MAX_BYTES}",
-            f"-timeout={_LONGEST_SECONDS}",
+            f"-timeout={_MAX_SECONDS}",
             f"-artifact_prefix={folder}/",
             "-print_final_stats=1",
         ]

@@ -135,11 +135,11 @@ class Grafana:
         )
 
     def _step(self, panel: Json) -> int:
-        """Return the panel's shortest step, unless it has a range of its own or the view is too short for it."""
-        least = panel.get("interval", "")
-        seconds = int(least[:-1]) * 60 if least.endswith("m") and "timeFrom" not in panel else 0
-        most = int(self.seconds / panel.get("maxDataPoints", self.seconds))
-        return max(self.step, most, seconds if 10 * seconds <= self.seconds else 0)
+        """Return the step of a panel; its shortest one applies unless it has its own range or the view is short."""
+        interval = panel.get("interval", "")
+        shortest = int(interval[:-1]) * 60 if interval.endswith("m") and "timeFrom" not in panel else 0
+        for_points = int(self.seconds / panel.get("maxDataPoints", self.seconds))
+        return max(self.step, for_points, shortest if 10 * shortest <= self.seconds else 0)
 
     def exemplars(self, target: Json, chosen: Mapping[str, str]) -> list[Json]:
         """Return the answer to the graph's exemplar query."""

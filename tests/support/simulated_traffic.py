@@ -97,8 +97,10 @@ def queued(arrivals: Floats, service: Floats, servers: int) -> Requests:
     return Requests(ended, ended - arrivals, np.arange(len(arrivals)), ended - arrivals - service)
 
 
-def batched(arrivals: Floats, service: Draw, most: int, delay: float = 0.0, each: float = 0.0) -> Requests:
-    """One server that answers up to `most` requests at once, and `delay` seconds after the first has arrived.
+def batched(
+    arrivals: Floats, service: Draw, max_size: int, delay: float = 0.0, each: float = 0.0
+) -> Requests:
+    """Simulate a server that answers up to `max_size` requests at once, `delay` seconds after the first of them.
 
     An execution takes `each` seconds for each of its requests, and what `service` draws.
     """
@@ -107,9 +109,9 @@ def batched(arrivals: Floats, service: Draw, most: int, delay: float = 0.0, each
     needs = service(len(arrivals))
     first, free = 0, 0.0
     while first < len(arrivals):
-        full = arrivals[first + most - 1] if first + most <= len(arrivals) else np.inf
+        full = arrivals[first + max_size - 1] if first + max_size <= len(arrivals) else np.inf
         starts = max(free, min(full, arrivals[first] + delay))
-        last = max(first + 1, min(int(np.searchsorted(arrivals, starts, "right")), first + most))
+        last = max(first + 1, min(int(np.searchsorted(arrivals, starts, "right")), first + max_size))
         free = starts + needs[first] + each * (last - first)
         ended[first:last], execution[first:last] = free, first
         waited[first:last] = starts - arrivals[first:last]
