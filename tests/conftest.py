@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,7 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-LONGEST = (
+LONGEST_FILES = (
     "alerts/bridge/test_bridge_real.py",
     "exporters/lifecycle/test_state_truth_real.py",
     "docs/test_recipes_real.py",
@@ -77,8 +78,9 @@ def browser() -> Iterator[Browser]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the longest files begin, so that none is left for the end."""
-    rank = {file: place for place, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
+    paths = [Path(__file__).parent / file for file in LONGEST_FILES]
+    assert [] == [path for path in paths if not path.exists()]
+    items.sort(key=lambda item: paths.index(item.path) if item.path in paths else len(paths))
 
 
 def pytest_collection_finish() -> None:
