@@ -18,32 +18,32 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# jsonschema would import it, for a check of formats that no test asks for: its grammars take two seconds.
+# jsonschema imports this for a check of formats that no test uses; its grammars take two seconds to load.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-# The same reader in C: tests read megabytes of what is generated.
+# Tests parse megabytes of generated YAML: the loader in C is ten times faster than the one in Python.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 yaml.safe_load, yaml.safe_load_all = (
     partial(yaml.load, Loader=_LOADER),
     partial(yaml.load_all, Loader=_LOADER),
 )
 
-# Hypothesis and the test modules keep millions of objects alive, which a collection would visit again and again:
-# there is none until they are made, and few afterwards.
+# Hypothesis and the test modules create millions of objects that live until the end. Garbage collection would visit
+# them again and again, so it is off while they are created (see pytest_collection_finish) and rare afterwards.
 gc.set_threshold(50_000, 20, 20)
 gc.disable()
 
-# With Go's defaults Prometheus spends a fifth of its work on garbage, and some more on searching idle cores.
-# The limit of memory is soft: beyond it the collector runs more often.
+# With Go's defaults a Prometheus spends a fifth of its CPU time on garbage collection, and more on its scheduler.
+# The memory limit is soft: beyond it the collector runs more often.
 os.environ |= {"GOGC": "1600", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}
 
-# argparse would search the folders of translations for each of its texts.
+# argparse searches the folders of translations for each of its texts, unless the language is C.
 os.environ["LANGUAGE"] = "C"
 
-# A shell that starts the tests in the background lets SIGINT be ignored, and every process of a test inherits that.
+# A shell that starts the tests in the background ignores SIGINT, and every process that a test starts would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is the machine's affair: speed belongs to tests/bench.
+# Hypothesis fails an example that takes 200 ms, which depends on the machine; tests/bench measures speed.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -64,12 +64,12 @@ LONGEST_FILES = (
     "slo/rules/test_calendar_periods.py",
     "alerts/test_load_failures_real.py",
 )
-"""Files of a minute or more in `make test`."""
+"""Files that take a minute or more in `make test`. They begin first: the last one to end would run alone."""
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, or the test is skipped."""
+    """Run Chromium; skip the test where there is none."""
     from support.browser import running_chromium  # Playwright, which few tests need
 
     with running_chromium() as running:
@@ -77,7 +77,7 @@ def browser() -> Iterator[Browser]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the longest files begin, so that none is left for the end."""
+    """Run the longest files first."""
     paths = [Path(__file__).parent / file for file in LONGEST_FILES]
     assert [] == [path for path in paths if not path.exists()]
     items.sort(key=lambda item: paths.index(item.path) if item.path in paths else len(paths))
