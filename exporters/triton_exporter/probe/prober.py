@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from triton_exporter.catalogue import probe
 from triton_exporter.family import Family, Sample, series
@@ -48,9 +49,9 @@ class _Target:
     last: ProbeOutcome | None = None
     proven: bool = False  # these inputs have worked
     started: float = 0.0
-    triton_successes: int = -1  # by Triton's count, with the probes; negative: not known yet
-    most_other_successes: int = 0  # the most of them that were requests of others
-    last_success: float = float("-inf")  # when those last grew
+    triton_successes: int = -1  # Triton's count of successes, probes included; negative: not known yet
+    max_other_successes: int = 0  # the highest number of them that were no probes
+    last_success: float = float("-inf")  # when that number last grew
     is_repetition: bool = False
     failures: int = 0  # repetitions among them
     results: Counter[str] = field(default_factory=Counter)
@@ -106,19 +107,19 @@ class Prober:
             self._lifecycle.failed_probes = {
                 key: f"its last probe ended with {target.last.result}: {target.last.text}"
                 for key, target in self._targets.items()
-                if target.last is not None and self._works(target, snapshot.at) is False
+                if target.last is not None and self._shown_by_probe(target, snapshot.at) == "fails"
             }
             self._lifecycle.probe_failures = {key: target.failures for key, target in self._targets.items()}
 
-    def _works(self, target: _Target, now: float) -> bool | None:
-        """Return whether the last probe shows that the model works; None where it shows nothing."""
+    def _shown_by_probe(self, target: _Target, now: float) -> Literal["works", "fails", "nothing"]:
+        """Return what the last probe shows of the model."""
         if target.last is None or target.last.result in probe.INCONCLUSIVE:
-            return None
+            return "nothing"
         if target.last.result == "success":
-            return True
+            return "works"
         # A request that worked shows as much as a probe, for as long as a probe does.
         recent = max(self._settings.interval_seconds, RETRY_SECONDS)
-        return None if now - target.last_success <= recent else False
+        return "nothing" if now - target.last_success <= recent else "fails"
 
     def poll(self, now: float) -> None:
         """Start the probes that are due."""
@@ -152,9 +153,9 @@ class Prober:
                 for result in probe.RESULTS
             )
             yield Family.of(probe.REQUESTS, results)
-            works = ((key, self._works(target, now)) for key, target in targets)
+            shown = ((key, self._shown_by_probe(target, now)) for key, target in targets)
             yield Family.of(
-                probe.SUCCESS, ((key, works_now) for key, works_now in works if works_now is not None)
+                probe.SUCCESS, ((key, result == "works") for key, result in shown if result != "nothing")
             )
             yield Family(
                 probe.DURATION,
@@ -215,9 +216,9 @@ def _note_others(target: _Target, triton_successes: int | None, now: float) -> N
         return
     other_successes = triton_successes - target.probe_successes
     if target.triton_successes < 0 or triton_successes < target.triton_successes:  # a reload begins at 0
-        target.most_other_successes = other_successes
-    elif other_successes > target.most_other_successes:
-        target.most_other_successes, target.last_success = other_successes, now
+        target.max_other_successes = other_successes
+    elif other_successes > target.max_other_successes:
+        target.max_other_successes, target.last_success = other_successes, now
     target.triton_successes = triton_successes
 
 
