@@ -16,7 +16,7 @@ class ModelVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One line of the repository index; `version` and `state` are empty for a bare entry."""
+    """One line of the repository index; `version` and `state` are empty for a model without a version."""
 
     model: str
     version: str = ""

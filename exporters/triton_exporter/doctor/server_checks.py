@@ -86,7 +86,7 @@ def check_readiness(facts: TritonFacts) -> Iterator[Finding]:
     current = claims(facts.snapshot)
     failed = [key for key, claim in current.items() if claim.state == "unavailable"]
     loading = [key for key, claim in current.items() if claim.state == "loading"]
-    bare = [key for key, claim in current.items() if claim.bare]
+    unversioned = [key for key, claim in current.items() if claim.is_unversioned]
     if failed:
         yield Finding(
             "problem",
@@ -107,14 +107,14 @@ def check_readiness(facts: TritonFacts) -> Iterator[Finding]:
             "--strict-readiness=false, with triton_model_ready for what really matters",
             "Kubernetes then sends traffic while a model loads; requests for that one fail",
         )
-    if bare:
+    if unversioned:
         yield Finding(
             "advice",
             "Models are listed without a version",
-            f"{first_names(key.model for key in bare)}: never asked to load, or their config cannot be read, "
-            "or a part failed; Triton counts both alike.",
+            f"{first_names(key.model for key in unversioned)}: never asked to load, or their config cannot be "
+            "read, or a part failed; Triton lists all of these alike.",
             "tritonwatch exporter --expect MODEL for what should serve, and --triton-log for the reason",
-            models=_model_names(bare),
+            models=_model_names(unversioned),
         )
 
 

@@ -16,7 +16,7 @@ UNLOADED_SECONDS = 300.0
 """A model that left a running Triton is still shown as unloaded for so long: some scrapes, even slow ones."""
 
 _NEVER_POLLED = Snapshot(0.0, api_failure="refused")
-_LISTED_BARE = (
+_LISTED_WITHOUT_VERSION = (
     "Triton lists it without a version: it was never asked to load, or its configuration cannot be read, "
     "or a part of the ensemble failed (see Triton's log)"
 )
@@ -101,12 +101,14 @@ class Lifecycle:
         current |= _refuted(current, self.failing_backends, "metrics")
         current |= _refuted(current, self.failed_probes, "probe")
         absent = self._absent(current)
-        bare = {key.model for key, claim in current.items() if claim.bare}
+        unversioned = {key.model for key, claim in current.items() if claim.is_unversioned}
         gone = {key.model for key in absent}
-        listed = {key: claim for key, claim in current.items() if not (claim.bare and key.model in gone)}
+        listed = {
+            key: claim for key, claim in current.items() if not (claim.is_unversioned and key.model in gone)
+        }
         removed = self._removed(snapshot, current.keys() | absent)
         missing = {
-            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in bare))
+            key: Claim("missing", reason=self._why_missing(key.model, listed=key.model in unversioned))
             for key in absent
         }
         return listed | dict.fromkeys(removed, _REMOVED) | missing
@@ -148,12 +150,12 @@ class Lifecycle:
     def _why_missing(self, model: str, *, listed: bool) -> str:
         if model in self.load_failures.not_serving:
             return self.load_failures.last[model].text
-        return _LISTED_BARE if listed else NOT_LISTED
+        return _LISTED_WITHOUT_VERSION if listed else NOT_LISTED
 
     def _absent(self, current: Mapping[ModelVersion, Claim]) -> set[ModelVersion]:
-        """Return versions that should serve and that Triton does not list, or lists bare."""
-        listed = {key for key, claim in current.items() if not claim.bare}
-        bare = {key.model for key, claim in current.items() if claim.bare}
+        """Return versions that should serve and that Triton does not list, or lists without a version."""
+        listed = {key for key, claim in current.items() if not claim.is_unversioned}
+        unversioned = {key.model for key, claim in current.items() if claim.is_unversioned}
         absent = {
             ModelVersion(model, version)
             for model, versions in self.expected.items()
@@ -169,7 +171,7 @@ class Lifecycle:
             for key, record in self.records.items()
             if record.load_requested
             and key.model not in replaced
-            and (self._restarted or key.model in bare or record.claim.state == "missing")
+            and (self._restarted or key.model in unversioned or record.claim.state == "missing")
         } - listed
         absent = _without_superseded(listed | absent) - listed
         nowhere = (self.expected.keys() | self.load_failures.not_serving) - {

@@ -17,7 +17,7 @@ UNLOADED = "unloaded"
 class Claim:
     """The state of one model version (a word of MODEL_STATES), whether it serves, and the source.
 
-    `reason` is Triton's own text. A bare claim stands for a model that Triton lists without a version.
+    `reason` is Triton's own text. An unversioned claim stands for a model that Triton lists without a version.
     """
 
     state: str
@@ -26,7 +26,7 @@ class Claim:
     source: str = "index"
 
     @property
-    def bare(self) -> bool:
+    def is_unversioned(self) -> bool:
         return self.state == "not_loaded"
 
 
@@ -37,7 +37,7 @@ def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
         # Statistics list ready versions only, and also those the index misses: loaded from memory, or
         # with a directory deleted since.
         key = ModelVersion(statistics.model, statistics.version)
-        if key not in current or current[key].bare:
+        if key not in current or current[key].is_unversioned:
             current[key] = Claim("ready", ready=True, source="statistics")
     for key, answer in snapshot.ready_versions.items():
         claim = current.get(key)
@@ -46,7 +46,9 @@ def claims(snapshot: Snapshot) -> dict[ModelVersion, Claim]:
                 claim, ready=False, reason="its ready endpoint does not answer 200", source="health"
             )
     versioned = {key.model for key in current if key.version}
-    return {key: claim for key, claim in current.items() if not (claim.bare and key.model in versioned)}
+    return {
+        key: claim for key, claim in current.items() if not (claim.is_unversioned and key.model in versioned)
+    }
 
 
 def _claim_of(entry: IndexEntry) -> Claim:
