@@ -29,7 +29,7 @@ from triton_exporter.gpu.mapping import (
 )
 from triton_exporter.gpu.scope import GpuScope
 from triton_exporter.gpu.sources import native
-from triton_exporter.gpu.steady import Steady
+from triton_exporter.gpu.steady_counters import SteadyCounters
 from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion, Snapshot
 
 _Rows = dict[tuple[str, ...], float]
@@ -77,7 +77,7 @@ class Gpus:
         self._freshness = Freshness()
         self._xids = xid.XidCounter()
         self._dropped: _Rows = defaultdict(float)
-        self._steady = Steady()
+        self._steady = SteadyCounters()
         self._use = GpuUse()
         self._scope = GpuScope()
         self._labels: Mapping[ModelVersion, frozenset[str]] = {}

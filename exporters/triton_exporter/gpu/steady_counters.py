@@ -27,7 +27,7 @@ class _Track:
 
 
 @dataclass
-class Steady:
+class SteadyCounters:
     """Remembers each counter of each GPU.
 
     DCGM and NVML read the driver's own counters; Triton counts from its start, so going from or to it the

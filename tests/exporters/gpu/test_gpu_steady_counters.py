@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from triton_exporter.catalogue import gpu
 from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot
-from triton_exporter.gpu.steady import Steady
+from triton_exporter.gpu.steady_counters import SteadyCounters
 
 U = "GPU-a"
 ENERGY = Slot(gpu.ENERGY, Entity(U))
@@ -20,7 +20,7 @@ def reading(source: str, joules: float, watts: float = 1.0) -> GpuReading:
 
 
 def shown(*readings: GpuReading) -> list[float]:
-    steady = Steady()
+    steady = SteadyCounters()
     return [steady.counters(reading, {U}).values[ENERGY] for reading in readings]
 
 
@@ -55,7 +55,7 @@ def test_a_counter_falls_only_at_a_restart(
 
 def test_gauges_are_left_alone() -> None:
     """Power may fall."""
-    steady = Steady()
+    steady = SteadyCounters()
     steady.counters(reading("dcgm", 1, 300.0), {U})
 
     assert 100.0 == steady.counters(reading("dcgm", 2, 100.0), {U}).values[POWER]
