@@ -130,7 +130,7 @@ def _decomposed(requests: Requests, times: Floats) -> Shown:
         pending += 1
         if end >= fit:
             estimator.fit()
-            estimator.judge((THRESHOLD,))
+            estimator.update_errors((THRESHOLD,))
             fit = end + 5.0
         if end >= settle:
             counts = polls.requests[number + 1 - pending : number + 1]

@@ -11,6 +11,7 @@ from triton_exporter.distribution.histogram import JoinedSamples
 from triton_exporter.distribution.increase import Gain
 from triton_exporter.distribution.observations import Observations
 from triton_exporter.distribution.stored import StoredHistogram
+from triton_exporter.distribution.waiting.carried_over import CarriedOver
 from triton_exporter.exposition.write import CachedSamples
 from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelVersion
@@ -36,10 +37,9 @@ class ObservedModel:
     torn: Gain | None = None
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
 
-    def _torn_part(self, signal: Signal) -> tuple[float, float, float]:
-        """Return requests, seconds and units of the torn reading."""
+    def _torn_part(self, signal: Signal) -> CarriedOver:
         torn = self.torn
-        return (torn.requests, torn.seconds[signal], torn.requests) if torn else (0.0, 0.0, 0.0)
+        return CarriedOver(torn.requests, torn.seconds[signal], torn.requests) if torn else CarriedOver()
 
     def stored(self, now: float) -> dict[Signal, StoredHistogram]:
         """Return the state of both histograms."""

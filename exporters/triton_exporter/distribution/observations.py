@@ -57,18 +57,18 @@ class Observations:
     _recent: RecentGain | None = None
     _unwatched: StoredHistogram | None = None  # until the first reading after a restart
 
-    def stored(self, torn: tuple[float, float, float], now: float) -> StoredHistogram:
-        """Return all of it, with `torn` among what is carried over (requests, seconds, units)."""
+    def stored(self, torn: CarriedOver, now: float) -> StoredHistogram:
+        """Return all of it, with the requests of a torn reading among those that are carried over."""
         waiting = chain(self._pending, self.traced)
         counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
-        requests, seconds, units = torn
+        carried = self.carried
         return StoredHistogram(
             self.histogram.bounds,
             tuple(counts),
             total,
             *self._recent_gains().gained(counts, total, now),
             self.guarantee.stored(),
-            (self.carried.requests + requests, self.carried.seconds + seconds, self.carried.units + units),
+            (carried.requests + torn.requests, carried.seconds + torn.seconds, carried.units + torn.units),
         )
 
     def _recent_gains(self) -> RecentGain:

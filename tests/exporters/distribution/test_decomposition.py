@@ -46,7 +46,7 @@ def test_an_impossible_count_is_not_estimated() -> None:
         jump = 1e308 if number == 200 else 10.0
         decomposition.add(Interval(number * INTERVAL, jump, jump * 0.02, jump, INTERVAL))
     decomposition.fit()
-    decomposition.judge(DEFAULT_BOUNDS)
+    decomposition.update_errors(DEFAULT_BOUNDS)
 
     assert np.all(np.isfinite(decomposition.shares(400, DEFAULT_BOUNDS)))
 
@@ -81,7 +81,7 @@ def observed(
         if end >= fit:
             decomposition.fit()
             if judged:
-                decomposition.judge(bounds)
+                decomposition.update_errors(bounds)
             fit = end + (5.0 if end > 20 else 1.0)
         if end >= settle or number == len(polls.ends) - 1:
             counts = polls.requests[number + 1 - pending : number + 1]
@@ -297,7 +297,7 @@ def test_the_stated_error_covers_what_a_later_estimate_corrects() -> None:
         shown += polls.requests[number] * decomposition.shares(1, (0.05,))[0, 0]
         if number == len(polls.ends) - 1 or (end < 29 and number % 50 == 49):
             decomposition.fit()
-            decomposition.judge((0.05,))
+            decomposition.update_errors((0.05,))
     off = shown / polls.requests.sum() - (took <= 0.05).mean()
 
     assert abs(off) > 0.02
@@ -310,7 +310,7 @@ def test_single_requests_leave_no_error() -> None:
     for number in range(100):
         decomposition.add(Interval(number * INTERVAL, 1, 0.04 + 0.0002 * number, 1, INTERVAL))
     decomposition.fit()
-    decomposition.judge((0.05,))
+    decomposition.update_errors((0.05,))
 
     assert decomposition.errors[0] <= 0.0005
 
@@ -322,7 +322,7 @@ def test_the_stated_error_is_not_negative_where_nothing_waits() -> None:
         waited = 0.2 if number % 20 == 0 else 0.0
         decomposition.add(Interval(number * INTERVAL, 4, waited, 4, INTERVAL, worked=0.02))
     decomposition.fit()
-    decomposition.judge((0.01, 0.1))
+    decomposition.update_errors((0.01, 0.1))
 
     assert min(decomposition.errors) >= 0
 

@@ -44,7 +44,7 @@ class Decomposition:
 
     The time of a request is a wait in the queue, which the requests of an interval share, and work of its own. The
     work is decomposed. The waits are around their mean; those of one batch differ by when its requests arrived.
-    Only one thread may use it, but another one may call `fit` and `judge` meanwhile.
+    Only one thread may use it, but another one may call `fit` and `update_errors` meanwhile.
     """
 
     _rows: array[float] = field(default_factory=lambda: array("d"))
@@ -54,10 +54,10 @@ class Decomposition:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Taken to change `_rows`, `_fit` or a count, and to read several of them."""
     _fit: Fit | None = None
-    _judged: Fit | None = None
-    """The estimate as of the last `judge`: intervals since then were entered as it says."""
-    _unjudged: int = 0
-    """Intervals added since the last `judge`."""
+    _fit_of_errors: Fit | None = None
+    """The estimate as of the last `update_errors`: intervals since then were entered as it says."""
+    _since_errors: int = 0
+    """Intervals added since the last `update_errors`."""
     _stated: StatedErrors = field(default_factory=lambda: StatedErrors(STRETCH_SECONDS))
     _fitted: int = 0
     """The value of `undecided` at the last `fit`."""
@@ -84,7 +84,7 @@ class Decomposition:
             self._rows.extend(row)
             undecided = requests > 1 and (units > 1 or waited > 0) and seconds > lowest
             self.undecided += undecided
-            self._unjudged += 1
+            self._since_errors += 1
         return undecided
 
     def _forget(self, until: float) -> None:
@@ -122,7 +122,7 @@ class Decomposition:
         grown = self.undecided - self._fitted
         return self._fit is not None and grown <= STALE_PART * max(self.interval_count, MIN_INTERVALS)
 
-    def judge(self, bounds: Sequence[float]) -> None:
+    def update_errors(self, bounds: Sequence[float]) -> None:
         """Set `errors`: how far the share at or below each bound may be off, in 95 of 100 cases.
 
         It is the mean over the estimates of the last STRETCH_SECONDS, and at most what is not guaranteed: the
@@ -130,9 +130,9 @@ class Decomposition:
         """
         with self._lock:
             intervals = self._recent(self.interval_count)
-            before, fitted = self._judged, self._fit
-            new = min(self._unjudged, len(intervals.ends))
-            self._judged, self._unjudged = fitted, 0
+            before, fitted = self._fit_of_errors, self._fit
+            new = min(self._since_errors, len(intervals.ends))
+            self._fit_of_errors, self._since_errors = fitted, 0
         if fitted is None or not len(bounds):
             return
         limits = np.asarray(bounds)

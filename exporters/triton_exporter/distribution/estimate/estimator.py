@@ -54,17 +54,17 @@ class Estimator:
         self._fitted: dict[_Place, tuple[int, float]] = {}
         self._budget = CoreBudget(CORE_SHARE, _SAVED_SECONDS)
 
-    def get(self, version: ModelVersion, signal: Signal, now: float, several: bool) -> Decomposition | None:
-        """Return the decomposition of a histogram; `several` requests in an interval ask for one if there is none.
+    def get(self, version: ModelVersion, signal: Signal, now: float, needed: bool) -> Decomposition | None:
+        """Return the decomposition of a histogram, and create it where it is `needed`; None if there is none.
 
-        None where none is needed, or where too many others have one.
+        A histogram gets none while too many others have one.
         """
         key = _Place(version, signal)
         with self._lock:
             decomposition = self._decompositions.get(key)
-            if decomposition is None and several and self._has_capacity(now):
+            if decomposition is None and needed and self._has_capacity(now):
                 decomposition = self._decompositions[key] = Decomposition()
-            if decomposition is not None and several:
+            if decomposition is not None and needed:
                 self._used[key] = now
             return decomposition
 
@@ -85,7 +85,7 @@ class Estimator:
                 if decomposition is not None:
                     self._fitted[key] = decomposition.undecided, now
                     decomposition.fit()
-                    decomposition.judge(self._thresholds.get(key.signal, ()))
+                    decomposition.update_errors(self._thresholds.get(key.signal, ()))
 
     def _due(self, now: float) -> Sequence[_Place]:
         due: dict[_Place, float] = {}

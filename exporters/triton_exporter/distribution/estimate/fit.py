@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,44 +102,51 @@ def fit(intervals: Intervals, before: Fit | None) -> Fit:
     usual = ~in_slow_runs(intervals.means, slow)
     if np.count_nonzero(usual) >= MIN_INTERVALS:
         intervals = intervals.at(usual)
-    intervals, judged, wait_variance = _since_change(intervals)
+    intervals, judged = _since_change(intervals)
     sums = intervals.sums
-    edges, groups = _groups(intervals, judged.grouping)
+    edges, groups = _groups(intervals, judged.work.grouping)
     starts: Sequence[Density | None] = [None] * (len(edges) + 1)
-    if before is not None and before.grouping == judged.grouping and len(before.edges) == len(edges):
+    if before is not None and before.grouping == judged.work.grouping and len(before.edges) == len(edges):
         starts = before.densities
     densities, unlike = _densities(sums, groups, starts)
     mean_weight = 0.0
-    if judged.grouping != "none" and unlike > 0:
-        mean_weight = 1.0 - min(1.0, judged.variance_inside / unlike)
+    if judged.work.grouping != "none" and unlike > 0:
+        mean_weight = 1.0 - min(1.0, judged.work.variance_inside / unlike)
     return Fit(
         since=float(intervals.ends[0]),
-        grouping=judged.grouping,
+        grouping=judged.work.grouping,
         edges=edges,
         densities=densities,
         mean_weight=mean_weight,
         slow=slow,
-        variance_inside=judged.variance_inside,
-        wait_variance_inside=wait_variance,
+        variance_inside=judged.work.variance_inside,
+        wait_variance_inside=judged.wait_variance,
         delay=delay(sums.units, sums.weight, intervals.waits),
         sizes=sizes(sums.units, sums.weight, sums.means),
         queue=_queue(intervals),
     )
 
 
-def _since_change(intervals: Intervals) -> tuple[Intervals, Likeness, float]:
-    """Return the intervals since the traffic changed, if independent, else all; and their `_work_and_waits`.
+class _Judged(NamedTuple):
+    """How alike the work of the requests of an interval is, and the variance of their waits inside it."""
+
+    work: Likeness
+    wait_variance: float
+
+
+def _since_change(intervals: Intervals) -> tuple[Intervals, _Judged]:
+    """Return the intervals since the traffic changed, if their requests are independent; all of them otherwise.
 
     Traffic that changed once looks like a trend, though its requests were independent before and after.
     """
-    judged, wait_variance = _work_and_waits(intervals)
-    if judged.grouping != "none":
+    judged = _judge(intervals)
+    if judged.work.grouping != "none":
         since = intervals.at(np.arange(len(intervals.ends)) >= change(intervals.sums))
         if len(since.ends) >= MIN_SINCE_CHANGE:
-            after, wait_variance_after = _work_and_waits(since)
-            if after.grouping == "none":
-                return since, after, wait_variance_after
-    return intervals, judged, wait_variance
+            after = _judge(since)
+            if after.work.grouping == "none":
+                return since, after
+    return intervals, judged
 
 
 def _groups(intervals: Intervals, grouping: Grouping) -> tuple[Floats, Places]:
@@ -230,15 +238,14 @@ def _queue(intervals: Intervals) -> QueueModel | None:
     return queue_model(intervals.ends, intervals.lasted, work, sums.means)
 
 
-def _work_and_waits(intervals: Intervals) -> tuple[Likeness, float]:
-    """Return how alike the work of an interval's requests is, and the variance of their waits inside it."""
+def _judge(intervals: Intervals) -> _Judged:
     interval = float(np.quantile(intervals.lasted, _USUAL_QUANTILE))
     usual = intervals.at(intervals.lasted <= _USUAL_FACTOR * interval)
     variance = 0.0
     if usual.waits.any():
         waits = Sums(usual.sums.units, usual.waits * usual.sums.units, usual.sums.weight)
         variance = variance_inside(usual.ends, waits, interval)
-    return likeness(usual.ends, usual.sums, interval), variance
+    return _Judged(likeness(usual.ends, usual.sums, interval), variance)
 
 
 def _unit_variance(sums: Sums) -> float:
