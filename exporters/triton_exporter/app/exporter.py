@@ -10,7 +10,7 @@ from functools import partial
 from itertools import product
 
 from triton_exporter.app.api_thread import ApiThread
-from triton_exporter.app.features import optional_parts, sources
+from triton_exporter.app.features import lifecycle_sources, optional_parts
 from triton_exporter.app.histogram_storage import HistogramStorage
 from triton_exporter.app.metrics_thread import MetricsThread
 from triton_exporter.app.pages import (
@@ -60,7 +60,7 @@ class Exporter:
         self.states = ModelStates(Lifecycle(settings.expected))
         self.connections = Connections()
         self._now = now
-        feeding = sources(settings, self.states.lifecycle)
+        feeding = lifecycle_sources(settings, self.states.lifecycle)
         logs = FailureLog(self.states.lifecycle), ReachabilityLog(settings.triton_url)
         optional = optional_parts(settings) if parts is None else parts
         # In the order in which they get each poll: what feeds the lifecycle, the lifecycle, what reads it.
@@ -137,7 +137,7 @@ class Exporter:
                 reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
             with self._lock:
                 # Parsed first, so that the page itself shows what was wrong with it.
-                relayed = page.render_tritons(self._metrics.relay, reading)
+                relayed = page.render_relayed(self._metrics.relay, reading)
                 after = page.render_own(self._after_reading(reading))
             yield relayed
             yield from after
@@ -149,7 +149,7 @@ class Exporter:
             with self._lock:
                 known = page.render_own(self._parts.families(self._now()))
                 if SCRAPE_TIMEOUT in request.headers and not page.names:
-                    self.states.scraped()
+                    self.states.note_scrape()
                 histograms = self._histograms.current(self._now())
             self._histograms.write(histograms)
         return known

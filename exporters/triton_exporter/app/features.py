@@ -41,7 +41,7 @@ def optional_parts(settings: Settings) -> tuple[object, ...]:
     return (Configurations(), StatisticsCounters(), *distribution_parts(settings), *gpu_parts(settings))
 
 
-def sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
+def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[object]:
     """Yield the sources of the lifecycle other than Triton's API."""
     if settings.expected_file is not None:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)

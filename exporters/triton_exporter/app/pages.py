@@ -60,7 +60,7 @@ class PageRequest:
         ]
         return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
 
-    def render_tritons(self, relay: Relay, reading: Reading) -> bytes:
+    def render_relayed(self, relay: Relay, reading: Reading) -> bytes:
         """Render those of Triton's families that the scrape asked for."""
         if self.openmetrics:
             return relayed_openmetrics(_filtered(relay.parse(reading), self.names))

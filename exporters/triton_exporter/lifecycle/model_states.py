@@ -23,18 +23,18 @@ class ModelStates:
     """SnapshotObserver and Collector over one Lifecycle."""
 
     lifecycle: Lifecycle
-    _zero_since: dict[str, float] = field(
-        default_factory=dict, init=False
-    )  # since when a counter is exposed as 0
-    _shown: set[str] = field(default_factory=set, init=False)  # models whose counters have been shown
+    _zero_since: dict[str, float] = field(default_factory=dict, init=False)
+    """Models whose counters are shown as 0, and since when (Unix seconds)."""
+    _shown: set[str] = field(default_factory=set, init=False)
+    """Models whose counters have been shown."""
     _written: tuple[object, Sequence[Family]] = field(default=(None, ()), init=False)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in one poll."""
         self.lifecycle.observe_snapshot(snapshot)
 
-    def scraped(self) -> None:
-        """Note that Prometheus has taken a whole page: counters that it saw at 0 may now move."""
+    def note_scrape(self) -> None:
+        """Note that Prometheus has scraped a whole page: counters that it saw at 0 may now grow."""
         self._zero_since.clear()
 
     def families(self, now: float) -> Iterable[Family]:

@@ -36,8 +36,14 @@ _STARTED = re.compile(
     r"_memory_manager\.cc:\d+\] \"?(?:Pinned memory pool is|Unable to allocate pinned|CUDA memory pool)"
 )
 _MAX_LINE_BYTES = 64 * 1024
+"""A longer line is skipped."""
+
 _MAX_POLL_BYTES = 4 * 1024 * 1024
+"""Bytes read in one poll."""
+
 _MAX_WAITING = 10_000
+"""Failures that wait for the next poll of Triton's API."""
+
 _MAX_EARLIER_BYTES = 1024 * 1024
 """Bytes of the log from before the exporter's start that are searched for reasons."""
 

@@ -79,7 +79,7 @@ class Pace:
         """Return whether the next reading comes soon enough to keep a connection for it."""
         return self.interval <= _STEADY_SECONDS
 
-    def next(self) -> float:
+    def next_wait(self) -> float:
         """Return the seconds from the last reading to the next one."""
         if self.fixed is not None:
             self.interval = self.fixed

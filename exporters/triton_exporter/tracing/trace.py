@@ -16,9 +16,9 @@ Outcome = Literal["completed", "queue_full", "refused", "not_executed"]
 OUTCOMES: tuple[Outcome, ...] = ("completed", "queue_full", "refused", "not_executed")
 """Closed set of values of the label `outcome`: what the trace of one request shows.
 
-`queue_full`: refused because the queue was full (503), which no metric of Triton counts; `refused`: the same of a
-queue without a limit, as a sequence without its start (400); `not_executed`:
-ended without an execution, because it waited too long in the queue or the response cache answered it.
+`queue_full`: refused because the queue was full (503), which no metric of Triton counts; `refused`: refused though
+its queue has no limit, such as a sequence without its start (400); `not_executed`: ended without an execution,
+because it waited too long in the queue or the response cache answered it.
 """
 
 LOSSES = ("overflow", "late", "orphan", "malformed", "ahead", "contradicts")

@@ -120,7 +120,7 @@ def test_a_counter_waits_at_zero_for_prometheus() -> None:
     states.observe_snapshot(_BROKEN)
     assert 0 == _failures(states, 1.0)
     assert 0 == _failures(states, 2.0)
-    states.scraped()
+    states.note_scrape()
     assert 1 == _failures(states, 3.0)
 
 
