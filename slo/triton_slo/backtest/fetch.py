@@ -12,7 +12,7 @@ from triton_slo.indicators.common.measure import Events, Measure
 from triton_slo.names import ERROR, LAST_SEEN, RETIRED, TOTAL
 from triton_slo.objective.exclusion import Exclusion, Span, clipped, merged
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.client import MAX_STEPS, Prometheus, query_ranges
 from triton_slo.promql import by, number, on
 from triton_slo.rules import recording
 from triton_slo.rules.plan import Plan, chosen, group_matchers
@@ -22,8 +22,6 @@ RECORDED = "5m"
 _FINE_SECONDS, _COARSE_SECONDS = 60.0, 300.0
 """Resolution at which states (readiness, means) are read, in steps up to `_LONG_SECONDS` and in longer ones."""
 _LONG_SECONDS = 1.0 * DAY
-_MOST_POINTS = 10_000
-"""Prometheus refuses ranges of more than 11,000 steps."""
 _EXCLUSION_STEP_SECONDS = 60.0
 """Resolution at which exclusions in PromQL are read."""
 _STEPS_APART = 60
@@ -38,7 +36,7 @@ def records_from(
     Records are looked for at few moments, so that decades without any cost little; a history that is read at once
     begins at `start`. Raises PrometheusError.
     """
-    if end - start <= step * _MOST_POINTS:
+    if end - start <= step * MAX_STEPS:
         return start
     apart = step * _STEPS_APART
     first = end
@@ -48,7 +46,7 @@ def records_from(
                 first = min(at for series in records for at in series.times)
                 break
     # Records of the last minutes lie between two moments; reading as much as is read at once finds them.
-    first = first if first < end else end - step * _MOST_POINTS
+    first = first if first < end else end - step * MAX_STEPS
     return max(start, first - apart)
 
 
@@ -130,14 +128,6 @@ def source_events(plan: Plan, measure: Measure, step: float) -> Events:
     return measure.events.at_once(reach, mean)
 
 
-def query_ranges(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
-    """Yield the ranges, each short enough for one query, that make up a range; all on the same steps."""
-    reach = step * (_MOST_POINTS - 1)
-    while start <= end:
-        yield start, min(end, start + reach)
-        start += reach + step
-
-
 def _history_key(objective: Objective, labels: Mapping[str, str]) -> tuple[str, str, str]:
     return objective.name, labels.get("model", ""), labels.get("version", "")
 
@@ -158,7 +148,7 @@ def _spans(exclusion: Exclusion, start: float, end: float, prometheus: Prometheu
         return
     if prometheus is None:
         raise LookupError(f"the exclusion {exclusion.reason!r} is PromQL, which only Prometheus can answer")
-    step = max(_EXCLUSION_STEP_SECONDS, (end - start) / _MOST_POINTS)
+    step = max(_EXCLUSION_STEP_SECONDS, (end - start) / MAX_STEPS)
     for series in prometheus.range(f"group ((\n{exclusion.promql}\n))", start, end, step):
         # The exclusion may begin or end anywhere between two evaluations: a step on each side is left out, too.
         yield from clipped([(at - step, at + step) for at in series.times], start, end)

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
-from triton_slo.backtest.fetch import query_ranges
 from triton_slo.correction.group_correction import CorrectionError, PeriodBudget, SumLabels
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import TILE
-from triton_slo.prometheus.client import Prometheus, Sample
+from triton_slo.prometheus.client import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers, open_range
 
 Floats = npt.NDArray[np.float64]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from triton_slo import names
-from triton_slo.backtest.fetch import excluded_spans, query_ranges, source_events
+from triton_slo.backtest.fetch import excluded_spans, source_events
 from triton_slo.correction.group_correction import ALWAYS, CorrectionError, GroupCorrection, SumLabels, Tile
 from triton_slo.correction.recorded_growth import CorrectableGroup, ScaledLengths, recorded_groups
 from triton_slo.objective.exclusion import Span
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.client import Prometheus, query_ranges
 from triton_slo.rules.plan import Plan
 from triton_slo.rules.running_sum import step_windows
 

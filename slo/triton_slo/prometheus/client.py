@@ -32,6 +32,8 @@ URL_VARIABLE = "TRITONWATCH_PROMETHEUS"
 MINIMUM_VERSION = (2, 42)
 """The oldest Prometheus that the rules and the queries are tested with."""
 
+MAX_STEPS = 10_000
+"""Largest number of steps of one range query: Prometheus refuses more than 11,000."""
 _LONGEST_QUERY = 120
 """Characters of a query in a warning."""
 
@@ -56,6 +58,14 @@ class Series:
     labels: Mapping[str, str]
     times: tuple[float, ...]
     values: tuple[float, ...]
+
+
+def query_ranges(start: float, end: float, step_seconds: float) -> Iterator[tuple[float, float]]:
+    """Yield consecutive ranges from `start` to `end` (Unix time), each short enough for one query."""
+    reach = step_seconds * (MAX_STEPS - 1)
+    while start <= end:
+        yield start, min(end, start + reach)
+        start += reach + step_seconds
 
 
 class Prometheus:

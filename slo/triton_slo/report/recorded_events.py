@@ -14,14 +14,12 @@ from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.fields import Choice
 from triton_slo.objective.zone import time_zone
-from triton_slo.prometheus.client import Prometheus, Sample
+from triton_slo.prometheus.client import Prometheus, Sample, query_ranges
 from triton_slo.promql import Matchers, open_range
 from triton_slo.report.reported_period import ReportedPeriod
 from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup, RunningSums
 from triton_slo.rules.periods import Period
 
-_POINTS = 10_000
-"""Steps of one range query: Prometheus answers at most 11,000."""
 _ABOUT = frozenset({names.OWNER, "description", "target", "window", "threshold"})
 """Labels of `INFO` that describe the objective; the others are those of all its series."""
 
@@ -106,8 +104,7 @@ def recorded_objectives(
 def _infos(prometheus: Prometheus, start: float, end: float) -> list[_Info]:
     versions: dict[tuple[str, names.GroupLabels], list[tuple[float, Mapping[str, str]]]] = defaultdict(list)
     recorded: dict[tuple[str, names.GroupLabels], set[int]] = defaultdict(set)
-    for first in range(int(start), int(end) + 1, _POINTS * STEP_SECONDS):
-        last = min(end, first + (_POINTS - 1) * STEP_SECONDS)
+    for first, last in query_ranges(int(start), end, STEP_SECONDS):
         for series in prometheus.range(f"{names.INFO}{{{names.RECORDED_HERE}}}", first, last, STEP_SECONDS):
             key = (series.labels.get(names.SLO, ""), _Info(series.labels, frozenset()).fixed)
             recorded[key].update(map(round, series.times))

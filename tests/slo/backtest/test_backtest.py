@@ -21,7 +21,7 @@ from support.recorded_group import group_labels, recorded_group
 from support.tools import prometheuses
 from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
-from triton_slo.backtest.fetch import fetch, query_ranges
+from triton_slo.backtest.fetch import fetch
 from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
@@ -29,7 +29,7 @@ from triton_slo.backtest.policy_run import Episode
 from triton_slo.backtest.report import PolicyOutcome, Report
 from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective
-from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.client import Prometheus, query_ranges
 from triton_slo.prometheus.server_access import Access
 from triton_slo.rules.plan import Plan
 from tritonwatch.cli import main
