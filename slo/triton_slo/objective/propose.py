@@ -60,10 +60,10 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One model as Triton shows it, all versions together."""
+class ObservedModel:
+    """One model with all its versions: its configuration, measured times and failures."""
 
-    model: str
+    name: str
     versions: tuple[IndexEntry, ...] = ()
     config: ModelConfig | None = None
     request: Timing = Timing()
@@ -88,16 +88,16 @@ def round_up(seconds: float) -> float:
     return float(math.ceil(seconds / 60) * 60)
 
 
-def propose(models: Sequence[Seen], source: MeasurementSource) -> str:
+def propose(models: Sequence[ObservedModel], source: MeasurementSource) -> str:
     """Write an objectives file (YAML with comments) for these models."""
     return (
         "\n".join(
             [
                 *_head_lines(models, source),
                 "objectives:",
-                *_readiness(models),
+                *_readiness_lines(models),
                 *_errors_lines(models),
-                *_latency(models),
+                *_latency_lines(models),
                 *_queue_lines(models),
             ]
         )
@@ -105,7 +105,7 @@ def propose(models: Sequence[Seen], source: MeasurementSource) -> str:
     )
 
 
-def _head_lines(models: Sequence[Seen], source: MeasurementSource) -> Iterator[str]:
+def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> Iterator[str]:
     version = f" {source.triton_version}" if source.triton_version else ""
     yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
@@ -120,61 +120,62 @@ def _head_lines(models: Sequence[Seen], source: MeasurementSource) -> Iterator[s
     yield from (_comment(note, 0) for note in source.notes)
 
 
-def _readiness(models: Sequence[Seen]) -> Iterator[str]:
+def _readiness_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines("readiness", "Models that should serve are loaded and ready.", "99.9%")
-    for seen in models:
-        for entry in seen.versions:
+    for model in models:
+        for entry in model.versions:
             if entry.state != "READY":
                 state = (
                     entry.state or "listed without a version: never loaded, or its configuration is broken"
                 )
                 reason = f": {entry.reason}" if entry.reason else ""
-                yield _comment(f"not ready now: {seen.model} {entry.version} {state}{reason}")
+                yield _comment(f"not ready now: {model.name} {entry.version} {state}{reason}")
     yield "    indicator: readiness"
 
 
-def _errors_lines(models: Sequence[Seen]) -> Iterator[str]:
+def _errors_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines("errors", "Requests do not fail.", f"{_ERRORS_TARGET:.1%}")
     yield _comment("counted: REJECTED, BACKEND, OTHER; what the client cancelled is not")
-    for seen in models:
-        answered = seen.failed + seen.request.requests
-        if seen.failed > answered * (1 - _ERRORS_TARGET):
+    for model in models:
+        answered = model.failed + model.request.requests
+        if model.failed > answered * (1 - _ERRORS_TARGET):
             yield _comment(
-                f"{seen.model}: {seen.failed:.0f} of {answered:.0f} requests failed since Triton's start: "
+                f"{model.name}: {model.failed:.0f} of {answered:.0f} requests failed since Triton's start: "
                 "more than the target allows, and this alerts from the start if it goes on"
             )
     yield "    indicator: errors"
 
 
-def _latency(models: Sequence[Seen]) -> Iterator[str]:
+def _latency_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     yield from _objective_lines(
         "latency", f"Requests are answered within {time_text(Latency.default_seconds)}.", "99%"
     )
-    chosen = {seen.model: seen.request.threshold(Latency.default_seconds) for seen in models}
-    for seen in models:
-        yield _comment(f"{seen.model}: {seen.request}{_nature(seen.config)}")
+    chosen = {model.name: model.request.threshold(Latency.default_seconds) for model in models}
+    for model in models:
+        yield _comment(f"{model.name}: {model.request}{_kind_note(model.config)}")
     yield from _threshold_lines("latency", Latency.default_seconds, chosen)
 
 
-def _queue_lines(models: Sequence[Seen]) -> Iterator[str]:
+def _queue_lines(models: Sequence[ObservedModel]) -> Iterator[str]:
     wait = time_text(Queue.default_seconds)
     yield from _objective_lines("queue", f"Requests wait less than {wait} for a free instance.", "99%")
-    chosen = {seen.model: queue_threshold(seen) for seen in models}
-    for seen in models:
-        yield _comment(f"{seen.model}: {seen.queue}{_long(seen, chosen[seen.model])}{_batching(seen.config)}")
+    chosen = {model.name: queue_threshold(model) for model in models}
+    for model in models:
+        slow = _slow_queue_note(model, chosen[model.name])
+        yield _comment(f"{model.name}: {model.queue}{slow}{_batching_note(model.config)}")
     yield from _threshold_lines("queue", Queue.default_seconds, chosen)
 
 
-def queue_threshold(seen: Seen) -> float:
+def queue_threshold(model: ObservedModel) -> float:
     """Return a threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
-    delay = 0.0 if seen.config is None else seen.config.max_queue_delay_microseconds / 1e6
-    measured = seen.queue.threshold(Queue.default_seconds)
+    delay = 0.0 if model.config is None else model.config.max_queue_delay_microseconds / 1e6
+    measured = model.queue.threshold(Queue.default_seconds)
     # A saturated model is measured queueing; that must not become its promise.
     return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds)))
 
 
-def _long(seen: Seen, threshold: float) -> str:
-    measured = seen.queue.mean if seen.queue.p99 is None else seen.queue.p99
+def _slow_queue_note(model: ObservedModel, threshold: float) -> str:
+    measured = model.queue.mean if model.queue.p99 is None else model.queue.p99
     if measured is None or measured <= threshold:
         return ""
     return ": longer than the threshold, so this alerts from the start; raise the threshold if it is meant to wait"
@@ -193,9 +194,9 @@ def _threshold_lines(kind: str, default: float, chosen: Mapping[str, float]) -> 
     yield f"      kind: {kind}"
     yield f"      threshold: {time_text(default)}"
     others: dict[float, list[str]] = defaultdict(list)
-    for model, seconds in chosen.items():
+    for name, seconds in chosen.items():
         if seconds != default:
-            others[seconds].append(model)
+            others[seconds].append(name)
     if others:
         yield "    overrides:"
     for seconds, names in sorted(others.items()):
@@ -203,7 +204,7 @@ def _threshold_lines(kind: str, default: float, chosen: Mapping[str, float]) -> 
         yield f"        threshold: {time_text(seconds)}"
 
 
-def _nature(config: ModelConfig | None) -> str:
+def _kind_note(config: ModelConfig | None) -> str:
     if config is None:
         return ""
     if config.is_ensemble:
@@ -213,7 +214,7 @@ def _nature(config: ModelConfig | None) -> str:
     return ""
 
 
-def _batching(config: ModelConfig | None) -> str:
+def _batching_note(config: ModelConfig | None) -> str:
     if config is None:
         return ""
     if config.is_ensemble:
@@ -241,13 +242,13 @@ def merge(
     requests: Mapping[str, Timing],
     queues: Mapping[str, Timing],
     failed: Mapping[str, float],
-) -> tuple[Seen, ...]:
+) -> tuple[ObservedModel, ...]:
     """Put together the answers about each model, by name."""
     versions: dict[str, list[IndexEntry]] = defaultdict(list)
     for entry in index:
         versions[entry.model].append(entry)
     return tuple(
-        Seen(
+        ObservedModel(
             model,
             tuple(numbers),
             configs.get(model),

@@ -21,7 +21,14 @@ from triton_exporter.common.duration import DAY
 from triton_exporter.distribution.buckets import le
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.objective.model import WORKBOOK_TIERS
-from triton_slo.objective.propose import MeasurementSource, Seen, Timing, propose, queue_threshold, round_up
+from triton_slo.objective.propose import (
+    MeasurementSource,
+    ObservedModel,
+    Timing,
+    propose,
+    queue_threshold,
+    round_up,
+)
 from triton_slo.objective.reading import read
 from tritonwatch import files
 from tritonwatch.cli import main
@@ -154,12 +161,14 @@ def test_a_malformed_address_is_wrong_usage(address: str, capsys: pytest.Capture
 )
 def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str, str, float | None]]) -> None:
     """For any names of models and messages of Triton, the proposal is valid and has the same objectives."""
-    seen = [
-        Seen(name, (IndexEntry(name, "1", "UNAVAILABLE", reason),), None, Timing(1, mean), Timing(1, mean))
+    observed = [
+        ObservedModel(
+            name, (IndexEntry(name, "1", "UNAVAILABLE", reason),), None, Timing(1, mean), Timing(1, mean)
+        )
         for name, reason, mean in models
         if not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
     ]
-    text = propose(seen, MeasurementSource(notes=[reason for _, reason, _ in models]))
+    text = propose(observed, MeasurementSource(notes=[reason for _, reason, _ in models]))
 
     documents = yaml.safe_load(text)
     assert ["readiness", "errors", "latency", "queue"] == [
@@ -168,7 +177,7 @@ def test_hostile_names_and_messages_stay_inside_the_file(models: list[tuple[str,
     named = {
         n for o in documents["objectives"] for override in o.get("overrides", ()) for n in override["models"]
     }
-    assert named <= {entry.model for entry in seen}
+    assert named <= {model.name for model in observed}
     assert () == read([("o.yaml", text)]).problems
 
 
@@ -176,9 +185,9 @@ def test_a_queue_threshold_allows_for_the_batcher_but_not_for_saturation() -> No
     """Five batch delays are allowed; a queue measured to be long is not made the promise."""
     batching = ModelConfig("m", dynamic_batching=True, max_queue_delay_microseconds=100_000)
 
-    assert 0.5 == queue_threshold(Seen("m", config=batching))
-    assert 0.1 == queue_threshold(Seen("m", queue=Timing(p99=7.0)))
-    assert 0.01 == queue_threshold(Seen("m", queue=Timing(p99=0.0001)))
+    assert 0.5 == queue_threshold(ObservedModel("m", config=batching))
+    assert 0.1 == queue_threshold(ObservedModel("m", queue=Timing(p99=7.0)))
+    assert 0.01 == queue_threshold(ObservedModel("m", queue=Timing(p99=0.0001)))
 
 
 @pytest.mark.parametrize("slow", [1, 3, 7, 15])
@@ -194,13 +203,13 @@ def test_the_requests_that_made_a_mean_page_nobody(slow: int) -> None:
 def test_few_light_requests_make_no_tight_promise() -> None:
     """Test requests to an idle server show nothing of its queue under traffic."""
     assert 0.1 == Timing(20, mean=0.0003).threshold(1.0)
-    assert 0.1 == queue_threshold(Seen("m", queue=Timing(20, mean=0.0001)))
+    assert 0.1 == queue_threshold(ObservedModel("m", queue=Timing(20, mean=0.0001)))
 
 
 def test_a_queue_or_failures_that_alert_from_the_start_are_named() -> None:
     """A value beyond the proposed target today is in a comment, with what to do."""
-    slow = Seen("slow", queue=Timing(90, mean=0.2), request=Timing(90, mean=0.3), failed=3.0)
-    text = propose([slow, Seen("fine", request=Timing(1000, mean=0.3))], MeasurementSource())
+    slow = ObservedModel("slow", queue=Timing(90, mean=0.2), request=Timing(90, mean=0.3), failed=3.0)
+    text = propose([slow, ObservedModel("fine", request=Timing(1000, mean=0.3))], MeasurementSource())
 
     assert "slow: mean 200ms of 90 requests: longer than the threshold, so this alerts from the start" in text
     assert "slow: 3 of 93 requests failed since Triton's start: more than the target allows" in text
