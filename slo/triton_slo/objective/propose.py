@@ -1,7 +1,7 @@
 """Propose objectives for a live Triton: text with comments for a person to change.
 
 Objectives cover all models without listing any; only models that measurably need another threshold get an
-override. A threshold is what was measured times a headroom, rounded up to the exporter's 1-2-5 bucket bounds.
+override. A threshold is what was measured times a headroom, rounded up to a bucket of the exporter.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from triton_exporter.distribution.buckets import DEFAULT_BOUNDS
 from triton_exporter.snapshot import IndexEntry, ModelConfig
 from triton_slo.artifact import scalar
 from triton_slo.indicators import Latency, Queue
+from triton_slo.problem_words import count
 
 P99_HEADROOM = 1.5
-"""A threshold leaves this much room above a measured 99th percentile."""
+"""A threshold is this many times the measured 99th percentile."""
 MEAN_HEADROOM = 20.0
-"""... and this much above a mean, which hides the tail: at most one in 20 requests takes over 20 times the mean
-(Markov), and no page of a 99 % objective fires below 6 %."""
+"""Without a percentile, a threshold is this many times the measured mean. At most 5 % of the requests take longer
+than 20 times their mean (Markov's inequality), and a page of a 99 % objective needs at least 6 %."""
 QUEUE_DELAY_HEADROOM = 5.0
-"""A batcher that waits d for its batch keeps requests d by design; several such waits are not a fault yet."""
-_LEAST_SECONDS = 0.01
-"""A tighter promise is broken by any hiccup of the machine."""
-_LEAST_SECONDS_OF_A_MEAN = 0.1
-"""... and where only a mean is known, perhaps of an idle server, by the first burst of requests."""
+"""A queue threshold is at least this many times the delay that the model's batcher is configured to wait."""
+_MIN_SECONDS = 0.01
+"""Smallest threshold from a percentile: a short pause of the machine exceeds a smaller one."""
+_MIN_SECONDS_FROM_MEAN = 0.1
+"""Smallest threshold from a mean: the mean of an idle server does not show how long requests take in a burst."""
 _ERRORS_TARGET = 0.999
-_MOST_COMMENT = 200
+_MAX_COMMENT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,10 @@ class Timing:
     def threshold(self, default: float) -> float:
         """Return a threshold with headroom above what was measured, at a bucket's bound."""
         if self.p99 is not None:
-            return round_up(max(_LEAST_SECONDS, self.p99 * P99_HEADROOM))
+            return round_up(max(_MIN_SECONDS, self.p99 * P99_HEADROOM))
         if self.mean is None:
             return default
-        return round_up(max(_LEAST_SECONDS_OF_A_MEAN, self.mean * MEAN_HEADROOM))
+        return round_up(max(_MIN_SECONDS_FROM_MEAN, self.mean * MEAN_HEADROOM))
 
     def __str__(self) -> str:
         if self.p99 is not None:
@@ -81,7 +82,7 @@ class MeasurementSource:
 
 
 def round_up(seconds: float) -> float:
-    """Return the next bound of the exporter's buckets, or of the same 1-2-5 series beyond them."""
+    """Return the next bucket bound of the exporter; above the largest one, the next whole minute."""
     for bound in DEFAULT_BOUNDS:
         if seconds <= bound * (1 + 1e-9):
             return bound
@@ -107,16 +108,23 @@ def propose(models: Sequence[ObservedModel], source: MeasurementSource) -> str:
 
 def _head_lines(models: Sequence[ObservedModel], source: MeasurementSource) -> Iterator[str]:
     version = f" {source.triton_version}" if source.triton_version else ""
-    yield f"# Proposed by `tritonwatch init` for a Triton{version} with {len(models)} models."
+    yield f"# Proposed by `tritonwatch init` for a Triton{version} with {count(len(models), 'model')}."
     yield "# Read it, change what users would not agree with, then: tritonwatch check THIS_FILE"
     yield f"# Thresholds come from {source.latencies}; a model without traffic gets the default."
-    at_least = f"at least {time_text(_LEAST_SECONDS)}, of a mean {time_text(_LEAST_SECONDS_OF_A_MEAN)}"
     yield (
-        f"# A threshold is {P99_HEADROOM:g} times a measured 99th percentile, or {MEAN_HEADROOM:g} times a mean, "
-        f"and {at_least},"
+        f"# A threshold is {P99_HEADROOM:g} times the measured 99th percentile "
+        f"(at least {time_text(_MIN_SECONDS)}), or {MEAN_HEADROOM:g} times the measured mean "
+        f"(at least {time_text(_MIN_SECONDS_FROM_MEAN)}),"
     )
-    yield "# rounded up to a bound of the exporter's buckets (1, 2, 5, 10, ...): traffic as measured pages nobody."
-    yield "# Those from means are loose: with a day of history, run init --prometheus again for tighter ones."
+    bounds = [time_text(bound) for bound in DEFAULT_BOUNDS]
+    yield (
+        f"# rounded up to a bucket of the exporter: {', '.join(bounds[:4])}, ..., {', '.join(bounds[-3:])}, "
+        "then whole minutes."
+    )
+    most = time_text(Queue.default_seconds)
+    yield f"# Measured waiting raises a queue threshold to at most {most}; only the configured delay of the model's"
+    yield "# batcher raises it further. Latencies as measured fire no page."
+    yield "# Thresholds from means are high: with a day of history, run init --prometheus again for lower ones."
     yield from (_comment(note, 0) for note in source.notes)
 
 
@@ -233,7 +241,7 @@ def _comment(text: str, spaces: int = 4) -> str:
     """Return a comment of one line, whatever the text holds: a model's error message must not become YAML."""
     line = "".join(part if part.isprintable() else " " for part in text)
     line = " ".join(line.split())
-    return f"{' ' * spaces}# {line if len(line) <= _MOST_COMMENT else line[:_MOST_COMMENT] + '...'}"
+    return f"{' ' * spaces}# {line if len(line) <= _MAX_COMMENT else line[:_MAX_COMMENT] + '...'}"
 
 
 def merge(

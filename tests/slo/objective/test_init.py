@@ -79,7 +79,7 @@ def test_a_live_triton_gets_objectives_from_what_it_shows(server: TritonServer, 
     assert "its batcher waits up to 2ms" in text
     assert "not ready now: broken 1 UNAVAILABLE: Internal: " in text
     assert () == proposed["queue"].overrides  # its batcher's delay is far below the 100 ms of all models
-    assert "traffic as measured pages nobody" in text
+    assert "rounded up to a bucket of the exporter: 1ms, 2ms, 5ms, 10ms, ..., 10s, 30s, 1m, then" in text
 
 
 @pytest.mark.real
