@@ -26,7 +26,7 @@ from triton_slo import names
 
 LabelNames = frozenset[str] | None
 OfSeries = Callable[[VectorSelector], LabelNames]
-_LONGEST = 8000
+_MAX_CHARACTERS = 8000
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
 _CLOCK = frozenset(
     {"time", "minute", "hour", "day_of_week", "day_of_month", "day_of_year", "days_in_month", "month", "year"}
@@ -36,8 +36,10 @@ _NUMBERS = frozenset({"scalar", "time", "pi"})
 
 def check(text: str, field: str, wrap: str = "") -> None:
     """Make sure that a text is PromQL, also where it will stand (`wrap`). Raises ValueError."""
-    if len(text) > _LONGEST:  # the parser recurses: nested deeply enough, it ends the whole process
-        raise ValueError(f"{field} is longer than {_LONGEST} characters; record a part of it by a rule")
+    if len(text) > _MAX_CHARACTERS:  # the parser recurses: nested deeply enough, it ends the whole process
+        raise ValueError(
+            f"{field} is longer than {_MAX_CHARACTERS} characters; record a part of it by a rule"
+        )
     try:
         promql_parser.parse(text)
     except ValueError as error:

@@ -11,7 +11,7 @@ import yaml
 from triton_exporter.common.nearest import nearest
 from triton_exporter.common.yaml_files import YAML_FAULTS
 
-_LONGEST_VALUE = 40
+_MAX_VALUE = 40
 """Characters of a value that a message repeats."""
 _FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 
@@ -109,7 +109,7 @@ def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
 
 
 def _digits(value: float) -> str:

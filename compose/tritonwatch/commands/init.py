@@ -34,7 +34,7 @@ EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond, or --out e
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
-_MOST_POLLS = 100
+_MAX_POLLS = 100
 _MICROSECONDS = 1e6
 
 
@@ -98,7 +98,7 @@ def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
     try:
         snapshot = poller.poll()
         # One poll asks for a bounded number of configurations, so that Triton gets no burst of requests.
-        for _ in range(_MOST_POLLS):
+        for _ in range(_MAX_POLLS):
             known = len(snapshot.configs)
             snapshot = poller.poll()
             if len(snapshot.configs) == known:

@@ -37,7 +37,7 @@ EXIT_CODES = {
 
 _PIPE_WIDTH = 220
 """Columns of a table that is not written to a terminal, where no window limits it."""
-_LEAST_SECONDS = 0.2
+_MIN_SECONDS = 0.2
 
 
 _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_when(
         "--watch DURATION",
         "refresh until Ctrl-C, at this interval (default: 10s); with --json, print one line per refresh",
-        parsed(duration_between(_LEAST_SECONDS, 3600)),
+        parsed(duration_between(_MIN_SECONDS, 3600)),
         nargs="?",
         const=10.0,
     )

@@ -21,7 +21,7 @@ from triton_slo.rules.plan import Plan, chosen
 from triton_slo.verdict.group_sources import Unmeasured, fed_groups, unmeasured
 from triton_slo.verdict.group_status import GroupStatus
 
-_MOST_VALUES = 5_000_000
+_MAX_VALUES = 5_000_000
 """Groups times steps that are read at once: more would take tens of seconds and hundreds of megabytes."""
 _JUDGED_BY = (
     "name",
@@ -123,7 +123,7 @@ def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float
         for variant in plan.variants
         for sample in prometheus.instant(f"count({plan.measure(variant).presence})", at)
     )
-    if groups * steps > _MOST_VALUES:
+    if groups * steps > _MAX_VALUES:
         raise HistoryError(
             f"{groups:.0f} groups over {steps:.0f} steps are too many to replay at once; choose fewer models, or a "
             "shorter history"

@@ -26,7 +26,7 @@ from triton_slo.verdict.group_status import GroupStatus, points
 
 _POINTS = 120
 """Moments at which the budgets are worked out."""
-_FEW = 5
+_MAX_NAMED = 5
 """Groups that a limitation names."""
 
 
@@ -41,7 +41,7 @@ class Limitation:
     @property
     def whose(self) -> str:
         """The groups, the first few by name."""
-        return listed(self.groups, _FEW)
+        return listed(self.groups, _MAX_NAMED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from triton_slo.objective.model import RESERVED_LABELS, Objective
 
 ORIGINAL = "original_"
 """Before the name of a label or an annotation that the rules set themselves."""
-_MOST_NAME = 63
-_MOST_TEXT = 2000
+_MAX_NAME = 63
+_MAX_TEXT = 2000
 _SET_ANNOTATIONS = frozenset({"summary", "description", "cause", "runbook_url", "dashboard_url"})
 
 
 def slug(text: str) -> str:
     """Return the text in small letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MOST_NAME].rstrip("-")
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_NAME].rstrip("-")
 
 
 def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
@@ -34,7 +34,7 @@ def name(ledger: Ledger, entry: Entry, wanted: str, taken: set[str]) -> str:
     free, count = plain, 1
     while free in taken:
         count += 1
-        free = f"{plain[: _MOST_NAME - len(str(count)) - 1]}-{count}"
+        free = f"{plain[: _MAX_NAME - len(str(count)) - 1]}-{count}"
     taken.add(free)
     if free != wanted:
         ledger.noted(entry, f"{wanted!r} cannot be, or already is, an objective's name: it is named {free}")
@@ -90,9 +90,9 @@ def _label_text(ledger: Ledger, entry: Entry) -> str:
         ledger.lost(entry, "a label has one value", f"joined to {value!r}")
     else:
         value = entry.text()
-    if len(value) > _MOST_TEXT:
-        ledger.lost(entry, f"longer than {_MOST_TEXT} characters", "cut there")
-    return value[:_MOST_TEXT]
+    if len(value) > _MAX_TEXT:
+        ledger.lost(entry, f"longer than {_MAX_TEXT} characters", "cut there")
+    return value[:_MAX_TEXT]
 
 
 def objective(
@@ -123,4 +123,4 @@ def grouping(ledger: Ledger, entry: Entry, labels: tuple[str, ...] | None) -> tu
 
 def joined_description(parts: Iterable[str]) -> str:
     """Return a description of what is there, no longer than one may be."""
-    return " ".join(part.strip() for part in parts if part.strip())[:_MOST_TEXT]
+    return " ".join(part.strip() for part in parts if part.strip())[:_MAX_TEXT]

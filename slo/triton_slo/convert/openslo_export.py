@@ -32,8 +32,8 @@ ANNOTATION = "tritonwatch/objective"
 PART_OF = "tritonwatch/part-of"
 RANGE = "5m"
 """Range of the rates: OpenSLO has no placeholder for one."""
-_MOST_DESCRIPTION = 1050
-_MOST_NAME = 63
+_MAX_DESCRIPTION = 1050
+_MAX_NAME = 63
 _IN_ANNOTATION = f"kept in the annotation {ANNOTATION}"
 _CALENDARS = {"week": "1w", "month": "1M", "quarter": "1Q"}
 _FIRST_MIDNIGHT = "2024-01-01 00:00:00"
@@ -153,10 +153,10 @@ def _openslo_document(kind: str, name: str, spec: Document, **metadata: object) 
 def _fit(name: str) -> str:
     """Return a name of at most 63 characters; longer ones end in a digest, so that they stay apart."""
     plain_name = name.replace("_", "-").strip("-")
-    if len(plain_name) <= _MOST_NAME:
+    if len(plain_name) <= _MAX_NAME:
         return plain_name
     digest = hashlib.sha256(plain_name.encode()).hexdigest()[:8]
-    return f"{plain_name[: _MOST_NAME - 9]}-{digest}"
+    return f"{plain_name[: _MAX_NAME - 9]}-{digest}"
 
 
 def _is_valid_key(name: str) -> bool:
@@ -168,7 +168,7 @@ def _slo_document(
 ) -> Document:
     objective = plan.objective
     spec: Document = {
-        "description": objective.description[:_MOST_DESCRIPTION],
+        "description": objective.description[:_MAX_DESCRIPTION],
         "service": objective.labels.get("service") or "triton",
         "indicatorRef": name,
         "timeWindow": [_time_window(objective)],
@@ -258,10 +258,10 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
             "one indicator has one source",
             f"the histogram; the fallback is {_IN_ANNOTATION}",
         )
-    if len(objective.description) > _MOST_DESCRIPTION:
+    if len(objective.description) > _MAX_DESCRIPTION:
         yield (
             "description",
-            f"it has at most {_MOST_DESCRIPTION} characters",
+            f"it has at most {_MAX_DESCRIPTION} characters",
             f"cut; all of it is {_IN_ANNOTATION}",
         )
     for field, names in (("labels", objective.labels), ("annotations", objective.annotations)):

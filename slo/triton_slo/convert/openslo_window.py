@@ -15,7 +15,7 @@ from triton_slo.objective.period_window import CalendarWindow
 
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0, "M": 30.0, "Q": 90.0, "Y": 365.0}
 _CALENDARS = {"1w": "week", "7d": "week", "1M": "month", "1Q": "quarter", "3M": "quarter"}
-_LEAST, _MOST = 7, 90
+_MIN_DAYS, _MAX_DAYS = 7, 90
 
 
 def days(entry: Entry) -> float:
@@ -49,9 +49,9 @@ def window(spec: Entry, default: str, ledger: Ledger) -> Any:
 
 def _rolling(duration: Entry, ledger: Ledger, doubt: str = "") -> str:
     wanted = days(duration)
-    taken = min(_MOST, max(_LEAST, round(wanted)))
+    taken = min(_MAX_DAYS, max(_MIN_DAYS, round(wanted)))
     if taken != wanted:
-        doubt = f"a window has {_LEAST} to {_MOST} whole days"
+        doubt = f"a window has {_MIN_DAYS} to {_MAX_DAYS} whole days"
     if doubt:
         ledger.lost(duration, doubt, f"{taken}d, rolling")
     elif duration.text()[-1] in "MQY":

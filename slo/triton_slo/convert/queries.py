@@ -22,7 +22,7 @@ _OPERATORS = {
     "MatchOp.Re": "=~",
     "MatchOp.NotRe": "!~",
 }
-_MOST_CHARACTERS = 8000
+_MAX_CHARACTERS = 8000
 """The parser recurses: nested deeply enough, a query ends the whole process."""
 STEP = "1m"
 """Resolution of subqueries."""
@@ -52,8 +52,8 @@ def windowed(query: str) -> str | None:
 
 def parsed(query: str) -> object:
     """Return the syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
-    if len(query) > _MOST_CHARACTERS:
-        raise QueryError(f"longer than {_MOST_CHARACTERS} characters")
+    if len(query) > _MAX_CHARACTERS:
+        raise QueryError(f"longer than {_MAX_CHARACTERS} characters")
     try:
         return promql_parser.parse(query.replace(WINDOW, "5m"))
     except ValueError as error:

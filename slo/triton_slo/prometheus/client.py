@@ -34,7 +34,7 @@ MINIMUM_VERSION = (2, 42)
 
 MAX_STEPS = 10_000
 """Largest number of steps of one range query: Prometheus refuses more than 11,000."""
-_LONGEST_QUERY = 120
+_MAX_QUERY = 120
 """Characters of a query in a warning."""
 
 
@@ -250,7 +250,7 @@ def _finite(series: Series) -> Series | None:
 
 def _shortened(text: str) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= _LONGEST_QUERY else f"{words[:_LONGEST_QUERY]}..."
+    return words if len(words) <= _MAX_QUERY else f"{words[:_MAX_QUERY]}..."
 
 
 def _not_prometheus(access: Access) -> str:

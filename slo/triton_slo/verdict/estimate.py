@@ -19,8 +19,8 @@ from triton_slo.verdict.group_status import GroupStatus, either_way, points
 
 _Z = 1.96
 """Standard deviations that a share measured on traces must be away from the target: 95 %, as stated errors."""
-_MOST_TRACES = 1_000_000
-_NAMED = 3
+_MAX_TRACES = 1_000_000
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _traces_needed(row: GroupStatus) -> int:
     if row.sli is None or row.target is None or row.sli == row.target:
         return 0
     needed = math.ceil(_Z**2 * row.target * (1 - row.target) / (row.sli - row.target) ** 2)
-    return needed if needed <= _MOST_TRACES else 0
+    return needed if needed <= _MAX_TRACES else 0
 
 
 def is_precise_enough(row: GroupStatus, source: str) -> bool:
@@ -120,7 +120,7 @@ def uncertainties(
         caveat = CAVEATS[source]
         shown = [name(row) + ("" if precise else _error_words(row)) for row in members]
         imprecise = "" if precise or source in HIDING else ", too uncertain for the target"
-        names = listed(shown, _NAMED if precise else len(shown))
+        names = listed(shown, _MAX_NAMED if precise else len(shown))
         yield f"{caveat.word} ({source}){imprecise}: {names}", caveat.meaning, caveat.settled_by
 
 

@@ -20,8 +20,8 @@ Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_bur
 
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
-_LEAST_ERROR = 0.0001
-_SMALLEST_ERROR = 1e-9
+_MIN_SHOWN_ERROR = 0.0001
+_MIN_ERROR = 1e-9
 """Below this the bounds of a share are one number: counts and sums leave nothing to estimate."""
 
 
@@ -110,9 +110,7 @@ class GroupStatus:
         error = self.estimate_error
         if error is None:
             return self._qualified("")
-        return self._qualified(
-            f", {either_way(error) if error > _SMALLEST_ERROR else 'exact in the last hour'}"
-        )
+        return self._qualified(f", {either_way(error) if error > _MIN_ERROR else 'exact in the last hour'}")
 
     def _qualified(self, error: str) -> str:
         if self.budget_left is None or self.state in ("excluded", "unknown"):
@@ -141,7 +139,7 @@ def points(share: float) -> str:
 
 def either_way(error: float) -> str:
     """Return how far an estimate may be off: +-1.2 points; an error that would be written as 0 has a bound."""
-    return f"+-{points(error)}" if error >= _LEAST_ERROR else f"+-<{points(_LEAST_ERROR)}"
+    return f"+-{points(error)}" if error >= _MIN_SHOWN_ERROR else f"+-<{points(_MIN_SHOWN_ERROR)}"
 
 
 @dataclass(frozen=True, slots=True)
