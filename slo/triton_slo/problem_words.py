@@ -13,6 +13,8 @@ from triton_exporter.common.yaml_files import YAML_FAULTS
 
 _MAX_VALUE = 40
 """Characters of a value that a message repeats."""
+_MIN_SIMILARITY = 0.75
+"""Fields are short words, of which different ones have a similarity of up to 0.7: `zone` and `owner`."""
 _FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "bool": "a yes or no"}
 
 
@@ -175,7 +177,7 @@ _REASONS: Mapping[str, _Explain] = {
 
 def nearest_as_fix(word: str, known: Iterable[str]) -> str:
     """Return the fix of a problem: a question with the nearest known word, or nothing where none is near."""
-    near = nearest(word, known)
+    near = nearest(word, known, _MIN_SIMILARITY)
     return f"did you mean {near[0]!r}?" if near else ""
 
 

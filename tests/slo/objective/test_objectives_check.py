@@ -108,6 +108,7 @@ def mistakes(**changes: object) -> list[str]:
         ),
         ({"colour": "blue"}, "colour: unknown field (fix: see docs/objectives.md for the fields)"),
         ({"taget": "99%"}, "taget: unknown field (fix: did you mean 'target'?)"),
+        ({"zone": "UTC"}, "zone: unknown field (fix: see docs/objectives.md for the fields)"),
         (
             {"indicator": {"kind": "latency", "threshold": "1s", "treshold": "2s"}},
             "indicator.treshold: unknown field (fix: did you mean 'threshold'?)",
