@@ -23,6 +23,8 @@ def read_ratio(value: Any) -> float:
         )
     try:
         # float() reads more (digits of other scripts, `1_0`, `nan`), which in a target is a mistake.
+_MIN_PERCENTAGE = 50
+"""A target from this number on lacks only its percent sign; a smaller one, such as 1.2, is another mistake."""
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
             raise ValueError
         if isinstance(value, str) and value.strip().endswith("%"):
@@ -40,7 +42,9 @@ def error_budget(target: float) -> float:
 
 def _percent_without_sign(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
-        raise ValueError(f"a target is a share of 1 or has a percent sign; write {value:.10g}%")
+        reason = "a target is a ratio below 1 (0.999) or a percentage (99.9%), and this is the number"
+        fix = f"; write {value:.10g}%" if value >= _MIN_PERCENTAGE else ""
+        raise ValueError(f"{reason} {value:.10g}{fix}")
     return value
 
 

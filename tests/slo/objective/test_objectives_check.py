@@ -47,7 +47,7 @@ def mistakes(**changes: object) -> list[str]:
     [
         ({"target": "100%"}, "a target must be between 0% and 100%"),
         ({"target": "ninety"}, "'ninety' is not a share (fix: write for example 99.5%)"),
-        ({"target": 99}, "a target is a share of 1 or has a percent sign (fix: write 99%)"),
+        ({"target": 99}, "or a percentage (99.9%), and this is the number 99 (fix: write 99%)"),
         ({"target": 99.95}, "(fix: write 99.95%)"),
         ({"target": [99]}, "must be a share, and is a list (fix: write for example 99.5%)"),
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
