@@ -5,14 +5,26 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo import problem_words
 
 _MICROSECOND = 1e-6
+_MIN_PERCENTAGE = 50
+"""A target from this number on lacks only its percent sign; a smaller one, such as 1.2, is another mistake."""
 
 
 def read_ratio(value: Any) -> float:
@@ -23,8 +35,6 @@ def read_ratio(value: Any) -> float:
         )
     try:
         # float() reads more (digits of other scripts, `1_0`, `nan`), which in a target is a mistake.
-_MIN_PERCENTAGE = 50
-"""A target from this number on lacks only its percent sign; a smaller one, such as 1.2, is another mistake."""
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
             raise ValueError
         if isinstance(value, str) and value.strip().endswith("%"):
@@ -33,6 +43,16 @@ _MIN_PERCENTAGE = 50
         return float(value)
     except ValueError:
         raise ValueError(f"{str(value)[:40]!r} is not a share; write for example 99.5%") from None
+
+
+def refuse(reasons: Iterable[str]) -> None:
+    """Raise all reasons why a value is refused at once: a ValidationError. Without a reason, do nothing."""
+    errors = [
+        InitErrorDetails(type=PydanticCustomError("value_error", "{reason}", {"reason": reason}), input=None)
+        for reason in reasons
+    ]
+    if errors:
+        raise ValidationError.from_exception_data("", errors)
 
 
 def error_budget(target: float) -> float:

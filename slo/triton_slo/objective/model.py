@@ -5,6 +5,7 @@ The YAML form and the value are one frozen pydantic model; parsing once at the e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +17,18 @@ from pydantic import (
 
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
-from triton_slo.fields import Choice, Duration, LabelName, Ratio, Selection, Target, Text, Threshold, Value
+from triton_slo.fields import (
+    Choice,
+    Duration,
+    LabelName,
+    Ratio,
+    Selection,
+    Target,
+    Text,
+    Threshold,
+    Value,
+    refuse,
+)
 from triton_slo.indicators import KINDS, AnyIndicator
 from triton_slo.objective.exclusion import Exclusion
 from triton_slo.objective.period_window import CalendarWindow, PeriodWindow, Rolling
@@ -187,66 +199,69 @@ class Objective(Value):
 
     @model_validator(mode="after")
     def _choose_grouping(self) -> Self:
-        grouping = self.indicator.grouping
         if "group_by" not in self.model_fields_set:
-            self.__dict__["group_by"] = grouping
-        if "version" not in grouping and ("version" in self.group_by or not self.versions.everything):
-            raise ValueError(
-                "this source knows no versions of a model: leave version out of group_by, and versions"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_alert_name(self) -> Self:
-        if self.alerting.name is not None and not self.indicator.names_alerts:
-            raise ValueError(
-                f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
-                "inhibitions of this kind name"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_what_no_rule_can_do(self) -> Self:
-        # An option that the rules cannot honour is refused: one that silently does nothing is worse than none.
-        if self.unknown.policy == "bad":
-            self.indicator.unknown_pace()
-        if parse_seconds(self.unknown.after) >= self.window.seconds:
-            raise ValueError(
-                f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
-                "a group is forgotten: nothing would ever be called unknown; write minutes or hours"
-            )
+            self.__dict__["group_by"] = self.indicator.grouping
         return self
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
+        refuse(
+            (
+                *self._unsupported_settings(),
+                *self._label_conflicts(),
+                *self._override_conflicts(),
+                *self._window_conflicts(),
+            )
+        )
+        return self
+
+    def _unsupported_settings(self) -> Iterator[str]:
+        """Yield settings that the rules cannot honour: one that silently did nothing would be worse."""
+        if "version" not in self.indicator.grouping and (
+            "version" in self.group_by or not self.versions.everything
+        ):
+            yield "this source knows no versions of a model: leave version out of group_by, and versions"
+        if self.alerting.name is not None and not self.indicator.names_alerts:
+            yield (
+                f"only custom objectives name their alerts; {self.indicator.burn_alert} is what runbooks and "
+                "inhibitions of this kind name"
+            )
+        if self.unknown.policy == "bad":
+            try:
+                self.indicator.unknown_pace()
+            except ValueError as error:
+                yield str(error)
+        if parse_seconds(self.unknown.after) >= self.window.seconds:
+            yield (
+                f"unknown.after {self.unknown.after} is as long as the window ({self.window.words}), after which "
+                "a group is forgotten: nothing would ever be called unknown; write minutes or hours"
+            )
+
+    def _label_conflicts(self) -> Iterator[str]:
         recorded = (RESERVED_LABELS | names.NOT_OF_GROUP) - set(names.GROUPING)
         if taken := sorted(recorded & set(self.group_by)):
-            raise ValueError(f"group_by contains labels that the rules set themselves: {', '.join(taken)}")
+            yield f"group_by contains labels that the rules set themselves: {', '.join(taken)}"
         labels = set(self.labels).union(*self.alerting.labels.values())
         if taken := sorted((RESERVED_LABELS | set(self.group_by)) & labels):
-            raise ValueError(f"labels the rules set themselves: {', '.join(taken)}")
+            yield f"labels the rules set themselves: {', '.join(taken)}"
+
+    def _override_conflicts(self) -> Iterator[str]:
         if any(override.threshold for override in self.overrides) and self.threshold_seconds is None:
-            raise ValueError(f"indicator {self.indicator.kind} has no threshold to override")
+            yield f"indicator {self.indicator.kind} has no threshold to override"
         if self.overrides and "model" not in self.group_by:
-            raise ValueError("overrides choose by model, which group_by leaves out")
+            yield "overrides choose by model, which group_by leaves out"
         if "version" not in self.group_by and any(
             not override.versions.everything for override in self.overrides
         ):
-            raise ValueError("overrides choose by version, which group_by leaves out")
-        if self.exclusions:
-            self._refuse_windows_beside_tiles()
-        return self
+            yield "overrides choose by version, which group_by leaves out"
 
-    def _refuse_windows_beside_tiles(self) -> None:
-        # Only windows of up to 5m are read from counters then; longer ones are made of these.
-        for tier in self.alerting.tiers:
+    def _window_conflicts(self) -> Iterator[str]:
+        # With exclusions only windows of up to 5m are read from counters; longer ones are made of these.
+        for tier in self.alerting.tiers if self.exclusions else ():
             for window in (tier.long, tier.short):
-                if parse_seconds(window) > parse_seconds(TILE) and parse_seconds(window) % parse_seconds(
-                    TILE
-                ):
-                    raise ValueError(
-                        f"tier {tier.name}: with exclusions, {window} must be a multiple of {TILE}"
-                    )
+                seconds = parse_seconds(window)
+                if seconds > parse_seconds(TILE) and seconds % parse_seconds(TILE):
+                    yield f"tier {tier.name}: with exclusions, {window} must be a multiple of {TILE}"
 
     def resolve(self, model: str, version: str) -> tuple[float, float | None] | None:
         """Return target and threshold (seconds) for a model version; None if the objective does not cover it.

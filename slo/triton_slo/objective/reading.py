@@ -5,7 +5,7 @@ A file has one objective, several documents, or one mapping with the list `objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,19 +95,38 @@ def _parse(file: str, node: yaml.Node) -> Iterator[Objective | Problem]:
         yield Problem(f"{file}:{node.start_mark.line + 1}", reason, "start with `name: ...`")
         return
     try:
-        objective = Objective.model_validate(data)
-    except ValidationError as error:
-        problems += [
-            _problem(file, node, detail) for detail in problem_words.without_consequences(error.errors())
-        ]
+        objective, details = _validated(data)
     except RecursionError:
         problems.append(Problem(f"{file}:{node.start_mark.line + 1}", "nested too deeply"))
     else:
-        if not problems:
+        problems += [_problem(file, node, detail) for detail in problem_words.without_consequences(details)]
+        if objective is not None and not problems:
             yield objective
     yield from problems
 
 
+def _validated(data: Mapping[str, Any]) -> tuple[Objective | None, Sequence[Mapping[str, Any]]]:
+    """Return the objective, or None and what pydantic finds wrong: of fields, and between the valid fields."""
+    try:
+        return Objective.model_validate(data), ()
+    except ValidationError as error:
+        details = error.errors()
+    wrong = {detail["loc"][0] for detail in details if detail["loc"]}
+    if not wrong or wrong & _DECISIVE:
+        return None, details
+    # pydantic compares fields only if each of them is valid, so the wrong ones are left out or replaced.
+    valid = {key: value for key, value in data.items() if key not in wrong}
+    try:
+        Objective.model_validate({**_STAND_INS, **valid})
+    except ValidationError as error:
+        details += [detail for detail in error.errors() if not detail["loc"]]
+    return None, details
+
+
+_DECISIVE = frozenset({"indicator", "group_by", "versions"})
+"""Fields without which it is not known whether the others contradict each other."""
+_STAND_INS = {"name": "unnamed", "target": "99%"}
+"""Values of required fields that no other field is compared with."""
 _FIXES = {
     "extra_forbidden": "see docs/objectives.md for the fields",
     "missing": "add it",

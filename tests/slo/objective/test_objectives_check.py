@@ -158,6 +158,21 @@ def test_mistakes_are_listed_in_the_order_of_lines(
 def test_all_mistakes_are_reported_at_once() -> None:
     """Nobody wants to learn of the second mistake after the first is fixed."""
     assert 3 == len(mistakes(target="0%", window="1d", colour="blue"))
+    several = mistakes(
+        window="1d",
+        group_by=["zone"],
+        labels={"zone": "a"},
+        alerting={"name": "Slow"},
+        overrides=[{"models": "a", "target": "90%"}],
+    )
+    for expected in (
+        "window: a rolling window",
+        "labels the rules set themselves: zone",
+        "only custom objectives name their alerts",
+        "overrides choose by model",
+    ):
+        assert 1 == len([mistake for mistake in several if expected in mistake]), several
+    assert 4 == len(several)
 
 
 @pytest.mark.parametrize(
