@@ -132,23 +132,16 @@ def _labelled_incidents(path: str | None) -> tuple[LabelledIncident, ...]:
     if not path:
         return ()
     try:
-        return incident.from_csv(_file_text(path))
+        return incident.from_csv(text_of(Path(path)))
     except IncidentError as error:
         raise CommandError(f"--incidents {path}: {error}") from error
-
-
-def _file_text(path: str) -> str:
-    try:
-        return text_of(Path(path))
-    except UsageError as error:  # 2 is for the arguments of this verb
-        raise CommandError(error) from error
 
 
 def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> tuple[History, list[str]]:
     if args.history:
         try:
             if args.history.endswith(".csv"):
-                return from_csv(_file_text(args.history)), []
+                return from_csv(text_of(Path(args.history))), []
             return from_npz(Path(args.history).read_bytes()), []
         except HistoryError as error:
             raise CommandError(f"--history {args.history}: {error}") from error
@@ -158,6 +151,8 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
     plans = [Plan(objective, _options(args)) for objective in objectives]
     asked = max(0.0, end - args.last // step * step)
     with access.connect(args) as prometheus:
+        except OSError as error:
+            raise UsageError(f"--history {args.history}: {error.strerror}") from error
         start = records_from(prometheus, plans, asked, end, step)
         try:
             history = fetch(prometheus, plans, start, end, step)

@@ -19,7 +19,7 @@ from triton_slo.problem import Problem
 from triton_slo.problem_words import count
 from tritonwatch import output
 from tritonwatch.arguments import path, text_of, yaml_files
-from tritonwatch.command_error import CommandError
+from tritonwatch.command_error import CommandError, UsageError
 
 EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted.yaml"
 EXIT_CODES = {
@@ -69,9 +69,9 @@ def _window_text(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Convert the files."""
     if args.out is not None and args.out.is_dir():
-        raise CommandError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
+        raise UsageError(f"cannot write --out {args.out}: it is a folder; name a file in this folder")
     if args.out is not None and args.out.exists() and not args.force:
-        raise CommandError(
+        raise UsageError(
             f"--out {args.out} already exists; choose another file, or overwrite it with --force"
         )
     texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]

@@ -25,12 +25,12 @@ from triton_slo.indicators.errors import CANCELED
 from triton_slo.objective.propose import MeasurementSource, Timing, merge, propose
 from triton_slo.prometheus.client import Prometheus
 from tritonwatch import access, output
-from tritonwatch.command_error import CommandError
+from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import TRITON_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
-EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond, or --out exists; nothing was written"}
+EXIT_CODES = {0: "written", 1: "Triton or Prometheus did not respond; nothing was written"}
 
 _HISTORY = "7d"
 """Range of the latencies that are read from Prometheus."""
@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the proposal."""
     settings = chosen_some(args, TRITON_OPTIONS)
-    exists = CommandError(f"--out {args.out} already exists and is not overwritten; choose another file")
+    exists = UsageError(f"--out {args.out} already exists and is not overwritten; choose another file")
     if args.out != "-" and Path(args.out).exists():
         raise exists
     text = _proposal(replace(settings, timeout_seconds=args.timeout), args)

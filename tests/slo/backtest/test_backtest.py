@@ -410,7 +410,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
         (["--prometheus", "http://127.0.0.1:1", "--history", "x.csv"], 2, "and not both"),
         (["--prometheus", "http://127.0.0.1:1"], 1, "is not reachable: Connection refused"),
         (["--prometheus", "http://127.0.0.1:1", "--last", "10s"], 2, "--last must be at least twice --step"),
-        (["--history", "/no/such.csv"], 1, "/no/such.csv: No such file or directory"),
+        (["--history", "/no/such.csv"], 2, "/no/such.csv: No such file or directory"),
         (["--history", "/dev/null"], 1, "is not a history as `tritonwatch backtest --save` writes it"),
         (["--history", "/dev/null", "--objectives", "/no/such"], 2, "/no/such is not a folder"),
     ],

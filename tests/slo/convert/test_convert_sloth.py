@@ -151,7 +151,7 @@ def test_nothing_is_replaced_without_force(tmp_path: Path) -> None:
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--strict")
     assert not (tmp_path / "objectives").exists()
     assert 0 == convert("sloth", tmp_path, SLOTH)
-    assert 1 == convert("sloth", tmp_path, SLOTH + PAGED)
+    assert 2 == convert("sloth", tmp_path, SLOTH + PAGED)
     assert ["checkout-orders"] == list(converted(tmp_path))
     assert 3 == convert("sloth", tmp_path, SLOTH + PAGED, "--force")
     assert ["checkout-orders", "checkout-speed"] == list(converted(tmp_path))

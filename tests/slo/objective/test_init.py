@@ -90,7 +90,7 @@ def test_an_existing_file_is_never_overwritten(
     path = tmp_path / "objectives.yaml"
     path.write_text("mine")
 
-    assert 1 == init(server, "--out", path)
+    assert 2 == init(server, "--out", path)
     assert "already exists and is not overwritten" in capsys.readouterr().err
     assert ["mine"] == [path.read_text() for path in tmp_path.iterdir()]
 
