@@ -14,6 +14,7 @@ from typing import TypeVar
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import DAY, duration_between, parse_seconds
+from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -248,12 +249,17 @@ def add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
     add("--at TIME", f"{use}: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
 
 
+def at_words(at: float | None) -> str:
+    """Return the time of --at for the end of a phrase: ` at 2026-05-01 09:30:00 UTC`; empty for now."""
+    return "" if at is None else f" at {utc_text(at)}"
+
+
 def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]:
-    """Return for each name of --objective and --model that no row has, what may be meant."""
+    """Return a message for each name of --objective and --model that no row has, with the nearest known name."""
     known = {"objective": {row.slo for row in rows}, "model": {row.model for row in rows}}
     asked = {"objective": args.objective, "model": [args.model] if args.model else []}
     return [
-        f"Prometheus has no data of {kind} {name}{did_you_mean(name, known[kind])}"
+        f"Prometheus has no data of {kind} {name}{at_words(args.at)}{did_you_mean(name, known[kind])}"
         for kind, names in asked.items()
         for name in names
         if name not in known[kind]

@@ -18,7 +18,7 @@ from triton_slo.objective.reading import read
 from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch import access, files
-from tritonwatch.arguments import objective_texts, path
+from tritonwatch.arguments import at_words, objective_texts, path
 from tritonwatch.command_error import CommandError
 
 _MAX_NAMED = 5
@@ -71,27 +71,46 @@ def not_loaded(
     wanted = {objective.name: objective for objective in objectives if not chosen or objective.name in chosen}
     recorded = {row.slo for row in rows}
     missing = [name for name in wanted if name not in recorded]
-    edited = _edited(wanted, [row for row in rows if model in (None, row.model)])
+    edited = _edited(
+        wanted, [row for row in rows if model in (None, row.model)], "is" if at is None else "was"
+    )
     if recorded and not missing and not edited:
         return ""
-    when = "" if at is None else " (no record exists at the time of --at)"
     place = f"Prometheus at {args.prometheus}"
     lines = []
     if missing or not recorded:
-        noun = "objective" if len(missing) == 1 else "objectives"
-        which = f"the rules of {noun} {', '.join(missing)}" if missing else "no objective's rules"
-        lines.append(f"{which} are {'not ' if missing else ''}loaded in {place}{when}")
+        lines.append(_missing_line(missing, place, at))
     if edited:
-        lines += [f"{place} still uses other values than the files in {args.objectives}:", *edited]
-    flags = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
-    lines += [
-        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *flags, *access.options(args)])}",
-        f"  only to write them: {shlex.join(['tritonwatch', 'generate', *flags])}",
-    ]
+        uses = "still uses" if at is None else "used"
+        lines += [f"{place} {uses} other values{at_words(at)} than the files in {args.objectives}:", *edited]
+    if at is None:
+        lines += _loading_commands(args)
+    elif missing or not recorded:
+        lines.append("  rules record from the time at which they are loaded: choose a later time with --at")
     return "\n".join(map(printable, lines))
 
 
-def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> list[str]:
+def _missing_line(missing: Sequence[str], place: str, at: float | None) -> str:
+    noun = "objective" if len(missing) == 1 else "objectives"
+    which = f"{noun} {', '.join(missing)}" if missing else "any objective"
+    if at is not None:
+        return f"{place} has no record of {which}{at_words(at)}"
+    return (
+        f"the rules of {which} are not loaded in {place}"
+        if missing
+        else f"no objective's rules are loaded in {place}"
+    )
+
+
+def _loading_commands(args: argparse.Namespace) -> list[str]:
+    flags = ["--objectives", str(args.objectives or "DIR"), "--out", "generated"]
+    return [
+        f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *flags, *access.options(args)])}",
+        f"  only to write them: {shlex.join(['tritonwatch', 'generate', *flags])}",
+    ]
+
+
+def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus], verb: str) -> list[str]:
     """Return a line for each target or threshold that Prometheus records otherwise than the files have it."""
     groups_by_change: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in rows:
@@ -107,7 +126,7 @@ def _edited(wanted: Mapping[str, Objective], rows: Iterable[GroupStatus]) -> lis
         if not math.isclose(row.threshold_seconds or 0.0, threshold or 0.0):
             values.append(("threshold", _threshold_text(row.threshold_seconds), _threshold_text(threshold)))
         for what, loaded, filed in values:
-            change = f"{what} {loaded} is loaded, {filed} is in the files"
+            change = f"{what} {loaded} {verb} loaded, {filed} is in the files"
             groups_by_change[row.slo, change].append(group_name(row.group))
     return [
         f"  {slo} {listed(groups, _MAX_NAMED)}: {change}"

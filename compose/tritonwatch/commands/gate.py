@@ -22,7 +22,7 @@ from triton_slo.verdict.judgement import GateLimits, Judgement
 from triton_slo.verdict.release import ReleaseQuestion, VersionComparison, judge_release
 from triton_slo.verdict.status import read_status
 from tritonwatch import access, objective_files
-from tritonwatch.arguments import add_at, add_group_filter, misspelt, seconds
+from tritonwatch.arguments import add_at, add_group_filter, at_words, misspelt, seconds
 from tritonwatch.command_error import UsageError
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -148,7 +148,10 @@ def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterat
         asked = getattr(args, option)
         if asked is not None and versions and asked not in versions:
             known = ", ".join(versions)
-            yield f"--{option} {asked}: no objective has data of this version; versions with data: {known}"
+            yield (
+                f"--{option} {asked}: no objective has data of this version{at_words(args.at)}; "
+                f"versions with data: {known}"
+            )
 
 
 def _verdict_json(verdict: Outcome, judgements: Sequence[Judgement]) -> dict[str, object]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from triton_exporter.catalogue import EXPORTER_JOB, state
 from triton_exporter.common.duration import DAY
+from triton_exporter.common.moments import utc_text
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus, PrometheusError, Sample
 from triton_slo.verdict.group_status import GroupStatus
@@ -57,8 +58,14 @@ def _unknown_times(prometheus: Prometheus, samples: Sequence[Sample], at: float 
 
 
 def _require_exporter(prometheus: Prometheus, at: float | None) -> None:
-    if not prometheus.instant(f"count({state.UP})", at):
+    if prometheus.instant(f"count({state.UP})", at):
+        return
+    if at is None:
         raise PrometheusError(
             f"Prometheus has no series of the exporter: does it scrape job {EXPORTER_JOB}, "
             "and is the exporter up?"
         )
+    raise PrometheusError(
+        f"Prometheus has no series of the exporter at {utc_text(at)}: did it scrape job {EXPORTER_JOB} then, "
+        "and does it keep samples for so long (--storage.tsdb.retention.time)?"
+    )

@@ -171,8 +171,9 @@ def test_a_name_that_is_nearly_one_of_prometheus_is_asked_back(
     """A slip of the pen gives `hold`, and the message names the objective or model that may be meant."""
     assert HOLD == gate(prometheus, "--objective", "latncy", "--model", "goood")
     message = capsys.readouterr().err
-    assert "Prometheus has no data of objective latncy; did you mean latency?" in message
-    assert "Prometheus has no data of model goood; did you mean good?" in message
+    at = "at 2025-10-09 09:00:00 UTC"
+    assert f"Prometheus has no data of objective latncy {at}; did you mean latency?" in message
+    assert f"Prometheus has no data of model goood {at}; did you mean good?" in message
 
 
 @pytest.mark.real
@@ -191,7 +192,8 @@ def test_a_version_that_does_not_exist_is_named_with_those_that_do(
     """A slip in a version gives `hold`, and the message lists the versions of the model."""
     assert HOLD == gate(prometheus, "--model", "estimated-versions", *words)
     message = capsys.readouterr().err
-    assert "9: no objective has data of this version; versions with data: 1, 2, 3" in message
+    at = "at 2025-10-09 09:00:00 UTC"
+    assert f"9: no objective has data of this version {at}; versions with data: 1, 2, 3" in message
 
 
 @pytest.mark.real

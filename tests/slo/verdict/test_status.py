@@ -218,9 +218,10 @@ def test_rows_are_chosen_and_an_empty_choice_is_not_success(
         row["group"]["model"] for row in json.loads(capsys.readouterr().out)["group_statuses"]
     ]
     assert 1 == main([*words, "--model", "embeder"])
-    assert "Prometheus has no data of model embeder; did you mean embedder?" in capsys.readouterr().err
+    at = "at 2025-10-09 09:00:00 UTC"
+    assert f"Prometheus has no data of model embeder {at}; did you mean embedder?" in capsys.readouterr().err
     assert 1 == main([*words, "--objective", "latencyy", "--model", "embedder"])
-    assert "Prometheus has no data of objective latencyy; did you mean latency?" in capsys.readouterr().err
+    assert f"no data of objective latencyy {at}; did you mean latency?" in capsys.readouterr().err
 
 
 @pytest.mark.real
@@ -230,6 +231,10 @@ def test_missing_series_are_named(
     """No series is exit 1 with the reason, not an empty table."""
     assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
     assert "does it scrape job triton-exporter" in capsys.readouterr().err
+    assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
+    assert "no series of the exporter at 2025-10-08 09:00:00 UTC: did it scrape job triton-exporter then" in (
+        capsys.readouterr().err
+    )
 
 
 def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
