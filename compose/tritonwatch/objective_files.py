@@ -107,6 +107,7 @@ def _loading_commands(args: argparse.Namespace) -> list[str]:
     return [
         f"  to write, check and load them: {shlex.join(['tritonwatch', 'reload', *flags, *access.options(args)])}",
         f"  only to write them: {shlex.join(['tritonwatch', 'generate', *flags])}",
+        "  `generated` is an example: reload needs the folder that rule_files of Prometheus names",
     ]
 
 

@@ -94,12 +94,13 @@ def test_a_prometheus_without_any_rules_gets_the_commands_that_load_them(
     monkeypatch.chdir(folder.parent)
 
     assert CANNOT_TELL == run(verb, without_rules, "--objectives", folder)
-    first, load, write = capsys.readouterr().err.splitlines()
+    first, load, write, example = capsys.readouterr().err.splitlines()
     place = f"are not loaded in Prometheus at {without_rules}"
     assert first.startswith(f"tritonwatch {verb}: the rules of objectives errors, latency {place}")
     arguments = ["--objectives", str(folder), "--out", "generated"]
     assert ["tritonwatch", "reload", *arguments, "--prometheus", without_rules] == command(load)
     assert ["tritonwatch", "generate", *arguments] == command(write)
+    assert "`generated` is an example" in example
     assert 0 == main(command(write)[1:])
     assert (folder.parent / "generated" / "rules" / "slo-errors.yml").is_file()
 
