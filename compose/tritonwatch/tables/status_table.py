@@ -16,6 +16,7 @@ from triton_slo.burn.amounts import budget_left, burn_rate, ratio
 from triton_slo.burn.causes import cause_words
 from triton_slo.indicators.common.sources import CAVEATS
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
+from triton_slo.problem_words import count
 from triton_slo.prometheus.remarks import Remarks
 from triton_slo.verdict.estimate import no_page_because, uncertainties
 from triton_slo.verdict.group_names import group_name, group_place
@@ -65,13 +66,14 @@ def caveats(rows: Sequence[GroupStatus]) -> list[str]:
 
 def _short_history_warning(rows: Sequence[GroupStatus]) -> Iterator[str]:
     """Yield a warning about budgets of a shorter time than their period."""
-    known = [row for row in rows if row.budget_left is not None]
-    short = [row.history_seconds for row in known if row.history_seconds is not None]
+    short = [
+        row.history_seconds for row in rows if row.budget_left is not None and row.history_seconds is not None
+    ]
     if short:
         yield (
-            f"short history: {len(short)} of {len(known)} groups have less data than their period (the "
-            f"shortest: {in_words(min(short))}); their state, SLI and budget cover only this time and at "
-            "most one hour before it"
+            f"short history: less than the period is recorded for {len(short)} of {count(len(rows), 'group')} (the "
+            f"shortest: {in_words(min(short))}); their state, SLI and budget are of this time and at most one hour "
+            "before it"
         )
 
 

@@ -516,10 +516,10 @@ def test_causes_are_in_words() -> None:
         (
             120.0,
             None,
-            "short history: 1 of 1 groups have less data than their period (the shortest: 2m); ",
+            "short history: less than the period is recorded for 1 of 1 group (the shortest: 2m); ",
         ),
         (86400.0 * 30, None, ""),
-        (120.0, 3600.0, "short history: 1 of 1 groups"),
+        (120.0, 3600.0, "short history: less than the period is recorded for 1 of 1 group"),
         (120.0, 120.0, ""),
     ],
 )
