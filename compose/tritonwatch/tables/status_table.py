@@ -32,6 +32,9 @@ _STYLE: dict[State, str] = {
     "idle": "dim",
 }
 
+_FRESH_SECONDS = 150.0
+"""Rules record each minute when a group's series last existed: an older time means that the series are gone."""
+
 
 def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
     """Sum up each objective where it has many groups, then the rows."""
@@ -157,7 +160,8 @@ def state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":
-        return row.shown_state
+        age = row.seen_seconds_ago or 0.0
+        return row.shown_state + (f", no data for {duration(age)}" if age > _FRESH_SECONDS else "")
     since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""
     return f"unknown{since}: {row.unknown}"
 

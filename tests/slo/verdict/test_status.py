@@ -27,7 +27,7 @@ from triton_slo.verdict.group_status import GroupStatus, overviews
 from triton_slo.verdict.recorded_status import SELECTOR, group_statuses
 from triton_slo.verdict.status import read_status
 from tritonwatch.cli import main
-from tritonwatch.tables.status_table import caveats, document, duration, rate, tables
+from tritonwatch.tables.status_table import caveats, document, duration, rate, state, tables
 
 GOOD = group_labels("latency", "embedder")
 SPENT = group_labels("latency", 'evil"[red]\n\x1b[2J\u202e')
@@ -229,7 +229,7 @@ def test_missing_series_are_named(
     prometheus: str, tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No series is exit 1 with the reason, not an empty table."""
-    assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
+    assert 1 == main(["status", "--prometheus", prometheus])
     assert "does it scrape job triton-exporter" in capsys.readouterr().err
     assert 1 == main(["status", "--prometheus", prometheus, "--at", str(END - 86400)])
     assert "no series of the exporter at 2025-10-08 09:00:00 UTC: did it scrape job triton-exporter then" in (
@@ -497,6 +497,21 @@ def test_a_state_shows_the_caveats_of_its_source(
     [plain] = json.loads(json.dumps(document([row], END, Remarks())))["group_statuses"]
     assert shown == row.shown_state == plain["state"]
     assert set(row.caveats) == set(plain["caveats"]) == {source for source in sources if source in CAVEATS}
+
+
+@pytest.mark.parametrize(
+    ("seen_seconds_ago", "shown"), [(60.0, "ok"), (200.0, "ok, no data for 3m 20s"), (None, "ok")]
+)
+def test_a_state_of_series_that_are_gone_is_not_shown_as_present(
+    seen_seconds_ago: float | None, shown: str
+) -> None:
+    """Until a group counts as unknown, ten minutes later, its state is that of its last data."""
+    row = GroupStatus(
+        "o", "errors", {"model": "m"}, burn_now=0.5, budget_left=0.9, seen_seconds_ago=seen_seconds_ago
+    )
+
+    assert shown == state(row)
+    assert "ok" == row.qualified_state
 
 
 def test_causes_are_in_words() -> None:
