@@ -31,7 +31,9 @@ def excluding(
     """
     groups = recorded_groups(prometheus, chosen, now, lengths)
     if not groups:
-        raise CorrectionError("the rules of no such objective and model are loaded; see tritonwatch status")
+        raise CorrectionError(
+            "no events of these objectives and models are recorded; tritonwatch status lists what is recorded"
+        )
     affected = [group for group in groups if group.period_start < span[1]]
     if not affected:
         raise CorrectionError("no period that is counted now reaches back so far: no budget would change")

@@ -25,15 +25,13 @@ def replayed(
     """Return what gives the groups of an objective their history: the events before their sums began.
 
     Nothing after Unix time `writable_to` can be written. Raises PrometheusError, and CorrectionError where the
-    rules are not loaded, began too lately, or have that history already.
+    rules are not loaded, have recorded no events, were loaded too lately, or have that history already.
     """
     lengths = ScaledLengths(plan.options.time_scale)
     slo = plan.objective.name
     groups = recorded_groups(prometheus, plan.own, now, lengths)
     if not groups:
-        raise CorrectionError(
-            f"the rules of objective {slo} are not loaded; load them first: history is added to what they record"
-        )
+        raise CorrectionError(_why_without_groups(prometheus, plan, now))
     began = {group.labels: _began(plan, group) for group in groups}
     latest = max(began.values())
     if latest > writable_to:
@@ -51,6 +49,18 @@ def replayed(
         _history(group, began[group.labels], events[group.labels], excluded, lengths) for group in groups
     )
     return tuple(correction for correction in corrections if correction is not None)
+
+
+def _why_without_groups(prometheus: Prometheus, plan: Plan, now: float) -> str:
+    slo = plan.objective.name
+    if prometheus.instant(f"{names.INFO}{plan.own.also(names.RECORDED_HERE)}", now):
+        return (
+            f"the rules of objective {slo} are loaded, but have recorded no events yet, so there is no group to add"
+            " history to; wait until tritonwatch status shows its groups, or choose others with --objective"
+        )
+    return (
+        f"the rules of objective {slo} are not loaded; load them first: history is added to what they record"
+    )
 
 
 def _began(plan: Plan, group: CorrectableGroup) -> float:

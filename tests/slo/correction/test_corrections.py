@@ -72,6 +72,25 @@ class Place:
         return ""
 
 
+@pytest.mark.real
+def test_an_objective_without_events_is_not_called_not_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its rules are loaded; only a group is missing that history could be added to."""
+    (tmp_path / "objectives").mkdir()
+    for name in ("probe", "other"):
+        text = f"{{name: {name}, target: 99%, indicator: probe}}"
+        (tmp_path / "objectives" / f"{name}.yaml").write_text(text)
+    now = int(time.time())
+    info = (names.INFO, group_labels("probe"), [(at, 1.0) for at in range(now - 60, now + 600, 60)])
+    with serve(written([info]), tmp_path / "prometheus") as url:
+        words = ["replay", "plan", "--objectives", str(tmp_path / "objectives"), "--prometheus", url]
+        assert 1 == main([*words, "--objective", "probe"])
+        assert "rules of objective probe are loaded, but have recorded no events" in capsys.readouterr().err
+        assert 1 == main([*words, "--objective", "other"])
+        assert "rules of objective other are not loaded; load them first" in capsys.readouterr().err
+
+
 def net(texts: list[str]) -> dict[tuple[str, float], float]:
     """Events by event and time, of all that was written once."""
     sums: dict[tuple[str, float], float] = {}
