@@ -19,7 +19,15 @@ from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
 from triton_slo.backtest.generated_policy import POLICIES, replayed
-from triton_slo.backtest.history import History, HistoryError, from_csv, from_npz, to_csv, to_npz
+from triton_slo.backtest.history import (
+    History,
+    HistoryError,
+    NoSeriesError,
+    from_csv,
+    from_npz,
+    to_csv,
+    to_npz,
+)
 from triton_slo.backtest.incident import IncidentError, LabelledIncident
 from triton_slo.backtest.report import Report, backtest
 from triton_slo.lint import Surroundings, lint
@@ -143,6 +151,8 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
             if args.history.endswith(".csv"):
                 return from_csv(text_of(Path(args.history))), []
             return from_npz(Path(args.history).read_bytes()), []
+        except OSError as error:
+            raise UsageError(f"--history {args.history}: {error.strerror}") from error
         except HistoryError as error:
             raise CommandError(f"--history {args.history}: {error}") from error
     step = max(1.0, round(args.step))
@@ -151,14 +161,14 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
     plans = [Plan(objective, _options(args)) for objective in objectives]
     asked = max(0.0, end - args.last // step * step)
     with access.connect(args) as prometheus:
-        except OSError as error:
-            raise UsageError(f"--history {args.history}: {error.strerror}") from error
         start = records_from(prometheus, plans, asked, end, step)
         try:
             history = fetch(prometheus, plans, start, end, step)
-        except HistoryError as error:
+        except NoSeriesError as error:
             raise CommandError(
-                *_remarks(prometheus), f"{error} in the last {duration_text(args.last)}"
+                *_remarks(prometheus),
+                f"Prometheus has no data of these objectives in the last {duration_text(args.last)}; check that it "
+                f"scrapes the exporter, and which models {args.objectives} names",
             ) from error
         warnings = _remarks(prometheus)
     if start > asked:

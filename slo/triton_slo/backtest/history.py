@@ -26,6 +26,10 @@ class HistoryError(Exception):
     """A history that cannot be replayed; the message is one line with the place."""
 
 
+class NoSeriesError(HistoryError):
+    """A history without any series."""
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """Events per step: rows are series (one objective for one model version), columns are steps.
@@ -146,11 +150,11 @@ class Grid:
         into[np.rint((np.asarray(times) - self._start) / self._step).astype(int)] = values
 
     def history(self) -> History:
-        """Return all that was put, as a history. Raises HistoryError without two steps or without any series."""
+        """Return all that was put, as a history. Raises NoSeriesError, and HistoryError without two steps."""
         # An error may be stated while there are no requests.
         rows = {key: row for key, row in self._rows.items() if row.keys() - {"error"}}
         if not rows:
-            raise HistoryError("no series to replay")
+            raise NoSeriesError("no series to replay")
         nothing = np.full(len(self._times), np.nan)
         bad, total, error = (
             np.array([row.get(name, nothing) for row in rows.values()]) for name in ("bad", "total", "error")

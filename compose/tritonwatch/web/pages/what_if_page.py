@@ -14,7 +14,7 @@ from starlette.routing import Route
 from triton_exporter.common.duration import DAY, parse_seconds, time_text
 from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_evidence
 from triton_slo.backtest.fetch import RECORDED
-from triton_slo.backtest.history import HistoryError
+from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.policy_run import Episode
 from triton_slo.backtest.report import PolicyOutcome
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
@@ -135,6 +135,8 @@ def _evidence(
             try:
                 return read_evidence(prometheus, asked, options, end, length, step, recorded=recorded)
             except HistoryError as error:
+                if not remarks.lines:
+                    raise
                 raise HistoryError("; ".join((*remarks.lines, str(error)))) from error
 
     key = ("what if", events_key(asked), recorded and asked.name, days, at)
@@ -146,7 +148,7 @@ def _problems(problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def _no_history(error: HistoryError) -> str:
-    if str(error) == "no series to replay":
+    if isinstance(error, NoSeriesError):
         return (
             "Prometheus has no series of these models for this indicator (fix: choose others, or check names)"
         )
