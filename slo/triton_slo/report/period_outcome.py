@@ -191,7 +191,8 @@ def _notes(recorded: RecordedObjective) -> Iterable[str]:
     late, early = recorded.begins_late, recorded.ends_early
     zone = recorded.timezone
     if late is not None:
-        yield f"recorded only from {local_text(late, zone)}"
+        counted = ", and events are counted from then on" if recorded.counts_nothing_yet else ""
+        yield f"recorded only from {local_text(late, zone)}{counted}"
     if early is not None:
         yield f"recorded only until {local_text(early, zone)}"
     inside = [pause for pause in recorded.pauses if pause.end != late and pause.start != early]

@@ -53,6 +53,11 @@ class RecordedObjective:
         return self.recorded_from if self.recorded_from - self.period.start > STEP_SECONDS else None
 
     @property
+    def counts_nothing_yet(self) -> bool:
+        """True if its recording began late and has one record: events are counted from one record to the next."""
+        return self.begins_late is not None and self.recorded_from == self.recorded_until
+
+    @property
     def ends_early(self) -> float | None:
         """The last moment with a record, where the period ends after it."""
         return self.recorded_until if self.recorded_until < self.period.end else None

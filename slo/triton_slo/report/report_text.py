@@ -98,12 +98,14 @@ def _summary_section(report: PeriodReport) -> Section:
 
 def _objective_row(report: PeriodReport, objective: ObjectiveOutcome) -> tuple[str, ...]:
     met = sum(group.result == "met" for group in objective.groups)
+    counts = (_count_text(objective.total), _count_text(objective.error))
+    if objective.recorded is not None and objective.recorded.counts_nothing_yet:
+        counts = ("-", "-")
     return (
         objective.slo,
         report.worded(objective),
         _share_text(objective.sli),
-        _count_text(objective.total),
-        _count_text(objective.error),
+        *counts,
         f"{met} of {len(objective.groups)} met",
         "; ".join(objective.notes),
     )

@@ -36,6 +36,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
+from triton_slo.report.report_text import sections
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
 from tritonwatch.audited_corrections.trail import Entry, locked
@@ -264,7 +265,11 @@ def test_sums_that_began_again_after_a_pause_lose_nothing_that_was_recorded(
     ("slo", "now", "notes"),
     [
         # The rules were loaded minutes ago: the first record is at the end.
-        ("short", "2025-09-12T00:01", ["recorded only from 2025-09-12 00:00"]),
+        (
+            "short",
+            "2025-09-12T00:01",
+            ["recorded only from 2025-09-12 00:00, and events are counted from then on"],
+        ),
         (
             "paused",
             "2025-09-16T12:01",
@@ -282,6 +287,9 @@ def test_a_record_at_the_end_is_not_missing(prometheus: str, slo: str, now: str,
     assert notes == list(outcome.notes)
     assert outcome.recorded is not None
     assert (slo == "ended") == (outcome.recorded.recorded_until < outcome.recorded.period.end)
+    tables = [section for section in sections(report) if "Events" in section.columns]
+    [shown] = [row for table in tables for row in table.rows if row[0] == slo]
+    assert (slo == "short") == (("-", "-") == shown[3:5])
 
 
 @pytest.mark.real
