@@ -297,23 +297,24 @@ def write_cost(rows: list[Cost]) -> None:
 _PAGE = """\
 # Cost of the exporter
 
-This page shows how much CPU time the exporter needs, and how the cost grows with the number of models. It is
-written by `tests/bench/bench_exporter_speed.py` (part of `make bench`), on a machine with two shared cores. A
-stub in another process plays a fleet with 60 series a model, summaries among them; every counter moves between
-two polls. Ratios are of the same run.
+This page shows how much CPU time the exporter needs, and how the cost grows with the number of models.
+`tests/bench/bench_exporter_speed.py` (part of `make bench`) writes it, on a machine with two shared cores. A stub
+in another process simulates a Triton with 60 series a model, including summaries; every counter changes between
+two polls. Both parts of a ratio were measured in the same run.
 
 | what | measured | aim |
 |---|---|---|
 {figures}
 
-The page of 1,000 models is 9.6 MB, 4.4 MB of it Triton's. A scrape writes the exporter's own series and sends
-them while Triton answers. What is left is to fetch Triton's page, which the straight fetch does not have to
-do, and to check each of its 60,000 lines before any is passed on. The table shows one run. On a machine with much
-other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core. A share of a core
-depends on the core: in an hour in which the same machine was slower, 11 to 13 % were measured, where the version
-before this one took 14 to 15 %.
+The response for 1,000 models is 9.6 MB, of which 4.4 MB are Triton's. A scrape writes the exporter's own series and
+sends them while Triton answers. The remaining time is needed to fetch Triton's metrics, which the plain request
+does not do, and to check each of their 60,000 lines before any is sent. The table shows one run. On a machine
+with much other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core. The share
+depends on the speed of the core: when the same machine was slower for an hour, 11 to 13 % were measured, and 14
+to 15 % for the previous version.
 
-CPU time of one sample and scrape, without the network; what counts is that the cost of one model does not rise:
+The next table shows the CPU time of one sample and scrape, without the network. The cost of one model should not
+rise:
 
 {table}
 

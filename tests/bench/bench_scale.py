@@ -346,43 +346,45 @@ def _page(table: str, series: int, cores: list[float], memory: list[float], reco
 
     return f"""# Sizing: 1, 10, 50 and 1,000 servers
 
-One Prometheus of your own is enough for tens of Tritons. Past that, scrape near the servers with an agent,
-write to the engine that you have (Mimir, Thanos Receive, VictoriaMetrics), and let its ruler run the rules
-that `tritonwatch generate` writes; `compose/kubernetes/overlays/remote-write/` does so.
+This page helps you to size Prometheus for a fleet of Tritons. One Prometheus is enough for tens of Tritons. For
+more, run an agent near the servers that scrapes them and writes to your Mimir, Thanos Receive or VictoriaMetrics.
+Its ruler then evaluates the rules that `tritonwatch generate` writes; `compose/kubernetes/overlays/remote-write/`
+is an example.
 
 ## 1, 10 and 50 servers
 
-In proportion to the fleet measured below: the series of a page for each model on each server, and those that
-the rules record for each model. Scraped every 15 s and kept for 35 days, at 1.5 bytes a sample, which is not
-measured here:
+The table is computed in proportion to the fleet measured below, from the series that an exporter exposes for each
+model and the series that the rules record for each model. It assumes a scrape every 15 s, a retention of 35 days,
+and 1.5 bytes a sample, which was not measured:
 
 | servers | models on each | series | samples a second | MiB of memory for them in Prometheus | GB of disk |
 |---|---|---|---|---|---|
 {_sizes(series, recorded, memory[1])}
 
-The Prometheus that you have takes the first three. The last one is the measured fleet at twice its scrapes, and
-wants a machine of its own. Beside each Triton stands an exporter ([what it costs](exporter-cost.md)); one bridge
-and one Alertmanager serve them all.
+An existing Prometheus can serve the first three fleets. The last one is the measured fleet, scraped twice as
+often; it needs a separate machine. Each Triton also needs an exporter ([what it costs](exporter-cost.md)); one
+bridge and one Alertmanager are enough for all.
 
 ## Measured
 
-`pytest tests/bench/bench_scale.py` on two cores that other work shared: one agent scrapes {SERVERS} pages,
-each made from a page of the real exporter with {MODELS} models, and writes to a real Prometheus and to a real
-VictoriaMetrics at once; Prometheus and vmalert run the shipped rules and alerts there, windows shortened by
-a factor of {1 / TIME_SCALE:.0f}. Every model fails a known share of its requests, from none to twice its budget.
+`pytest tests/bench/bench_scale.py` measured this fleet on two cores that were shared with other work. One agent
+scrapes {SERVERS} exporters, each simulated from the output of a real exporter with {MODELS} models, and writes to
+a real Prometheus and to a real VictoriaMetrics at the same time. Prometheus and vmalert evaluate the shipped
+rules and alerts there, with windows that are shorter by a factor of {1 / TIME_SCALE:.0f}. Every model fails a
+known share of its requests, from none to twice its budget.
 
 {table}
 
-Both engines give every model the budget that it has. Their own processor time is small (the table's last rows);
-that groups took tens of seconds and some evaluations were missed is the waiting of everything on two cores, the
-pages, the agent and the other engine among it, at a load average of five: do not take it for what an engine of
-yours needs, and do give a ruler that many servers a machine of its own. Ten servers, run for four minutes on the
-same machine when it was quiet, took 2.9 s added up.
+Both engines record the correct budget of every model. They use little processor time (see the last rows of the
+table). Rule groups took tens of seconds, and some evaluations were missed, because all programs shared two cores,
+at a load average of five. This is not what an engine needs on its own machine; for that many servers, run the
+ruler on a separate machine. A run with ten servers, for four minutes on the same machine without other work, took
+2.9 s in all.
 
 ## 1,000 servers, by arithmetic
 
-Nothing of this was run; it is the table above times {1000 // SERVERS}, and cost that grows in proportion is
-an assumption (it did from 10 to 2,000 models in one exporter, see [what the exporter
+These numbers were not measured: they are the table above times {1000 // SERVERS}. That the cost grows in
+proportion is an assumption; it did from 10 to 2,000 models in one exporter ([what the exporter
 costs](exporter-cost.md)).
 
 | what | how | for 1,000 servers of {MODELS} models |
@@ -396,17 +398,17 @@ costs](exporter-cost.md)).
 | its memory | {memory[2]:.1f} GiB | {scaled(memory[2])} GiB |
 | series recorded | one set a model version, however many servers | as now, about {recorded:,.0f} |
 
-What follows:
+Recommendations for a fleet of this size:
 
-- **Group by cluster first.** Recorded series do not grow with servers, but what the short windows read does.
-  Give each cluster its own rules (the flag `--selector 'cluster="eu1"'` of `generate`) and ruler, and read the
-  recorded series of all clusters in one place; they are small.
-- **Leave out what nobody reads.** Triton's summaries are 35 series a model and the exporter's histograms 36.
-  With the histograms at hand, the summaries can be dropped at the agent (`metric_relabel_configs`,
-  `nv_inference_.*_summary_us.*`): 28 % of all series.
-- **Groups are units of spreading.** Each objective is one group, each alert family another: Mimir's and
-  Thanos' rulers and vmalert spread groups, and none depends on another's result of the same moment except
-  `slo-causes`.
-- **Scrape less often where nobody pages.** No window is shorter than four scrapes; set
-  `--scrape-interval` to the same.
+- **Evaluate rules by cluster.** The number of recorded series does not depend on the number of servers, but the
+  number of samples that short windows read does. Give each cluster its own rules (`--selector 'cluster="eu1"'` of
+  `generate`) and its own ruler, and read the recorded series of all clusters in one place; there are few of them.
+- **Drop unused series.** Triton's summaries are 35 series a model, and the exporter's histograms 36. If you use the
+  histograms, drop the summaries at the agent (`metric_relabel_configs`, `nv_inference_.*_summary_us.*`): this is
+  28 % of all series.
+- **Distribute rule groups.** Each objective is one group, and so is each family of alerts. The rulers of Mimir
+  and Thanos and vmalert distribute groups, and no group depends on the result of another in the same evaluation,
+  except `slo-causes`.
+- **Scrape less often where no alert pages.** No window is shorter than four scrapes; set `--scrape-interval` to
+  your interval.
 """

@@ -150,18 +150,18 @@ def differences(mine: Answer, true: Answer) -> list[float]:
 
 HEAD = """# How exact the long windows are, and what they read
 
-A window over an hour is the difference of two running sums. This page compares such windows with the counters
-themselves, and the samples that an evaluation reads with those of Sloth's rules. What both cost in CPU seconds
-is in [what the rules cost](rule-cost.md).
+A window longer than an hour is the difference of two running sums. This page shows how exact such windows are,
+compared with the counters themselves, and how many samples an evaluation of our rules reads, compared with
+Sloth's rules. What both cost in CPU seconds is in [what the rules cost](rule-cost.md).
 
-Written by `make bench` (`tests/bench/bench_slo_samples.py`). A real Prometheus holds the counters of so many
-models (successes and one failure reason each, one server, uneven traffic), scraped every 60 s. promtool records
-the rules of one objective over that history, but for the running sums, which the bench adds up from the
-recorded hours: a rule that reads what it recorded an hour before is more than promtool can do. Then every rule,
-alerts included, is evaluated once, and the samples that Prometheus reports (`stats=all`,
-`totalQueryableSamples`) are added up; rules of the slow group (`slo-errors-checkpoint`) count as often as they
-are evaluated. Sloth's period is a mean of 5-minute ratios over 30 days; *without its period* leaves that rule
-out.
+`make bench` writes this page (`tests/bench/bench_slo_samples.py`). A real Prometheus contains the counters of the
+models in the table (successes and one failure reason each, one server, uneven traffic), scraped every 60 s.
+promtool records the rules of one objective over that history. The benchmark itself computes the running sums from
+the recorded hours, because promtool cannot evaluate a rule that reads its own value of an hour ago. Then every
+rule, including alerts, is evaluated once, and the samples that Prometheus reports (`stats=all`,
+`totalQueryableSamples`) are added up. Rules of the slow group (`slo-errors-checkpoint`) count as often as they
+are evaluated. Sloth computes the period as a mean of 5-minute ratios over 30 days; *without its period* leaves
+out that rule.
 
 """
 
@@ -184,11 +184,11 @@ def page(readings: list[Reading]) -> str:
         )
     lines += [
         "",
-        "How far our windows, which are differences of running sums, are from the counters, of models with at",
-        f"least {ENOUGH} failures in them: the median, and the worst. The hours that a sum is made of reach back",
-        "one scrape further than an hour, so that no event falls between two of them. *Same reach* compares with a",
-        "window that does so, too; *plain* with one that does not: the two differ by that minute, which is much",
-        "where failures come in bursts.",
+        "The next table shows the relative error of our windows against the counters, for models with at least",
+        f"{ENOUGH} failures in the window: the median, and the worst. The hours of a running sum reach back one",
+        "scrape further than an hour, so that no event falls between two of them. *Same reach* compares with a",
+        "window that also reaches back one scrape further, *plain* with one that does not. They differ by the",
+        "events of that minute, which are many if failures come in bursts.",
         "",
         "| models | against | " + " | ".join(LONG) + " |",
         "|---|---|" + "---|" * len(LONG),

@@ -296,11 +296,12 @@ def reactions(scenarios: tuple[Scenario, ...], scale: float) -> dict[tuple[str, 
 SECTION = """
 ## Estimated latencies
 
-Played by `tests/slo/burn/test_scenarios_of_estimates.py` with promtool, for one objective (99 % of requests within
-50 ms). The upper rows feed simulated requests through the exporter's estimator, with the errors that it states,
-in a time scale of 1:10 (a minute of the table is six seconds of requests); the lower rows are made-up shares and
-errors, in real time. Each is played as an exact source shows the requests, and as estimated. Minutes are from the
-start to the first page and the first ticket. Windows contain only what was recorded since, so tickets come early.
+`tests/slo/burn/test_scenarios_of_estimates.py` runs these scenarios with promtool, for one objective (99 % of
+requests within 50 ms). In the upper rows, simulated requests go through the exporter's estimator, which states
+its errors, in a time scale of 1:10 (a minute of the table is six seconds of requests). The lower rows are
+invented shares and errors, in real time. Each scenario runs twice: with the shares of an exact source, and with
+the estimated shares. The minutes are from the start to the first page and the first ticket. Windows contain only
+the time since the start, so tickets fire early.
 
 """
 

@@ -13,67 +13,74 @@ from triton_slo.burn.amounts import budget_left
 ENGINES = ("tritonwatch", "Sloth", "Pyrra")
 _HEAD = """# Alerts compared with Sloth and Pyrra
 
-Written by `make bench` (`tests/bench/bench_slo_proof.py`): promtool plays each scenario on our generated rules
-and on rules in the shapes that Sloth 0.16 and Pyrra 0.10 emit, for one objective (99.9 % of requests without a
-failure, over 30 days), scraped and evaluated every 30 s; our second rule group every four minutes, at the latest
-moment that its interval allows. The upper half are the scenarios in which those two were measured to fail; the
-lower half are our own.
+This page shows which alerts fire in the same incidents with our rules, with those of Sloth and with those of
+Pyrra. What an evaluation costs is in [what the rules cost](rule-cost.md).
 
-*Pages* counts stretches of time in which any page fires. *Detection* and *reset* are minutes from the start of
-the incident to the first page (or ticket, where a ticket is expected) and from its end to the end of the last page.
-*Late* are alerts that begin after an incident is over. *Budget* is what is left of it at the end, as recorded.
-What an evaluation costs is in [what the rules cost](rule-cost.md).
+`make bench` writes this page (`tests/bench/bench_slo_proof.py`). promtool runs each scenario on our generated
+rules and on rules in the form that Sloth 0.16 and Pyrra 0.10 write, for one objective (99.9 % of requests without
+a failure, over 30 days). Scrapes and evaluations are every 30 s; our second rule group is evaluated every four
+minutes, as late as its interval allows. In the upper half of the table are scenarios in which Sloth or Pyrra
+failed; the lower half are our own.
+
+- *Pages* is the number of periods in which any page fires.
+- *Detected* is the time in minutes from the start of the incident to the first page (or ticket, if a ticket is
+  expected), and *reset* from the end of the incident to the end of the last page.
+- *Late* is the number of alerts that start after the incident has ended.
+- *Budget* is the recorded error budget that is left at the end.
 """
 _PAUSES = """
 ## While no rule is evaluated
 
-Prometheus or vmalert restarts or is stopped: no rule of any engine is evaluated for these minutes, and where
-Prometheus is down, nothing is scraped either. Played as the rows above.
+In these scenarios, Prometheus or vmalert restarts or is stopped. No rule of any engine is evaluated for these
+minutes, and while Prometheus is down, nothing is scraped either. Otherwise, the scenarios run like those above.
 
 """
 _TAIL = """
 ## Slower by choice
 
-Two things are slower than Sloth's: a total outage at one request a minute is paged after its fifth failure, and a
-ticket for burning twice too fast asks for significance. This is what the waiting buys: false alerts for each model
-and month, where models fail at half of the pace that their budget allows (replayed, 50 models for 30 days).
+In two cases our rules are slower than Sloth's, to avoid false alerts: a total outage at one request a minute
+pages after its fifth failure, and a ticket for a burn rate of 2 needs statistical significance. The next table
+shows the number of false alerts for each model and month, if models fail at half of the rate that their budget
+allows (replayed, 50 models for 30 days).
 
 {noise}
-To be paged by the first failure, write `alerting: {{min_failures: 1, confidence: 0.5}}`.
+To get a page for the first failure, write `alerting: {{min_failures: 1, confidence: 0.5}}`.
 
 ## What is not solved
 
-With less than about two failing requests a minute, or once no client is left, nothing shows a recovery: the short
-window ends the alert, up to half an hour later. Outages so close that they count as bursts are held as one, so the
-alert ends ten minutes after the last. And a severe incident that goes on mildly (1 % of 100 requests a minute) may
-page, pause and page again, more often than Sloth's: one failure a minute does not show whether it has ended. Nor
-do tickets remember that an incident is over, as pages do: at 100 requests a minute with rare failures all day, they
-may come back for minutes while the hours of their windows drain. Of the first failures that a server ever counts,
-long windows miss a scrape's share of an hour (0.8 % at 30 s): the ramp is paged half a minute after Sloth's.
+- **Recovery with few failures.** With fewer than about two failed requests a minute, or when no client is left,
+  nothing shows a recovery. The alert then ends with its short window, up to half an hour later.
+- **Outages with short pauses** count as one incident, so the alert ends ten minutes after the last outage.
+- **A severe incident that continues mildly** (1 % of 100 requests a minute) may page, resolve and page again,
+  more often than with Sloth's rules, because one failure a minute does not show whether the incident has ended.
+- **Tickets after an incident.** At 100 requests a minute with rare failures all day, tickets may fire again for
+  minutes while the incident leaves their long windows; pages do not.
+- **The first failures of a server.** Long windows miss the share of one scrape in an hour (0.8 % at 30 s), so the
+  ramp above pages half a minute later than with Sloth's rules.
 
 ## Budgets that no burn alert sees
 
-Played by `tests/slo/burn/test_budget_alerts.py` with promtool, over a week in real time, on what is left of a
-budget: two tickets, which a page about the same objective and group inhibits.
+`tests/slo/burn/test_budget_alerts.py` runs these scenarios with promtool, over a week in real time. They are
+about the two tickets on the budget left, which a page about the same objective and group inhibits.
 
-| what happens | expected | seen |
+| what happens | expected | result |
 |---|---|---|
 | 5 % of the budget a day, and less than 15 % is left | nearly spent | from the fifth day on |
 | the same leak, half of the budget left | nothing | quiet |
 | an incident took most of the rest and has ended; or the leak stops | nothing | quiet, or ended within a day |
 | old failures leave the window | nothing | quiet |
-| a leak in a calendar month that ends before the budget does, or has just begun | nothing | quiet |
+| a leak in a calendar month that ends before the budget is spent, or that has just begun | nothing | quiet |
 | spent by failures too rare for a burn alert, also in a calendar month | spent unnoticed | after 6 h, for a day |
 | the same, and a burn alert fired on the way | nothing | quiet |
 | one failure of few requests is more than the budget | nothing | quiet |
 | spent, and the group is retired | nothing | quiet |
 
-## Rollouts, run live
+## Rollouts of real servers
 
-Played by `tests/slo/burn/test_rollouts_real.py` with real Tritons, an exporter beside each, a real Prometheus that
-finds them in a file, and the generated rules in a time scale of 1:100 (unknown after 24 s without data). The
-objectives are errors by version, errors by version and server, and readiness. `tests/slo/burn/test_retired.py`
-plays the same and more with promtool in real time.
+`tests/slo/burn/test_rollouts_real.py` runs real Tritons with an exporter beside each, a real Prometheus that
+reads their addresses from a file, and the generated rules in a time scale of 1:100 (a group is unknown after 24 s
+without data). The objectives are errors by version, errors by version and server, and readiness.
+`tests/slo/burn/test_retired.py` runs the same and more scenarios with promtool in real time.
 
 | what happens | pages before | pages now |
 |---|---|---|
@@ -86,17 +93,18 @@ plays the same and more with promtool in real time.
 | a model vanishes with its only server and exporter | the model | the model |
 | Triton and exporter restart without one of the models | the model | the model |
 
-Seen by promtool only: a model that vanishes with all its versions and servers pages for each version that still
-served, and a version that was replaced earlier does not. A model that leaves a running Triton counts as
-unloaded, also where its files are removed at once (`tests/exporters/lifecycle/test_lifecycle.py`), unless it was
-the only one: then the repository may be lost. A model that is renamed, or moved off a server, across a restart and
-without an unload, looks like one that vanished: it pages until it has been gone for a day. Unload it first.
-
-Servers that restart in place, one after the other, page nobody as long as half of them are ready and none is
-away for ten minutes (`tests/slo/burn/test_rolling_restart.py`, in real time: three servers of a minute or six
-each, two of five minutes). The time still spends budget of `readiness`, and raises tickets. More than half of the
-servers at once, or one for longer, pages. Groups of one server (`group_by` with `instance`) page as a single server
-does.
+- **A model that disappears** with all its versions and servers pages for each version that still served; a
+  version that was replaced earlier does not page (tested with promtool only).
+- **A model that leaves a running Triton** counts as unloaded, even if its files are removed at the same time
+  (`tests/exporters/lifecycle/test_lifecycle.py`). This does not apply to the only model, because the repository
+  may be lost.
+- **A model that is renamed or moved** to another server during a restart, without an unload, looks like a model
+  that disappeared: it pages until it has been gone for a day. Unload it first.
+- **Servers that restart one after the other** do not page while half of them are ready and none is away for ten
+  minutes (`tests/slo/burn/test_rolling_restart.py`, in real time: three servers for one or six minutes each, two
+  servers for five minutes). The time still spends the budget of `readiness` and raises tickets. A page fires if
+  more than half of the servers are away at once, or one for longer. Groups of one server (`group_by` with
+  `instance`) page like a single server.
 """
 
 

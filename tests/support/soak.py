@@ -418,10 +418,13 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
     lines = [
         "# Soak test",
         "",
-        f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes,",
-        f"seed {seed}, at about {record.answers / (60 * minutes):.0f} requests a second, while all this went on.",
-        "It fails if a part stays away, an alert that Alertmanager held is in no message, an incident or its end",
-        "is not delivered, one of our programs logs a traceback, or memory grows. CI runs one minute of the same.",
+        "This page shows how the whole stack behaves while its parts fail.",
+        "",
+        f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes",
+        f"(seed {seed}), at about {record.answers / (60 * minutes):.0f} requests a second, and caused the faults",
+        "in the first table. It fails if a part does not return, an alert in Alertmanager is in no message, an",
+        "incident or its end is not delivered, one of our programs logs a traceback, or memory grows. CI runs one",
+        "minute of the same test.",
         "",
         "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
         "",
@@ -432,7 +435,7 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
             for name, seconds in sorted(kinds.items())
         ),
         "",
-        f"Requests answered: {record.answers:,}; not answered, while Triton was killed: {record.failures:,}.",
+        f"Requests answered: {record.answers:,}; failed while Triton was killed: {record.failures:,}.",
         "",
         "| incidents | delivered | end delivered | median delay | at most | median delay of the end | at most |",
         "|---|---|---|---|---|---|---|",
@@ -444,8 +447,8 @@ def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -
         "|---|---|---|---|",
         *(_memory(name, record) for name in sorted(record.memory)),
         "",
-        *(() if soak.faked else ("No clock jumped: libfaketime was not there.", "")),
-        *(() if soak.mounted else ("No disk was filled: no file system could be mounted.", "")),
+        *(() if soak.faked else ("The clock was not changed, because libfaketime was not available.", "")),
+        *(() if soak.mounted else ("No disk was filled, because no file system could be mounted.", "")),
     ]
     return "\n".join(lines)
 
