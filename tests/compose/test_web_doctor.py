@@ -25,7 +25,7 @@ from triton_exporter.snapshot import Snapshot
 from tritonwatch.cli import main
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 
-PAGE = "What would show more"
+PAGE = "Settings that expose more metrics"
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def test_a_models_page_has_the_findings_about_it_and_its_server(tmp_path: Path) 
     assert ["Models failed to load" in text for text in (echo, broken)] == [False, True]
     assert "does not list this model" in other
     assert "Summaries" not in other
-    assert "are about now" in past
+    assert "are only about the present" in past
     assert "Triton's API refuses connections" in gone
     assert "none about this model" not in gone
 

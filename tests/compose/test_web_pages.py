@@ -460,7 +460,7 @@ def test_an_objective_that_check_refuses_is_marked_beside_its_counts(site: str) 
     above, counts = text.split("Pages and tickets", 1)
     assert "tier page_fast can never fire at a target of 90%: it needs 144% of events to fail" in above
     assert "(fix: raise the target above 93.06%, or give it a burn under 10)" in above
-    assert "tritonwatch check refuses it as it is" in counts
+    assert "tritonwatch check rejects this objective (see above)" in counts
     assert "refuses" not in text_of(accepted)
 
 
@@ -575,7 +575,7 @@ def test_without_javascript_the_form_works_by_its_button(browser: Browser, site:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d"))
         assert 0 == page.locator("input[type=range]").count()
         page.locator("input[name=target]").fill("95")
-        page.get_by_role("button", name="Work it out").click()
+        page.get_by_role("button", name="Compute").click()
 
         assert "target: 95%" in page.locator("#yaml").inner_text()
         assert page.locator("#copy").is_hidden()

@@ -53,7 +53,7 @@ def group(end: float, slo: str, model: str, *, spent: float = 0.25, now: float =
 def objective(end: float, slo: str, owner: str) -> Iterator[Series]:
     """Return what the rules record of an objective itself."""
     labels = group_labels(slo)
-    about = {"owner": owner, "window": "30d", "description": f"What {slo} promises."}
+    about = {"owner": owner, "window": "30d", "description": f"99 % of requests meet the {slo} threshold."}
     yield names.PERIOD_DAYS, labels, [(end - 60, 30), (end, 30)]
     # A report counts records at whole five minutes: one of them is after the first of these.
     yield names.INFO, {**labels, **about}, [(end - back, 1) for back in (600, 300, 60, 0)]

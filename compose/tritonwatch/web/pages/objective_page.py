@@ -1,4 +1,4 @@
-"""One objective of one group: its budget, how fast it burns and why, and what its alerts wait for."""
+"""One objective of one group: its budget, burn rates, causes and alert conditions."""
 
 from __future__ import annotations
 

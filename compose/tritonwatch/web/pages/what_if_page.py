@@ -1,4 +1,4 @@
-"""The page What if: budget, pages and tickets that another objective would have made of the history."""
+"""The page What if: the budget, pages and tickets that another objective would have had on past data."""
 
 from __future__ import annotations
 
