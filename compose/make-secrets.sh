@@ -1,12 +1,12 @@
 #!/bin/sh
 # Make the passwords and tokens that compose/docker-compose.yml needs, each in its own file, readable by its owner's
-# containers only. Run again at any time: what exists is kept. Usage: make-secrets.sh [DIR]   (default: beside this)
+# containers only. Run again at any time: existing files are not changed. Usage: make-secrets.sh [DIR]   (default: beside this)
 set -eu
 here=$(dirname "$0")
 dir=${1:-$here/secrets}
 umask 077
 mkdir -p "$dir"
-# Containers run as other users than yours and are handed single files, so those are readable; the folder is not.
+# Containers run as other users and mount single files, so the files are readable by all, and the folder is not.
 chmod 700 "$dir"
 
 keep() { # NAME: standard input becomes this file, whole or not at all
@@ -36,7 +36,7 @@ if [ ! -s "$dir/web_config.yml" ]; then
     fi
 fi
 touch "$dir/slack_bot_token"
-# Files of your own, too.
+# Also files that you created yourself.
 chmod a+r "$dir"/stack_password "$dir"/grafana_admin_password "$dir"/bridge_token "$dir"/corrections_token "$dir"/slack_bot_token "$dir"/web_config.yml
 [ -s "$dir/slack_bot_token" ] || echo "put your Slack bot token (xoxb-...) into $dir/slack_bot_token, see docs/on-call.md,
 or try without Slack: write SLACK_DRY_RUN=1 into $here/.env"
