@@ -177,3 +177,11 @@ def test_the_page_for_contributors_names_files_that_exist() -> None:
         for path in named
         if not any(f"/{path}" in file if path.endswith("/") else file.endswith(f"/{path}") for file in files)
     )
+
+
+def test_every_shared_module_of_the_tests_is_in_their_readme() -> None:
+    """A newcomer finds each helper in one list."""
+    support = ROOT / "tests" / "support"
+    named = set(re.findall(r"`(\w+)`", (support / "README.md").read_text()))
+
+    assert set() == {path.stem for path in support.glob("*.py")} - named - {"__init__"}
