@@ -13,7 +13,7 @@ import yaml
 
 from alerts.healthy import DAY, STEP, Fleet, nightly_jobs
 from alerts.proofs.proof_series import SERVER, series
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
@@ -93,7 +93,7 @@ def changes(
         for change, expr in (("begins", f"{FIRING} unless {before}"), ("ends", f"{before} unless {FIRING}"))
     ]
     asked = [(f"count_over_time({rule['record']}[{seconds + 60}s])", float(seconds)) for rule in recorded]
-    groups = grouped({"alerts": [*played, *recorded]})
+    groups = rule_file({"alerts": [*played, *recorded]})
     # Prometheus 3 no longer sees an alert of 5 minutes ago, which some tests here evaluate each 5 minutes.
     answers = evaluated(promtools()[0], folder, groups, series, asked, interval=step, evaluation=evaluation)
     counts: Counter[tuple[str, ...]] = Counter()

@@ -13,7 +13,7 @@ import yaml
 
 from support.files import write
 from support.panels import panels
-from support.promtool import each_minute, evaluated, grouped, promtool
+from support.promtool import evaluate_each_minute, evaluated, promtool, rule_file
 from support.tools import ROOT, amtools, promtools
 from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
@@ -56,7 +56,11 @@ def tuned(**alerts: object) -> Options:
             "no alert has this name (fix: did you mean TritonInstancesSaturated?)",
         ),
         ("Elephant", {}, "no alert has this name (fix: docs/alerts.md lists all)"),
-        ("TritonErrorsBudgetBurn", {"enabled": False}, "tune it in the objectives file, under `alerting`"),
+        (
+            "TritonErrorsBudgetBurn",
+            {"enabled": False},
+            "tune it in the objectives file, under `alerting`",
+        ),
         (
             "TritonSLOUnknown",
             {"for": "1m"},
@@ -183,7 +187,7 @@ def firing(
     [answer] = evaluated(
         binary,
         folder,
-        grouped({"g": rules(options, name)}),
+        rule_file({"g": rules(options, name)}),
         series,
         [(query, at)],
         interval=15,
@@ -372,7 +376,7 @@ def test_the_proofs_of_an_objective_follow_the_settings(setting: object, tmp_pat
     written = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
     write(written, tmp_path)
     proofs = tmp_path / "promtool" / "slo-x.test.yml"
-    each_minute(proofs)
+    evaluate_each_minute(proofs)
 
     tested = promtool(promtools()[0], "test", "rules", proofs)
 

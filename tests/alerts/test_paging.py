@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.tools import promtools
 from triton_alerts.catalogue import ALERTS
 from triton_alerts.generate import artifacts
@@ -53,7 +53,7 @@ def fired(folder: Path, series: Mapping[str, str]) -> Mapping[str, set[str]]:
     }
     query = 'group by (alertname, severity) (ALERTS{alertstate="firing"})'
     asked = [(query, 60.0 * minute) for minute in range(1, 39)]
-    answers = evaluated(promtools()[-1], folder, grouped(groups), series, asked, interval=15, evaluation=30)
+    answers = evaluated(promtools()[-1], folder, rule_file(groups), series, asked, interval=15, evaluation=30)
     alerts_by_severity: dict[str, set[str]] = {"critical": set(), "warning": set()}
     for labels in (labels for answer in answers for labels, _ in answer):
         alerts_by_severity.setdefault(labels["severity"], set()).add(labels["alertname"])

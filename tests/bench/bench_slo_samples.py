@@ -16,7 +16,7 @@ from bench.samples import HOUR, STEP, Answer, History, Rule
 from slo.slo_scenarios import OBJECTIVE
 from slo.slo_shapes import GROUP, sloth
 from support.history import END
-from support.promtool import resting_on
+from support.promtool import recording_rules_for
 from support.tools import ROOT
 from triton_exporter.catalogue import triton
 from triton_exporter.common.duration import parse_seconds
@@ -114,7 +114,7 @@ def read(folder: Path, models: int, days: float) -> Reading:
     recording = [rule for rule in ours if "record" in rule and rule["record"] not in SUMS]
     # Sums need each hour of the past; windows of minutes need the minutes of the last hour.
     hours, minutes = (history.start + 2 * HOUR, END, HOUR), (END - 2 * HOUR, END, STEP)
-    hour = resting_on(recording, names.sli_events("1h"))
+    hour = recording_rules_for(recording, names.sli_events("1h"))
     history.record(hour, hours)
     add_sums(history)
     history.record(hour, minutes)

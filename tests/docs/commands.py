@@ -51,17 +51,17 @@ def commands() -> list[Command]:
 
 def _of(page: str) -> list[Command]:
     text = (ROOT / page).read_text()
-    finditers = [
+    placed = [
         (match.start(), Command(page, tuple(words)))
         for match in _BLOCK.finditer(text)
         for line in match[2].replace("\\\n", " ").splitlines()
         for words in _split(line)
     ]
-    finditers += [
+    placed += [
         (match.start(), Command(page, tuple(shlex.split(match[1])), in_block=False))
         for match in _SPAN.finditer(text)
     ]
-    return [command for _, command in sorted(finditers, key=lambda place_and_command: place_and_command[0])]
+    return [command for _, command in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _split(line: str) -> list[list[str]]:

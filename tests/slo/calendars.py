@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from slo.simulator import SCRAPE
-from support.promtool import resting_on
+from support.promtool import recording_rules_for
 from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
@@ -38,5 +38,5 @@ def rules(objective: Objective, shift: int, wanted: str) -> list[dict[str, Any]]
         {"record": rule.record, "expr": rule.expr, "labels": dict(rule.labels)}
         for rule in recording_rules(Plan(objective, Options(scrape_interval_seconds=SCRAPE)))
     ]
-    needed = resting_on(recording, wanted)
+    needed = recording_rules_for(recording, wanted)
     return [{**rule, "expr": rule["expr"].replace("time()", f"(time() + {shift})")} for rule in needed]

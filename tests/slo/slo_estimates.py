@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_rule_file, evaluated
 from support.simulated_traffic import Floats, Requests, independent, mixture, poisson, polled, queued
 from support.tools import promtools
 from triton_exporter.catalogue import state
@@ -273,7 +273,7 @@ def reactions(scenarios: tuple[Scenario, ...], scale: float) -> dict[tuple[str, 
         answers = evaluated(
             promtools()[-1],
             Path(folder),
-            grouped({group["name"]: group["rules"] for group in alerting(rules)}),
+            alerting_rule_file(rules),
             series,
             asked,
             interval=scrape,

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from slo.slo_shapes import pyrra, sloth
-from support.promtool import NEVER, PAUSED, alerting, grouped, pausable, promtool, timely
+from support.promtool import NEVER, PAUSED, alerting_groups, at_own_interval, pausable, promtool, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_slo import names
@@ -344,8 +344,8 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
     They are played at once, each on models of its own: all engines group by model.
     """
     text, budget = engines()[engine]
-    groups = alerting(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
-    rules = {group["name"]: timely(group, every) for group in groups}
+    groups = alerting_groups(text, budget) if engine == "tritonwatch" else yaml.safe_load(text)["groups"]
+    rules = {group["name"]: at_own_interval(group, every) for group in groups}
     if any(scenario.paused for scenario in scenarios):
         rules = {name: pausable(group, by="model") for name, group in rules.items()}
     played = list(enumerate(scenarios))
@@ -361,7 +361,7 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
         ],
     }
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rules.yml").write_text(grouped(rules))
+        Path(folder, "rules.yml").write_text(rule_file(rules))
         document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{every}s", "tests": [test]}
         Path(folder, "test.json").write_text(json.dumps(document))
         done = promtool(promtools()[-1], "test", "rules", Path(folder, "test.json"), timeout=3000)

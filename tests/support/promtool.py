@@ -14,7 +14,7 @@ import yaml
 from triton_exporter.common.duration import parse_seconds
 
 NEVER = [{"labels": '{answer="none expected"}', "value": 1}]
-"""An answer that nobody gives: promtool prints what it got instead."""
+"""A result that no query has: promtool fails, and prints the result that it got."""
 
 Answer = list[tuple[dict[str, str], float]]
 """Labels and value of each series."""
@@ -25,7 +25,7 @@ def promtool(tool: Path, *words: str | Path, timeout: float = 280) -> subprocess
     return subprocess.run([tool, *words], capture_output=True, text=True, timeout=timeout)
 
 
-def each_minute(proofs: Path) -> None:
+def evaluate_each_minute(proofs: Path) -> None:
     """Evaluate a file's rules each minute, the default of Prometheus: proofs pass too, and cost less."""
     text, replaced = re.subn(r"(?m)^evaluation_interval: .*$", "evaluation_interval: 1m", proofs.read_text())
     assert 1 == replaced
@@ -60,7 +60,7 @@ def evaluated(
     return [_answer(answer) for answer in answers]
 
 
-def grouped(groups: Mapping[str, Sequence[object]]) -> str:
+def rule_file(groups: Mapping[str, Sequence[object]]) -> str:
     """Return the text of a rule file."""
     return json.dumps({"groups": [{"name": name, "rules": list(rules)} for name, rules in groups.items()]})
 
@@ -70,14 +70,14 @@ PAUSED = "rules_paused"
 
 
 def pausable(rules: Sequence[Mapping[str, Any]], by: str = "") -> list[dict[str, Any]]:
-    """Rules that record nothing while the series `PAUSED` is 1, as while a Prometheus or vmalert is stopped.
+    """Return rules that record nothing while the series `PAUSED` is 1, as while a Prometheus or vmalert is stopped.
 
-    `by`: a label that every rule keeps, of which each value has pauses of its own.
+    `by`: a label of every rule, whose values pause one by one.
     """
     return [{**rule, "expr": f"(\n{rule['expr']}\n)\nunless on ({by}) ({PAUSED} == 1)"} for rule in rules]
 
 
-def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
+def at_own_interval(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
     """Return a group's rules for promtool, which ignores `interval` and evaluates every group at each step.
 
     Between its evaluations a rule of such a group repeats what it recorded the step before, as a sample that was
@@ -98,7 +98,7 @@ def timely(group: Mapping[str, Any], step: float) -> list[dict[str, Any]]:
     return timed
 
 
-def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
+def recording_rules_for(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[str, Any]]:
     """Return the recording rules that make these recorded series; the others would only take time."""
     wanted = set(names)
     while True:
@@ -109,17 +109,24 @@ def resting_on(rules: Sequence[Mapping[str, Any]], *names: str) -> list[Mapping[
         wanted = more
 
 
-def alerting(text: str, *names: str, only: str = "") -> list[dict[str, Any]]:
-    """Return the groups of a file of rules, with its alerts and the recording rules that they need.
+def alerting_rule_file(text: str, *names: str, only: str = "") -> str:
+    """Return a file with the rules of `alerting_groups`."""
+    return rule_file({group["name"]: group["rules"] for group in alerting_groups(text, *names, only=only)})
 
-    Without annotations: they are written again at each evaluation, which takes time. `only`: the one alert to keep.
+
+def alerting_groups(text: str, *names: str, only: str = "") -> list[dict[str, Any]]:
+    """Return the groups of a rule file with its alerts and the recording rules that these or `names` need.
+
+    Annotations are left out, because promtool expands them at each evaluation. `only`: the name of a single alert.
     """
     groups: list[dict[str, Any]] = yaml.safe_load(text)["groups"]
     for group in groups:
         group["rules"] = [rule for rule in group["rules"] if not only or rule.get("alert", only) == only]
     rules = [rule for group in groups for rule in group["rules"]]
     read_by = " ".join(rule["expr"] for rule in rules if "alert" in rule)
-    made_of = {rule["record"] for rule in resting_on(rules, *names, *re.findall(r"slo:[\w:]+", read_by))}
+    made_of = {
+        rule["record"] for rule in recording_rules_for(rules, *names, *re.findall(r"slo:[\w:]+", read_by))
+    }
     for group in groups:
         group["rules"] = [
             {key: value for key, value in rule.items() if key != "annotations"}

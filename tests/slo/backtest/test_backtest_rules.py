@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_rule_file, evaluated
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import state, triton
@@ -105,7 +105,7 @@ def fired_in_promtool(
     name = f"slo-{objective.name}.yml"
     [rules] = [artifact.text for artifact in artifacts([objective], OPTIONS) if artifact.name == name]
     alert = BURN_ALERTS[objective.indicator.kind]
-    groups = grouped({group["name"]: group["rules"] for group in alerting(rules, only=alert)})
+    groups = alerting_rule_file(rules, only=alert)
     firing = f'ALERTS{{alertstate="firing", alertname="{alert}"}}'
     span = f"[{minutes}m:{every:g}s]"
     questions = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_groups, evaluated, rule_file
 from support.tools import promtools, shared_out
 from triton_slo import names
 from triton_slo.alert_settings.tuning import AlertSetting, Tuning
@@ -180,7 +180,7 @@ def played(tool: Path, cases: Sequence[Case], folder: Path) -> Tickets:
         rule
         for artifact in artifacts(objectives, Options())
         if artifact.part == "rules"
-        for rule in alerting(artifact.text)[-1]["rules"]
+        for rule in alerting_groups(artifact.text)[-1]["rules"]
         if "alert" in rule
     ]
     days = sorted({day for case in cases for some in (case.quiet, *case.open.values()) for day in some})
@@ -189,7 +189,7 @@ def played(tool: Path, cases: Sequence[Case], folder: Path) -> Tickets:
     answers = evaluated(
         tool,
         folder,
-        grouped({"slow": rules}),
+        rule_file({"slow": rules}),
         {name: values for case in cases for name, values in case.series().items()},
         [(f"group by (slo, alertname) (ALERTS{{{mine}}})", STEP * round(PER_DAY * day)) for day in days],
         interval=STEP,

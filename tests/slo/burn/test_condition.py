@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_rule_file, evaluated
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import triton
 from triton_exporter.common.duration import DAY, parse_seconds
@@ -148,7 +148,7 @@ def test_little_traffic_pages_from_the_fifth_failure_on(tmp_path: Path) -> None:
         for artifact in artifacts(OBJECTIVES[:1], Options(scrape_interval_seconds=60))
         if artifact.name == "slo-e.yml"
     ]
-    groups = grouped({group["name"]: group["rules"] for group in alerting(rules)})
+    groups = alerting_rule_file(rules)
     series = failing("rare", (60, 1, 0), (10, 0, 1)) | failing(
         "back", (60, 10, 0), (10, 0, 10), (5, 10, 0), (5, 0, 10)
     )

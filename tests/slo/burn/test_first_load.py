@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -88,7 +88,7 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     answers = evaluated(
         request.param,
         tmp_path_factory.mktemp("rules"),
-        grouped(groups),
+        rule_file(groups),
         SERIES,
         list(ASKED.values()),
         interval=SCRAPE,

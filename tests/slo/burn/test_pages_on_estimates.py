@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_rule_file, evaluated
 from support.recorded_group import group_labels
 from support.thorough import THOROUGH
 from support.tools import promtools
@@ -37,7 +37,7 @@ def rules(**more: object) -> str:
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}, **more}
     made = artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
     [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
-    return grouped({group["name"]: group["rules"] for group in alerting(text, names.WITHIN_ERROR)})
+    return alerting_rule_file(text, names.WITHIN_ERROR)
 
 
 def series(

@@ -17,7 +17,7 @@ import yaml
 from slo.simulator import EVERY, LENGTH, PERIOD, SCRAPE, TICK, TILE, Life, Model, Pause, Replica
 from slo.slo_scenarios import PAUSES, STEP, Scenario, run
 from slo.slo_table import true_budget
-from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
+from support.promtool import PAUSED, at_own_interval, evaluated, pausable, recording_rules_for, rule_file
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import triton
@@ -49,7 +49,9 @@ def recording(options: Options, objective: Objective = OBJECTIVE) -> list[dict[s
 
 def rules(*windows: str) -> str:
     every = recording(Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE))
-    return grouped({"budget": pausable(resting_on(every, *map(names.sli_events, windows)), by="model")})
+    return rule_file(
+        {"budget": pausable(recording_rules_for(every, *map(names.sli_events, windows)), by="model")}
+    )
 
 
 def check(pauses_of: Mapping[Model, Sequence[Pause]], folder: Path) -> None:
@@ -183,11 +185,11 @@ def test_jittered_scrapes_do_not_raise_the_sum(tmp_path: Path) -> None:
     # Quiet moments, so that no failure waits for its scrape.
     first, last = (next(at for at in range(end, 0, -60) if at % 437 > 150) for end in (start, length - 60))
     asked = [(f'{names.SLI_EVENTS_SUM}{{{names.EVENT}="error"}}', float(at)) for at in (first, last)]
-    recorded = resting_on(recording(Options(scrape_interval_seconds=scrape)), names.SLI_EVENTS_SUM)
+    recorded = recording_rules_for(recording(Options(scrape_interval_seconds=scrape)), names.SLI_EVENTS_SUM)
     answers = evaluated(
         promtools()[-1],
         tmp_path,
-        grouped({"sum": recorded}),
+        rule_file({"sum": recorded}),
         series,
         asked,
         interval=1,
@@ -229,7 +231,7 @@ def test_the_first_evaluation_is_known_after_the_indicator_has_changed(tmp_path:
     [answer] = evaluated(
         promtools()[-1],
         tmp_path,
-        grouped({"slo": pausable([rule])}),
+        rule_file({"slo": pausable([rule])}),
         before | paused,
         [(record, 25 * 60.0)],
         interval=60,
@@ -247,7 +249,7 @@ def test_a_window_that_begins_in_a_pause_is_there_and_exact_after_another(tmp_pa
         for artifact in artifacts([OBJECTIVE], Options(scrape_interval_seconds=scrape))
         if artifact.name == "slo-errors.yml"
     ]
-    every = [rule for group in yaml.safe_load(text)["groups"] for rule in timely(group, scrape)]
+    every = [rule for group in yaml.safe_load(text)["groups"] for rule in at_own_interval(group, scrape)]
     labels = 'model="m", version="1"'
     series = {
         f"{triton.REQUEST_SUCCESS}{{{labels}}}": f"0+{rate}x{until}",
@@ -259,7 +261,9 @@ def test_a_window_that_begins_in_a_pause_is_there_and_exact_after_another(tmp_pa
     answers = evaluated(
         promtools()[-1],
         tmp_path,
-        grouped({"slo": pausable(resting_on([rule for rule in every if "record" in rule], window))}),
+        rule_file(
+            {"slo": pausable(recording_rules_for([rule for rule in every if "record" in rule], window))}
+        ),
         series,
         [(f'{window}{{{names.EVENT}="total"}} * 6 * 3600', at * 60) for at in minutes],
         interval=scrape,

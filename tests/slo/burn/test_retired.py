@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from slo.slo_scenarios import series
-from support.promtool import PAUSED, evaluated, grouped, pausable, resting_on, timely
+from support.promtool import PAUSED, at_own_interval, evaluated, pausable, recording_rules_for, rule_file
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
@@ -77,14 +77,14 @@ def ask(
         artifact.text for artifact in artifacts([objective], options) if artifact.name == "slo-errors.yml"
     ]
     groups = yaml.safe_load(text)["groups"]
-    rules: list[Mapping[str, Any]] = [rule for group in groups for rule in timely(group, step)]
-    rules = resting_on(rules, *only) if only else rules
+    rules: list[Mapping[str, Any]] = [rule for group in groups for rule in at_own_interval(group, step)]
+    rules = recording_rules_for(rules, *only) if only else rules
     played = {
         name.replace('model="', f'model="{scenario}/'): values
         for scenario, input_series in scenarios.items()
         for name, values in input_series.items()
     }
-    chosen = grouped({"slo": pausable(rules) if PAUSED in played else rules})
+    chosen = rule_file({"slo": pausable(rules) if PAUSED in played else rules})
     asked = [(query, at * 60) for at in minutes]
     answers = evaluated(promtools()[-1], folder, chosen, played, asked, interval=step, evaluation=step)
     given: list[dict[str, list[Labels]]] = []

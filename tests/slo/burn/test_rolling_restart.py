@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_rule_file, evaluated
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -85,7 +85,7 @@ def test_only_an_outage_that_is_felt_pages(tool: Path, tmp_path: Path) -> None:
     (answer,) = evaluated(
         tool,
         tmp_path,
-        grouped({group["name"]: group["rules"] for group in alerting(made.text)}),
+        alerting_rule_file(made.text),
         played,
         [(asked, 60.0 * ENDS)],
         interval=STEP,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from support.conversion import convert, converted
-from support.promtool import each_minute
+from support.promtool import evaluate_each_minute
 from support.tools import promtools
 from triton_slo.convert import openslo, openslo_export, writing
 from triton_slo.convert.entry import Entry, documents
@@ -257,7 +257,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
     subprocess.run([promtool, "check", "rules", *rules], check=True, capture_output=True, timeout=60)
     proofs = [out / "promtool" / f"slo-{name}.test.yml" for name in ("shop-usual", "shop-best", "heat")]
     for proof in proofs:
-        each_minute(proof)
+        evaluate_each_minute(proof)
     subprocess.run([promtool, "test", "rules", *proofs], check=True, capture_output=True, timeout=120)
 
 

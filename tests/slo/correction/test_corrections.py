@@ -15,7 +15,7 @@ import yaml
 from support.history import END, serve
 from support.history import openmetrics as written
 from support.loopback import Handler, answering
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.recorded_fleet import OBJECTIVE
 from support.recorded_group import group_labels, recorded_group
 from support.tools import promtools
@@ -250,7 +250,7 @@ def test_a_correction_counts_for_the_sum_it_was_made_of(counted_from: float, tmp
     rule = period_rule("7d")
     asked = [(names.sli_events("7d"), 12.0 * HOUR)]
     [answer] = evaluated(
-        promtools()[-1], tmp_path, grouped({"g": [rule]}), given, asked, interval=HOUR, evaluation=HOUR
+        promtools()[-1], tmp_path, rule_file({"g": [rule]}), given, asked, interval=HOUR, evaluation=HOUR
     )
     actual = {labels["event"]: value * 7 * 24 * HOUR for labels, value in answer}
 
@@ -274,7 +274,7 @@ def test_a_calendar_period_has_its_own_corrections(tmp_path: Path) -> None:
     rule = period_rule("month")
     asked = [(names.PERIOD_EVENTS_COUNTED, 12.0 * HOUR)]
     [answer] = evaluated(
-        promtools()[-1], tmp_path, grouped({"g": [rule]}), given, asked, interval=HOUR, evaluation=HOUR
+        promtools()[-1], tmp_path, rule_file({"g": [rule]}), given, asked, interval=HOUR, evaluation=HOUR
     )
 
     assert pytest.approx({"error": 20, "total": 200}) == {labels["event"]: value for labels, value in answer}

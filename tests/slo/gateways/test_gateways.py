@@ -11,7 +11,7 @@ import yaml
 
 from support import history
 from support.files import write
-from support.promtool import each_minute, promtool
+from support.promtool import evaluate_each_minute, promtool
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue.external import gateway
 from triton_slo.artifact import Options
@@ -57,7 +57,7 @@ def test_alerts_of_a_source_fire_on_its_series(indicator: dict[str, str], tmp_pa
     promise = Objective(name="o", target=0.99, indicator=indicator, alerting=Alerting(tiers=(page,)))
     write(artifacts([promise], Options()), tmp_path)
     test = tmp_path / "promtool" / "slo-o.test.yml"
-    each_minute(test)
+    evaluate_each_minute(test)
 
     done = promtool(promtools()[0], "test", "rules", test)
 

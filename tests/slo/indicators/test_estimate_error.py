@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -34,7 +34,7 @@ def rules() -> str:
         if artifact.name == "slo-o.yml"
     ]
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    return grouped({"slo": resting_on(rules, names.ESTIMATE_ERROR)})
+    return rule_file({"slo": recording_rules_for(rules, names.ESTIMATE_ERROR)})
 
 
 def served(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state
 from triton_slo import names
@@ -51,7 +51,7 @@ def test_results_of_probes_are_good_bad_or_unknown(
         for group in yaml.safe_load(artifact.text)["groups"]
         for rule in group["rules"]
     ]
-    needed = grouped({"probe": resting_on(rules, *re.findall(r"slo:[\w:]+", expression))})
+    needed = rule_file({"probe": recording_rules_for(rules, *re.findall(r"slo:[\w:]+", expression))})
     sent = {_series(result): values for result, values in series.items()}
 
     [samples] = evaluated(

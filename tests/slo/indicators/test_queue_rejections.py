@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from slo.slo_scenarios import series
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import models, state, triton
 from triton_slo import names
@@ -149,7 +149,7 @@ def recorded(
     objective = Objective.model_validate({"name": "o", "target": "99%", "indicator": indicator})
     made = artifacts([objective], Options(scrape_interval_seconds=STEP))
     [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
-    rules = grouped({"o": resting_on(yaml.safe_load(text)["groups"][0]["rules"], name)})
+    rules = rule_file({"o": recording_rules_for(yaml.safe_load(text)["groups"][0]["rules"], name)})
     [answer] = evaluated(
         promtools()[-1], tmp_path, rules, source, [(name, SCRAPES * STEP)], interval=STEP, evaluation=STEP
     )

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.promtool import each_minute, evaluated, grouped, promtool, resting_on
+from support.promtool import evaluate_each_minute, evaluated, promtool, recording_rules_for, rule_file
 from support.thorough import examples
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
@@ -63,7 +63,7 @@ def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
         if artifact.name == f"slo-{objective.name}.yml"
     )
     every = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    return grouped({"some": resting_on(every, *needed)})
+    return rule_file({"some": recording_rules_for(every, *needed)})
 
 
 def objective(*spans: tuple[float, float], indicator: str = "errors", **more: object) -> Objective:
@@ -227,7 +227,7 @@ def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
     cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
     fire = {case["name"] for case in cases if any(check["exp_samples"] for check in case["promql_expr_test"])}
 
-    each_minute(tmp_path / "promtool" / "slo-o.test.yml")
+    evaluate_each_minute(tmp_path / "promtool" / "slo-o.test.yml")
     done = promtool(tool, "test", "rules", tmp_path / "promtool" / "slo-o.test.yml")
 
     assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from slo import simulator
 from slo.simulator import BEFORE, LENGTH, SCRAPE, TICK, TILE, Life, Model, Replica
-from support.promtool import Answer, evaluated, grouped, resting_on
+from support.promtool import Answer, evaluated, recording_rules_for, rule_file
 from support.thorough import examples
 from support.tools import promtools
 from triton_exporter.common.duration import parse_seconds
@@ -46,7 +46,7 @@ def rules() -> str:
     recording = [
         rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"] if "record" in rule
     ]
-    return grouped({"budget": resting_on(recording, names.PERIOD_BUDGET_REMAINING)})
+    return rule_file({"budget": recording_rules_for(recording, names.PERIOD_BUDGET_REMAINING)})
 
 
 def recorded(models: Sequence[Model], folder: Path) -> dict[str, tuple[float, float, float | None]]:

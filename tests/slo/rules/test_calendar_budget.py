@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from slo.calendars import objective, rules, unix
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.tools import promtools
 from triton_slo import names
 from triton_slo.artifact import Options
@@ -55,7 +55,7 @@ def recorded(tool: Path, folder: Path, promise: Objective) -> dict[str, float]:
     asked = (names.PERIOD_START, names.PERIOD_DAYS, names.PERIOD_BURN_RATE, names.PERIOD_BUDGET_REMAINING)
     at_once = [(name, 0) for name in asked]
     answers = evaluated(
-        tool, folder, grouped({"slo": remaining}), series, at_once, interval=60, evaluation=60
+        tool, folder, rule_file({"slo": remaining}), series, at_once, interval=60, evaluation=60
     )
     return {name: value for name, [(_, value)] in zip(asked, answers, strict=True)}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slo import simulator
 from slo.calendars import objective, rules, unix
 from slo.simulator import LENGTH, TICK, Life, Model, Pause, Replica
-from support.promtool import PAUSED, evaluated, grouped, pausable
+from support.promtool import PAUSED, evaluated, pausable, rule_file
 from support.thorough import THOROUGH, examples
 from support.tools import promtools, shared_out
 from triton_slo import names
@@ -107,7 +107,7 @@ def test_recorded_periods_are_those_of_zoneinfo(
 
     starts, ends = (
         {labels["slo"]: value for labels, value in answer}
-        for answer in evaluated(tool, tmp_path, grouped(groups), {}, edges, interval=60, evaluation=60)
+        for answer in evaluated(tool, tmp_path, rule_file(groups), {}, edges, interval=60, evaluation=60)
     )
 
     assert len(moments) == len(starts) == len(ends)
@@ -207,7 +207,7 @@ def recorded(
         series[PAUSED] = min(paused)
     asked = [(names.PERIOD_EVENTS, tick * TICK) for tick in ticks]
     answers = evaluated(
-        tool, folder, grouped({"slo-errors": chosen}), series, asked, interval=TICK, evaluation=60
+        tool, folder, rule_file({"slo-errors": chosen}), series, asked, interval=TICK, evaluation=60
     )
     return [{(labels["model"], labels["event"]): value for labels, value in answer} for answer in answers]
 

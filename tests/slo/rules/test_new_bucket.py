@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.promtool import alerting, evaluated, grouped
+from support.promtool import alerting_groups, alerting_rule_file, evaluated, rule_file
 from support.tools import promtools, shared_out
 from triton_exporter.catalogue import state, triton
 from triton_slo import names
@@ -50,7 +50,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     [objective] = read([("o.yaml", TEXT)]).objectives
     [made] = [artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-fast.yml"]
     windows = [names.sli_error(window) for window in ("5m", "1h", "6h", "30d")]
-    groups = alerting(made.text, *windows, names.SLI_EVENTS_SUM)
+    groups = alerting_groups(made.text, *windows, names.SLI_EVENTS_SUM)
     for rule in (rule for group in groups for rule in group["rules"]):
         rule["expr"] = f"(\n{rule['expr']}\n)\nand on () (vector(time()) >= {rules_since:.0f})"
     series: dict[str, str] = {}
@@ -67,7 +67,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
     *errors, alerts, counted, since = evaluated(
         tool,
         tmp_path,
-        grouped({group["name"]: group["rules"] for group in groups}),
+        rule_file({group["name"]: group["rules"] for group in groups}),
         series,
         [*bad, (f"{fired[0]} or vector(0)", fired[1]), every, caught_up],
         interval=15,
@@ -93,7 +93,7 @@ def test_a_missing_bucket_is_a_ticket_after_a_while(tool: Path, tmp_path: Path) 
     early, late = evaluated(
         tool,
         tmp_path,
-        grouped({group["name"]: group["rules"] for group in alerting(made.text)}),
+        alerting_rule_file(made.text),
         _series("a", renewed=True),
         [(fired, 9 * 60.0), (fired, 12 * 60.0)],
         interval=15,

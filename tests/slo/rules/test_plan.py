@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slo.slo_scenarios import series
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import triton
 from triton_slo import names
@@ -96,7 +96,7 @@ def recorded(
     objective = Objective.model_validate({"name": "o", "target": 0.99, **fields})
     [text] = [artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-o.yml"]
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    chosen = grouped({"slo": resting_on(rules, record)})
+    chosen = rule_file({"slo": recording_rules_for(rules, record)})
     [samples] = evaluated(promtools()[0], folder, chosen, shown, [(record, 600)], interval=15, evaluation=15)
     return {tuple(labels.get(label, "") for label in objective.group_by): value for labels, value in samples}
 

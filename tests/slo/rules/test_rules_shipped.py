@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import each_minute, promtool
+from support.promtool import evaluate_each_minute, promtool
 from support.thorough import THOROUGH
 from support.tools import ROOT, promtools
 from triton_slo.artifact import Options
@@ -60,7 +60,7 @@ def test_each_alert_fires_keeps_quiet_and_ends(tmp_path: Path) -> None:
     tests = lay_out(tmp_path, Options())
     for test in tests:
         if not (THOROUGH and test.name == "slo-errors.test.yml"):
-            each_minute(test)
+            evaluate_each_minute(test)
 
     assert 4 == len(tests)
     assert "" == promtool_output(promtools()[-1], "test", "rules", *tests)
@@ -114,7 +114,7 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
     assert () == reading.problems
     tests = lay_out(tmp_path, Options(selector='cluster="eu1"'), reading.objectives)
     for test in tests:
-        each_minute(test)
+        evaluate_each_minute(test)
 
     assert 8 == len(tests)
     assert "" == promtool_output(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))

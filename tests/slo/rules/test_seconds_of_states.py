@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluated, grouped, resting_on
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import state
 from triton_slo import names
@@ -47,7 +47,7 @@ def test_only_seconds_in_which_a_version_should_serve_count(tool: Path, tmp_path
         if made.name == "slo-readiness.yml"
     ]
     every = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"] if "record" in rule]
-    groups = grouped({"readiness": resting_on(every, names.sli_events("7d"))})
+    groups = rule_file({"readiness": recording_rules_for(every, names.sli_events("7d"))})
     series = {name: values for model, history in STORIES.items() for name, values in _series(model, history)}
     wanted = {
         (model, event): sum(minutes for spell, minutes in history if spell in spells)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.promtool import each_minute, evaluated, grouped, promtool, resting_on
+from support.promtool import evaluate_each_minute, evaluated, promtool, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -45,7 +45,7 @@ def ask(
     ]
     if all(named := [re.findall(r"slo:[\w:]+", query) for query, _ in asked]):
         rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-        text = grouped({"o": resting_on(rules, *chain.from_iterable(named))})
+        text = rule_file({"o": recording_rules_for(rules, *chain.from_iterable(named))})
     queries = [(query, minutes * 60) for query, minutes in asked]
     answers = evaluated(tool, folder, text, series, queries, interval=SCRAPE, evaluation=SCRAPE)
     return [[value for _, value in answer] for answer in answers]
@@ -186,7 +186,7 @@ def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, 
     cases = {test["name"]: test for test in yaml.safe_load(proofs.read_text())["tests"]}
     early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
 
-    each_minute(proofs)
+    evaluate_each_minute(proofs)
     done = promtool(tool, "test", "rules", proofs)
 
     assert 0 == done.returncode, done.stdout + done.stderr

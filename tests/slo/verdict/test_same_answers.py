@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from slo.calendars import objective, unix
 from support import history, web_fleet
-from support.promtool import evaluated, grouped
+from support.promtool import evaluated, rule_file
 from support.recorded_period import END, START, MadeGroup, MadeObjective, Span
 from support.thorough import examples
 from support.tools import promtools
@@ -148,7 +148,7 @@ def month_begins(folder: Path) -> Iterator[history.Series]:
     times = sorted({*range(0, BEFORE + 5401, 300), *(BEFORE + moment for moment in MOMENTS)})
     asked = [('{__name__=~"slo:.+"}', float(at)) for at in times]
     answers = evaluated(
-        promtools()[-1], folder, grouped({"slo": rules}), counters, asked, interval=60, evaluation=30
+        promtools()[-1], folder, rule_file({"slo": rules}), counters, asked, interval=60, evaluation=30
     )
     points: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = defaultdict(list)
     for at, answer in zip(times, answers, strict=True):
