@@ -67,7 +67,7 @@ def test_a_good_rule_passes() -> None:
 
 
 def test_every_check_has_a_bad_rule() -> None:
-    """A check nobody has seen to find anything may find nothing."""
+    """Each check must find its mistake once, or it might find nothing."""
     assert set(alert_lint.CHECKS) == set(BAD)
 
 

@@ -103,7 +103,7 @@ def changes(
 
 
 def test_the_fleet_has_the_series_that_alerts_read() -> None:
-    """An alert without its series is quiet, and would prove nothing."""
+    """Without its series an alert cannot fire, and the test would prove nothing."""
     played = {series.partition("{")[0] for series in Fleet(0).series()}
     read = {
         str(selector.name)

@@ -119,7 +119,7 @@ def test_generation_is_reproducible() -> None:
 
 
 def test_first_steps_are_for_causes_that_exist() -> None:
-    """A misspelt cause would be a step that nobody ever reads; `other` has none but the usual one."""
+    """A step for a misspelt cause would never be shown; `other` has only the usual step."""
     with_steps = [alert for alert in ALERTS if alert.steps]
 
     assert {"TritonModelLoadFailed", "TritonModelNotReadyProlonged"} <= {alert.name for alert in with_steps}

@@ -165,7 +165,7 @@ def test_a_burn_alert_with_a_name_of_its_own_is_silent_while_all_servers_are_dow
 
 @pytest.mark.parametrize("rule", INHIBITIONS, ids=lambda rule: rule.why)
 def test_no_ticket_silences_a_page(rule: Inhibition) -> None:
-    """A ticket may be read tomorrow: a page that it silenced would reach nobody tonight."""
+    """A ticket may be read tomorrow; the page that it silenced would be missed tonight."""
     everything = [*map(labels_of, ALERTS), *burn_alerts()]
     tickets = [alert for alert in everything if alert["severity"] != "critical" and meets(rule.source, alert)]
     pages = [alert for alert in everything if alert["severity"] == "critical" and meets(rule.target, alert)]

@@ -60,7 +60,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def test_an_expected_model_that_nobody_loaded_is_missing(stage: Stage) -> None:
-    """Triton lists its name alone, just like one that nobody wants; the operator's list distinguishes them."""
+    """Triton lists only its name, as for an unwanted model; the operator's list distinguishes the two."""
     stage.watch.wait("TritonExpectedModelMissing", model="expected")
     stage.watch.wait("TritonModelNotReadyProlonged", model="expected")
 

@@ -101,7 +101,7 @@ def test_one_name_in_two_repositories_fires(stage: Stage) -> None:
 
 
 def test_healthy_models_fire_nothing(stage: Stage) -> None:
-    """The broken ones take nobody with them."""
+    """Broken models have no effect on the others."""
     for model in ("good", "hot", "slow"):
         for name in ("TritonModelLoadFailed", "TritonModelNotReadyProlonged", "TritonExpectedModelMissing"):
             assert [] == stage.watch.alerts(name, model=model)

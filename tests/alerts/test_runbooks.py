@@ -78,7 +78,7 @@ def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_queries_of_a_page_parse_and_name_known_series(page: Path) -> None:
-    """A query that asks for a series nobody exposes would answer nothing at 3 a.m."""
+    """A query for a series that does not exist would return nothing at 3 a.m."""
     recorded = re.compile(r"^slo:|^ALERTS$")
     for query in queries(page.read_text()):
         selected = {

@@ -94,7 +94,7 @@ def test_each_rule_of_the_policy_can_fail(
 
 @pytest.mark.parametrize("network", ["metrics", "alerts"])
 def test_a_network_that_reaches_the_internet_is_seen(stack: dict[str, Any], network: str) -> None:
-    """Prometheus and Alertmanager talk where nobody else does."""
+    """Prometheus and Alertmanager have internal networks."""
     broken = copy.deepcopy(stack)
     del broken["networks"][network]["internal"]
 

@@ -154,7 +154,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
-    """The demo never writes among somebody's files."""
+    """The demo never writes into a folder with other files."""
     (tmp_path / "thesis.txt").write_text("mine")
     demo = _start(tmp_path)
     output = _read_rest(demo)

@@ -41,7 +41,7 @@ def test_a_broken_link_is_found() -> None:
 
 
 def test_every_page_of_docs_is_reachable_from_the_readme() -> None:
-    """No page is written for nobody."""
+    """A page without a link to it would not be read."""
     readme = (ROOT / "README.md").read_text()
 
     assert [] == [

@@ -84,7 +84,7 @@ def test_an_empty_folder_of_objectives_is_refused(words: str) -> None:
 
 
 def test_each_verb_that_reads_prometheus_can_name_a_tenant() -> None:
-    """A Mimir with tenants answers nobody without a header that names one."""
+    """A Mimir with tenants rejects requests without a header that names one."""
     options = {words: parser._option_string_actions.keys() for words, parser in PARSERS.items()}
     reading = {words for words, names in options.items() if "--prometheus" in names}
 

@@ -139,7 +139,7 @@ def test_the_rules_are_those_of_the_rule_files() -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_what_an_overlay_renders_is_valid(overlay: str) -> None:
-    """After all patches, every object keeps its schema, is in the namespace, and misses nobody it names."""
+    """After all patches, every object is valid and in the namespace, and every object it names exists."""
     documents = _rendered(overlay)
     for document in documents:
         validate(document)

@@ -131,7 +131,7 @@ def test_a_correction_is_written_on_the_page_of_the_stack(tmp_path: Path) -> Non
     ("token", "words"), [("", "is empty"), ("short", "write at least 16 characters")], ids=repr
 )
 def test_a_token_that_is_none_stops_the_page(tmp_path: Path, token: str, words: str) -> None:
-    """The page does not serve forms that anybody could send."""
+    """Without a valid token anybody could send the page's forms."""
     (tmp_path / "mine").write_text(token)
     settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "mine")}
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False, settings=settings) as stack:

@@ -50,7 +50,7 @@ def test_a_file_no_longer_made_is_removed_and_a_users_file_stays(tmp_path: Path)
 
 
 def test_a_manifest_cannot_point_outside(tmp_path: Path) -> None:
-    """An edited manifest never makes us delete a file of somebody else's."""
+    """An edited manifest cannot make the command delete another file."""
     (tmp_path / "precious").write_text("data")
     out = tmp_path / "out"
     out.mkdir()
@@ -179,7 +179,7 @@ def test_nothing_is_written_among_the_objectives(
 def test_a_bad_address_is_refused_before_anything_is_written(
     verb: str, option: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An address that nobody can reach would only be noticed when a page does not come."""
+    """A wrong address would otherwise be noticed only when a page does not arrive."""
     out = tmp_path / "out"
     prometheus = ["--prometheus", "http://127.0.0.1:9"] if verb == "reload" else []
 
@@ -192,7 +192,7 @@ def test_a_bad_address_is_refused_before_anything_is_written(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody with fewer rights")
 def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    """As in a container that runs as nobody."""
+    """As in a container whose user may not write there."""
     with tempfile.TemporaryDirectory() as name:
         open_folder, closed = Path(name), Path(name) / "closed"
         open_folder.chmod(0o755)

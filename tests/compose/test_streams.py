@@ -54,7 +54,7 @@ def test_errors_never_land_in_the_output() -> None:
 
 @pytest.mark.parametrize("verb", ["backtest", "status"])
 def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
-    """Ctrl-C while Prometheus keeps silent: 130, as shells have it, and not a word."""
+    """Ctrl-C while Prometheus does not answer: exit code 130, as of shells, and no output."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(

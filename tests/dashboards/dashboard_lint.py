@@ -171,7 +171,7 @@ def _queries(model: Json) -> Iterator[str]:
 
 
 def _exemplars(model: Json) -> Iterator[str]:
-    """A graph of quantiles shows the traces behind them, once; nothing else asks for what nobody offers."""
+    """A graph of quantiles queries exemplars once; other graphs have none to query."""
     for panel in _asking(model):
         offered = [
             target for target in panel["targets"] if any(name in target["expr"] for name in _WITH_EXEMPLARS)

@@ -129,7 +129,7 @@ def _queries(views: Sequence[View]) -> Iterator[tuple[Query, Json, Answer]]:
 
 
 def _stated(asked: set[Query]) -> dict[Query, str]:
-    """Each query that may be empty, with the reason; fails on a reason for what nobody asks."""
+    """Each query that may be empty, with the reason; fails on a reason without a query."""
     reasons: dict[Query, str] = {}
     for reason, places in EMPTY.items():
         for uid, titles in places.items():

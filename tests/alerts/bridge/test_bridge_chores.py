@@ -328,7 +328,7 @@ def test_a_silence_that_a_killed_bridge_made_is_taken_over(bridge: Bridge) -> No
 
 
 def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
-    """Who lets go leaves the page without anybody: from then the time counts anew, and help is called again."""
+    """A page that its owner hands back has nobody: the escalation time starts again from then."""
     bridge.fire({"a": bridge.clock()})
     bridge.send()
     how = bridge.options.escalation
@@ -481,7 +481,7 @@ def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     ],
 )
 def test_forged_values_of_a_button_do_nothing(bridge: Bridge, action: str, value: str, block: str) -> None:
-    """Only what the bridge's own buttons send is carried out; the rest is answered and harms nobody."""
+    """Only values of the bridge's own buttons are executed; other values get an answer and have no effect."""
     bridge.fire({"a": 0})
     before = bridge.incident()
     payload = {

@@ -158,7 +158,7 @@ def test_a_secret_that_cannot_be_right_is_found_before_the_first_page(
 def test_buttons_without_a_bot_token_are_a_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A webhook cannot be pressed, and nobody should find that out by pressing."""
+    """A webhook cannot receive presses, which must be an error at the start, not at the first press."""
     (tmp_path / "hook").write_text("https://hooks.slack.com/services/T0/B0/x")
     (tmp_path / "app").write_text("xapp-1")
     files = [f"--slack-webhook-file={tmp_path / 'hook'}", f"--slack-app-token-file={tmp_path / 'app'}"]
@@ -270,7 +270,7 @@ def test_render_reads_a_capture_whose_body_is_text(
 def test_what_cannot_be_rendered_is_explained(
     content: bytes, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No codec, and no position in a text that nobody sees."""
+    """The message names neither a codec nor a position in an internal text."""
     (tmp_path / "body.json").write_bytes(content)
 
     assert 1 == main(["bridge", "render", str(tmp_path / "body.json")])
@@ -312,7 +312,7 @@ def slack_flags(tmp_path: Path) -> Iterator[tuple[Workspace, list[str]]]:
 def test_every_channel_and_the_escalation_are_tried(
     slack_flags: tuple[Workspace, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where each message goes is seen before the first page; the trial mentions nobody."""
+    """The trial shows where each message goes before the first page; it mentions nobody."""
     workspace, flags = slack_flags
     workspace.channels["C0BOSSES"] = "#bosses"
     code = main(["bridge", *flags, "--escalate-to", "C0BOSSES", "test"])

@@ -190,7 +190,7 @@ def test_the_json_of_an_incident_has_its_times_and_its_timeline(
 def test_a_week_is_summed_up_as_markdown(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Causes, models, pages outside hours, pages nobody acknowledged, and what is not known in words."""
+    """It lists causes, models, pages outside hours, unacknowledged pages, and states what is not known."""
     name, *_ = a_week(store)
     page = printed(capsys, "summary", "--data", str(tmp_path), "--until", str(MONDAY))
 

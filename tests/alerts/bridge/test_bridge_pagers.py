@@ -147,7 +147,7 @@ def test_an_outage_loses_no_page_and_no_end(
 
 
 def test_a_service_that_acts_late_gets_the_newest_state_again(bridge: Bridge, server: PagerServer) -> None:
-    """It acts on the unanswered request after it has accepted the end: without a repetition it pages for good."""
+    """It executes the unanswered request after it has accepted the end: without a repetition it pages for ever."""
     start = bridge.clock()
     server.status = LATE
     bridge.fire("m", start=start)
@@ -170,7 +170,7 @@ def test_a_service_that_acts_late_gets_the_newest_state_again(bridge: Bridge, se
 def test_a_request_that_a_kill_or_a_full_disk_cut_short_is_repeated(
     bridge: Bridge, server: PagerServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
-    """The service acts on it after it has accepted the end; nothing but the disk, or the memory, knows of it."""
+    """The service executes it after it has accepted the end; only the disk, or the memory, has a record of it."""
     start = bridge.clock()
     server.status = LATE
     bridge.fire("m", start=start)

@@ -109,7 +109,7 @@ def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str)
 
 
 def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:
-    """They have names of people and texts of errors: a bridge without a token gives them to nobody."""
+    """Incidents have names of people and texts of errors: a bridge without a token returns none."""
     with started_receiver(tmp_path) as receiver:
         without = requests.get(url(receiver, INCIDENTS_PATH), timeout=5)
     with started_receiver(tmp_path, token=lambda: "secret") as receiver:
@@ -197,7 +197,7 @@ def test_every_request_has_its_answer(tmp_path: Path, send: object, status: int)
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_caller_that_is_refused_early_still_gets_the_reason(tmp_path: Path, scheme: str) -> None:
-    """The answer is not lost to a reset while the caller is in the middle of a body nobody reads."""
+    """The answer reaches a caller that is still sending a body that the bridge does not read."""
     tls = ServerCertificates(*certificate(tmp_path, "bridge")) if scheme == "https" else None
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode()
     with started_receiver(tmp_path, tls=tls) as receiver, dial(receiver, tls) as wire:
@@ -280,7 +280,7 @@ def test_every_series_of_the_catalogue_is_exposed(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300))
 def test_the_receiver_survives_any_request(tmp_path: Path, noise: bytes) -> None:
-    """Bytes that are not HTTP, and bodies that are not JSON, cost their sender the answer and nobody else."""
+    """Bytes that are not HTTP, and bodies that are not JSON, affect only their sender."""
     _FUZZED.setdefault("path", tmp_path)
     with socket.create_connection(("127.0.0.1", fuzzed(_FUZZED["path"])), timeout=5) as wire:
         wire.sendall(noise + b"\r\n\r\n")

@@ -77,7 +77,7 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bridge]:
 
 
 def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Bridge) -> None:
-    """A reply inside the ticket's thread alone would reach nobody."""
+    """On-call does not read a reply in the ticket's thread."""
     bridge.fire("ticket")
     before = len(bridge.in_channel(PAGES))
     bridge.fire("ticket", "page")
@@ -116,7 +116,7 @@ def test_the_acknowledgement_of_a_ticket_does_not_count_for_the_page(bridge: Bri
 
 
 def test_the_acknowledgement_of_the_page_counts_for_every_later_page(bridge: Bridge) -> None:
-    """A page that flaps inside an acknowledged incident pages nobody again."""
+    """A page that flaps inside an acknowledged incident is not sent again."""
     bridge.fire("ticket")
     bridge.fire("ticket", "page")
     bridge.click("acknowledge")

@@ -146,7 +146,7 @@ class Bridge(BridgeUnderTest):
             self.reconciler(self.clock())
 
     def is_escalated(self, incident: int = 1) -> bool:
-        """Whether help is called for a page that nobody has, a quarter of an hour later."""
+        """Whether an unacknowledged page is escalated a quarter of an hour later."""
         how = Escalation(900)
         Escalator(self.store, how, lambda _: CHANNEL, lambda: None)(self.clock() + 901)
         return self.incident(incident).escalated_at is not None
@@ -264,7 +264,7 @@ def test_an_alert_that_the_silence_does_not_match_is_not_shown_as_silenced(
 def test_a_silence_of_a_model_leaves_other_servers_alone(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
-    """The model's alert on a server that joins later was seen by nobody."""
+    """Nobody has seen the model's alert on a server that joins later."""
     labels = {"alertname": "A", "severity": "critical", "model": "m", "version": "1"}
     alertmanager.fire({**labels, "instance": "gpu-1:9401"})
     bridge.receive(alertmanager.notification({"model": "m"}, "Am"))
@@ -294,7 +294,7 @@ def test_undo_ends_every_silence_of_the_incident(bridge: Bridge, alertmanager: R
 def test_a_silenced_alert_that_ends_before_it_was_ever_listed_is_closed(
     bridge: Bridge, alertmanager: RealAlertmanager
 ) -> None:
-    """The press itself saw that this Alertmanager has the alert: it is believed when it has it no more."""
+    """At the press this Alertmanager had the alert, so its later answer without it ends the alert."""
     labels = {"alertname": "A", "severity": "critical"}
     alertmanager.fire(labels)
     bridge.receive(alertmanager.notification({}, "A"))

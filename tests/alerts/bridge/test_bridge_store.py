@@ -367,7 +367,7 @@ def test_recorded_incidents_are_read_while_the_bridge_runs(store: Store, tmp_pat
 
 
 def test_the_file_shrinks_when_incidents_are_pruned(store: Store, tmp_path: Path) -> None:
-    """A storm must not take its space on the disk for good."""
+    """The space of a storm on the disk is released."""
     fill(store, 400, closed_at=NOW - 8 * DAY)
     store.database.run("PRAGMA wal_checkpoint(TRUNCATE)")
     before = (tmp_path / "bridge.sqlite").stat().st_size

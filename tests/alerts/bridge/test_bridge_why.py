@@ -164,7 +164,7 @@ def test_a_change_of_the_day_before_is_found_by_the_wider_query(
 def test_where_nothing_changed_nothing_is_shown(
     made_prometheus: tuple[Prometheus, float], labels: dict[str, str]
 ) -> None:
-    """No line rather than a guess: quiet models, unknown models, alerts about no model."""
+    """Models without changes, unknown models and alerts without a model get no line."""
     assert [] == change(made_prometheus, **labels)
 
 

@@ -110,7 +110,7 @@ def test_time_without_its_request() -> None:
 
 
 def test_underflow() -> None:
-    """An unsigned time that fell below zero is left out and counted, and spoils nothing that follows."""
+    """An unsigned time that fell below zero is left out and counted; later values are unaffected."""
     series = fed(body((M, 0, 0, 0)), body((M, 3, 1.8446744e16, 0)), body((M, 4, 1.8446744e16 + 1e6, 0)))
 
     assert (1, 1) == (series[f"{REQUEST}_count{{{M}}}"], series[f"{REQUEST}_sum{{{M}}}"])

@@ -58,7 +58,7 @@ def test_requests_older_than_two_and_a_half_minutes_are_left_out() -> None:
 
 
 def test_stored_values_are_bounded_without_scrapes() -> None:
-    """Old requests are dropped when new ones come, though nobody reads the quantiles."""
+    """Old requests are dropped when new ones come, even if the quantiles are not read."""
     quantiles = filled(*[1.0] * 100)
     quantiles.add_alike(600, 100, 0.01)
 

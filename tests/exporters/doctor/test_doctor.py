@@ -172,7 +172,7 @@ def test_what_a_first_response_needs_is_named(version: str, decoupled: bool, nee
 
 
 def test_default_buckets_missing_gpus_and_namespaces_are_reported(newer: FaultyServer) -> None:
-    """Buckets nobody chose, GPU models without GPU data, and statistics that namespacing breaks."""
+    """Findings about default buckets, GPU models without GPU data, and statistics that namespacing breaks."""
     where = ("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
     reported = findings(*where, "--gpu", "triton")
 

@@ -59,7 +59,7 @@ def test_energy_parts_idle_and_remainder_are_the_device(
 
 
 def test_another_process_is_not_blamed_on_a_model() -> None:
-    """The GPU is 90 % busy while the only model executed 10 % of the time: 80 % are somebody else's."""
+    """The GPU is 90 % busy while the only model executed 10 % of the time: 80 % are another process'."""
     shares = share_utilization(0.9, {"a": 1.0}, 10.0)
 
     assert pytest.approx({"a": 0.1}) == shares.parts

@@ -186,7 +186,7 @@ def test_a_gpu_without_an_energy_counter_is_as_young_as_the_last_read() -> None:
 
 
 def test_a_gpu_that_falls_off_ages_while_the_others_stay_young() -> None:
-    """A GPU that its source no longer lists keeps its age, so that somebody notices."""
+    """The age of a GPU that its source no longer lists grows, so that the loss is visible."""
     other = "GPU-b"
     both = GpuReading("dcgm", 0.0, {U: Device(U), other: Device(other)})
     source = FixedSource("dcgm", both)

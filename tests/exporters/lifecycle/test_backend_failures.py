@@ -81,7 +81,7 @@ def test_a_model_that_may_work_is_ready(grown: dict[str, int]) -> None:
 
 
 def test_a_burst_of_failures_is_not_enough() -> None:
-    """One client with bad input for a moment, and nobody after it."""
+    """One client sends bad input for a moment, and no request follows."""
     server = Server()
 
     assert server.answering(BACKEND=10 * MIN_FAILURES)

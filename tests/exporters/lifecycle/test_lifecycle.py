@@ -193,7 +193,7 @@ def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
 
 
 def test_unloading_on_purpose_ends_the_expectation() -> None:
-    """From the first UNLOADING on nobody misses the model; loading it again brings the expectation back."""
+    """From the first UNLOADING on the model is not expected; loading it again makes it expected again."""
     lifecycle = Lifecycle()
     for at, answered, reason, expected in (
         (1.0, "READY", "", True),

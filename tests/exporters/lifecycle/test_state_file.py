@@ -284,7 +284,7 @@ def test_a_file_of_an_exporter_that_ended_survives_the_machine(tmp_path: Path) -
 
 
 def test_only_its_user_can_read_the_state_file(tmp_path: Path) -> None:
-    """Model names are nobody else's, nor can anyone else write counts."""
+    """Other users can neither read model names nor write counts."""
     umask = os.umask(0)
     try:
         path = path_with(tmp_path)

@@ -358,7 +358,7 @@ def counters(count: float, seconds: float) -> bytes:
     ],
 )
 def test_governing_needs_a_receiver_and_a_safe_number(given: Mapping[str, str], problem: str) -> None:
-    """A number out of bounds, or nobody to receive the traces, is refused with the fix."""
+    """A number out of bounds, or a missing trace receiver, is refused with the fix."""
     arguments = {"triton": "http://127.0.0.1:8000", **given}
     if problem:
         with pytest.raises(OptionsError, match=problem):

@@ -541,7 +541,7 @@ def test_forged_rejections_count_only_while_traces_are_accepted() -> None:
     ],
 )
 def test_traces_from_other_machines_need_a_flag(options: Mapping[str, str], problem: str) -> None:
-    """The receiver believes anyone who reaches it, so that beyond loopback it listens only when configured to."""
+    """The receiver accepts traces from any sender, so it listens beyond loopback only when configured to."""
     try:
         choose({"triton": "t", **options}, {})
         printed = ""

@@ -174,7 +174,7 @@ def test_files_that_vanish_before_the_first_connection_are_a_reading(pki: Path, 
 def test_unusable_files_are_reported_one_by_one(
     pki: Path, certificates: tuple[str | None, str | None, str | None], printed: list[str]
 ) -> None:
-    """Which file, what is wrong with it, how to fix it; nobody is asked for a pass phrase."""
+    """The message names the file, the mistake and the fix; there is no prompt for a pass phrase."""
     with pytest.raises(CertificateError) as caught:
         Certificates(*(pki / name if name else None for name in certificates)).context()
 

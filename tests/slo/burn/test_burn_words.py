@@ -179,7 +179,7 @@ overrides:
 
 
 def test_a_page_quotes_the_target_and_threshold_of_the_model(tmp_path: Path) -> None:
-    """An override is in force: what the objective promises in general is not what this model broke."""
+    """An override applies: the model missed its own target, not the general one."""
     series = {name.replace('le="1.0"', 'le="2.5"'): values for name, values in SLOW.items()}
     others = {name.replace("ranker", "other"): values for name, values in SLOW.items()}
 

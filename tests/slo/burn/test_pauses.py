@@ -210,7 +210,7 @@ EVENING = Scenario(
 
 
 def test_a_pause_pages_nobody_and_hides_nothing() -> None:
-    """Ten minutes without rules in a busy time wake nobody later; an outage over a restart pages once."""
+    """Ten minutes without rules in a busy time cause no later page; an outage over a restart pages once."""
     chosen = [EVENING, *(pause for pause in PAUSES if pause.expected == "page")]
     assert len(chosen) == 2
     for scenario, outcome in zip(chosen, run("tritonwatch", chosen, every=2 * STEP), strict=True):

@@ -130,7 +130,7 @@ def test_a_document_with_a_wrong_value_is_converted_or_refused_in_words(data: st
 def test_a_file_that_expands_without_end_takes_no_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Aliases of aliases and merges of merges are only followed where somebody reads."""
+    """Aliases of aliases and merges of merges are expanded only where they are read."""
     names = "abcdefghijklmnop"
     lines = ["a: &a {x: 1}"] + [
         f"{new}: &{new} {{<<: [*{old}, *{old}, *{old}, *{old}], l: [*{old}, *{old}, *{old}]}}"

@@ -125,7 +125,7 @@ def test_a_model_of_which_the_gateway_saw_no_failure_is_promoted(gate: Gate) -> 
 
 
 def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None:
-    """Triton's objective has all of its budget left, and is not promoted on that either; --trust would."""
+    """Triton's objective has all of its budget left, which does not promote it; --trust would."""
     code, printed = gate("hiding")
 
     assert code in (EXIT["hold"], EXIT["rollback"]), printed

@@ -84,7 +84,7 @@ TOKENS = {
 def test_models_without_a_first_response_are_unknown(
     objective: str, there: dict[str, str], unknown: dict[str, str], tmp_path: Path
 ) -> None:
-    """Nobody exports it, or not for a model that streams: the objective is unknown, by a reason of its own."""
+    """Without its histogram the objective is unknown, with a reason of its own."""
     [parsed] = read([("o.yaml", objective)]).objectives
     [rules] = [
         artifact.text

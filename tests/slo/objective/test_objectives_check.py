@@ -156,7 +156,7 @@ def test_mistakes_are_listed_in_the_order_of_lines(
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """Nobody wants to learn of the second mistake after the first is fixed."""
+    """The second mistake must not appear only after the first is fixed."""
     assert 3 == len(mistakes(target="0%", window="1d", colour="blue"))
     several = mistakes(
         window="1d",

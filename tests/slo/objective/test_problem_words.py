@@ -247,7 +247,7 @@ def test_alerting_off_is_short_for_not_enabled(off: str) -> None:
 
 
 def test_one_is_not_reported_as_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`1 mistakes` reads as if nobody had ever made just one."""
+    """A single mistake is `1 mistake`."""
     (tmp_path / "o.yaml").write_text(yaml.safe_dump(GOOD))
 
     assert 0 == main(["check", str(tmp_path)])

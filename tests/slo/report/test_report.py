@@ -322,7 +322,7 @@ def test_excluded_and_unknown_time_is_named(objectives: Mapping[str, Any]) -> No
 
 @pytest.mark.real
 def test_an_estimate_is_marked_and_judged_with_its_error(objectives: Mapping[str, Any]) -> None:
-    """Within its error of the target the result is unknown; further away it is what it is, and marked."""
+    """Within its error of the target the result is unknown; further away it is decided, and marked."""
     assert {
         "near": "unknown (estimated, +-0.1 points)",
         "far": "met (estimated, +-0.02 points)",

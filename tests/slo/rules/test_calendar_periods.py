@@ -281,7 +281,7 @@ def test_a_period_of_any_fleet(fleet: tuple[Model, ...], tmp_path: Path) -> None
 
 @pytest.mark.real
 def test_a_period_survives_an_outage(tmp_path: Path) -> None:
-    """Prometheus was away: a period lacks what nobody saw and, after a long time, the minutes before; no more."""
+    """After an outage of Prometheus a period lacks its events and, after a long one, the minutes before."""
     began = BEGINS + 2 * HOUR
     lost = {20: 0, 50: 0, 100: 20}
     ends = {minutes: began + minutes * EVALUATION for minutes in lost}

@@ -85,7 +85,7 @@ def test_what_came_before_the_bucket_is_neither_good_nor_bad(
 @pytest.mark.real
 @pytest.mark.parametrize("tool", promtools(), ids=str)
 def test_a_missing_bucket_is_a_ticket_after_a_while(tool: Path, tmp_path: Path) -> None:
-    """A setting that prevents the measuring wakes nobody; in the minutes that a restart takes there is no alert."""
+    """A setting that prevents measuring is not a page; in the minutes that a restart takes there is no alert."""
     [objective] = read([("o.yaml", TEXT)]).objectives
     [made] = [artifact for artifact in artifacts([objective], Options()) if artifact.name == "slo-fast.yml"]
     fired = 'count by (alertname, severity) (ALERTS{alertstate="firing"})'

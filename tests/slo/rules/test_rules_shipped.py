@@ -122,7 +122,7 @@ def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
 
 
 def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alert that nobody saw fire is not generated: the whole generation stops and names it."""
+    """An alert without a proof that it fires stops the generation, with its name."""
     (queue,) = (objective for objective in shipped() if objective.name == "queue")
     plan = Plan(queue, Options())
     model = ("some-model", "1")

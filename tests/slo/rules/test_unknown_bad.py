@@ -159,7 +159,7 @@ def test_a_replay_pages_when_the_rules_page(answers: Mapping[str, list[float]]) 
 
 @pytest.mark.real
 def test_what_was_unloaded_on_purpose_is_not_bad(answers: Mapping[str, list[float]]) -> None:
-    """Nobody promised that it serves."""
+    """Such a model need not serve."""
     assert [0.0] == answers["unloaded"]
 
 
