@@ -78,12 +78,12 @@ def _check_operator(facts: GpuFacts) -> Iterator[Finding]:
             "nothing",
         )
     there = facts.reading.devices if facts.reading else {}
-    strange = [name for name in facts.devices if canonical_uuid(name.partition("/")[0]) not in there]
-    if there and strange:
+    unknown = [name for name in facts.devices if canonical_uuid(name.partition("/")[0]) not in there]
+    if there and unknown:
         yield Finding(
             "problem",
             "--gpu-devices names GPUs that are not there",
-            f"--gpu-devices names {listed(strange, _NAMED)}, which {facts.source} does not know",
+            f"--gpu-devices names {listed(unknown, _NAMED)}, which {facts.source} does not know",
             f"name GPUs by their UUID; there are {listed(sorted(there), _NAMED)}",
             "nothing",
         )

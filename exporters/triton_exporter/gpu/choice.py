@@ -29,7 +29,7 @@ class SourceChoice:
     wanted: frozenset[str] = frozenset()
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     current: str = "none"
-    detail: dict[str, str] = field(default_factory=dict)
+    details: dict[str, str] = field(default_factory=dict)
     _answered: set[str] = field(default_factory=set)
     _tried: dict[str, float] = field(default_factory=dict)
     _misses: int = 0
@@ -44,7 +44,7 @@ class SourceChoice:
                 self._note_failure(source.name, error)
                 continue
             self._answered.add(source.name)
-            self.detail[source.name] = reading.dialect
+            self.details[source.name] = reading.dialect
             self.current, self._misses = source.name, 0
             return reading
         self._misses += 1
@@ -66,6 +66,6 @@ class SourceChoice:
         return [*better, self.sources[position], *worse]
 
     def _note_failure(self, name: str, error: SourceError) -> None:
-        self.detail[name] = str(error)
+        self.details[name] = str(error)
         if name in self.wanted or name in self._answered:
             self.failures[name, error.reason] += 1

@@ -32,8 +32,8 @@ class Freshness:
             if uuid not in self._last and len(self._last) >= MAX_GPUS:
                 continue
             frozen = frozenset(values)
-            moves = Slot(gpu.ENERGY, Entity(uuid)) in reading.values
-            if not moves or frozen != self._last.get(uuid):
+            always_changes = Slot(gpu.ENERGY, Entity(uuid)) in reading.values
+            if not always_changes or frozen != self._last.get(uuid):
                 self._new_at[uuid] = reading.at
                 new.add(uuid)
             self._last[uuid] = frozen

@@ -26,7 +26,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "bytes": (0.0, 2.0**50),
     "bytes/s": (0.0, 2.0**50),
 }
-"""Least and most that a real card could report, by unit. Values of other units are at least 0."""
+"""Minimum and maximum that a real card can report, by unit. Values of other units are at least 0."""
 
 
 class Entity(NamedTuple):
@@ -96,8 +96,8 @@ class GpuReading:
     dialect: str = ""
 
 
-def plausible(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
-    """Return a value that can be true, a ratio at most 1; for any other None, counted in `dropped` by reason."""
+def plausible_value(metric: Metric, value: float, dropped: Counter[str]) -> float | None:
+    """Return a value that can be true, a ratio at most 1; return None for others and count them in `dropped`."""
     if not math.isfinite(value):
         dropped["malformed"] += 1
         return None

@@ -80,12 +80,12 @@ class Gpus:
         self._steady = SteadyCounters()
         self._use = GpuUse()
         self._scope = GpuScope()
-        self._labels: Mapping[ModelVersion, frozenset[str]] = {}
+        self._model_labels: Mapping[ModelVersion, frozenset[str]] = {}
         self._triton_gpus: frozenset[str] = frozenset()
-        self._own: GpuReading | None = None
+        self._triton_reading: GpuReading | None = None
         self._configs: Mapping[ModelVersion, ModelConfig] = {}
         self._claims: tuple[GpuClaim, ...] = ()
-        self._problems: Mapping[ModelVersion, str] = {}
+        self._label_problems: Mapping[ModelVersion, str] = {}
         self._memory: Mapping[tuple[ModelVersion, Entity], float] = {}
 
     def poll(self, now: float) -> None:
@@ -94,7 +94,7 @@ class Gpus:
         with self._lock:
             self._source = self._choice.current
             self._failures = {key: float(count) for key, count in self._choice.failures.items()}
-            self._details = dict(self._choice.detail)
+            self._details = dict(self._choice.details)
             if reading is None:
                 return
             new = self._freshness.note(reading)
@@ -115,37 +115,39 @@ class Gpus:
         reading = native.read(exposition, now)
         self._native.put(reading)
         with self._lock:
-            self._labels = native.model_labels(exposition)
+            self._model_labels = native.model_labels(exposition)
             self._triton_gpus = frozenset(reading.devices)
-            self._own = reading
+            self._triton_reading = reading
             self._learn_scope(now)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Take in configs and statistics: which model is on which GPU, and how long it executed."""
         with self._lock:
             self._configs = snapshot.configs
-            seen = self._learn_scope(snapshot.at)
-            if not seen.order and not self._triton_gpus and not self._claims:
+            visible = self._learn_scope(snapshot.at)
+            if not visible.order and not self._triton_gpus and not self._claims:
                 return  # no GPU anywhere: nothing to map, at any number of models
             evidence = self._evidence(snapshot.statistics or ())
-            self._claims = gpu_claims(evidence, seen)
-            self._problems = label_problems(evidence, self._claims, seen)
+            self._claims = gpu_claims(evidence, visible)
+            self._label_problems = label_problems(evidence, self._claims, visible)
             if snapshot.statistics is not None:
-                self._memory = _memory_by_gpu(snapshot, seen)
+                self._memory = _memory_by_gpu(snapshot, visible)
                 self._use.update(evidence.statistics, self._claims)
 
     def _evidence(self, statistics: tuple[ModelStatistics, ...] = ()) -> GpuEvidence:
         return GpuEvidence(
-            self._configs, statistics, self._labels, self._triton_gpus, self._options.trusted_models
+            self._configs, statistics, self._model_labels, self._triton_gpus, self._options.trusted_models
         )
 
     def _learn_scope(self, now: float) -> VisibleGpus:
         named = labelled_ordinals(self._evidence()) if self._triton_gpus else {}
-        seen = visible_gpus(self._options.devices, self._reading, self._triton_gpus, self._options.pod, named)
+        visible = visible_gpus(
+            self._options.devices, self._reading, self._triton_gpus, self._options.pod, named
+        )
         if self._reading is not None:
             read = self._observed_at > float("-inf")
-            self._scope.learn(seen.order if seen.known else (), triton_read=read, now=now)
-        return seen
+            self._scope.learn(visible.order if visible.known else (), triton_read=read, now=now)
+        return visible
 
     def examine(self, now: float) -> tuple[Finding, ...]:
         """Return what to change to see more, from what was polled, observed and seen so far."""
@@ -155,11 +157,11 @@ class Gpus:
                     self._source,
                     self._details,
                     self._reading,
-                    self._own,
+                    self._triton_reading,
                     self._freshness.ages(now),
                     self._configs,
                     self._claims,
-                    self._problems,
+                    self._label_problems,
                     self._options.devices,
                     self._choice.wanted,
                 )
@@ -248,7 +250,7 @@ class Gpus:
             if pair in self._use.busy
         }
         memory: _Rows = {(*key, *entity): size for (key, entity), size in self._memory.items()}
-        problems: _Rows = {(*key, problem): 1.0 for key, problem in self._problems.items()}
+        problems: _Rows = {(*key, problem): 1.0 for key, problem in self._label_problems.items()}
         for metric, rows in (
             (gpu.MODEL_GPU_INFO, info),
             (gpu.MODEL_LABEL_PROBLEM, problems),
@@ -280,10 +282,10 @@ def _slot_labels(slot: Slot) -> tuple[str, ...]:
     return (*slot.entity, *own) if is_split(slot.metric) else (slot.entity.uuid, *own)
 
 
-def _memory_by_gpu(snapshot: Snapshot, seen: VisibleGpus) -> dict[tuple[ModelVersion, Entity], float]:
+def _memory_by_gpu(snapshot: Snapshot, visible: VisibleGpus) -> dict[tuple[ModelVersion, Entity], float]:
     sizes: dict[tuple[ModelVersion, Entity], float] = defaultdict(float)
     for row in snapshot.statistics or ():
         for use in row.memory:
-            for entity in seen.pick([use.device]) if use.kind == "GPU" else ():
+            for entity in visible.pick([use.device]) if use.kind == "GPU" else ():
                 sizes[ModelVersion(row.model, row.version), entity] += use.bytes
     return sizes

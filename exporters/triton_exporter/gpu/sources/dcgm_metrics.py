@@ -23,7 +23,7 @@ from triton_exporter.gpu.gpu_reading import (
     canonical_pci,
     canonical_uuid,
     is_split,
-    plausible,
+    plausible_value,
     with_derived,
 )
 from triton_exporter.gpu.sources import throttle
@@ -32,7 +32,7 @@ SOURCE = "dcgm"
 
 MAX_GPUS = 256
 MAX_INSTANCES = 8 * MAX_GPUS
-"""Most GPUs and instances that one machine can have; a source that invents more cannot fill the memory."""
+"""GPUs and instances of one machine, at most, so that a source that invents more cannot fill the memory."""
 
 _FAULTS = {"duplicate": "duplicate"}
 """Kinds of bad lines the parser counts -> reason of dropped rows; all others are malformed."""
@@ -138,7 +138,7 @@ class _DcgmDraft:
             self.dropped["no_uuid"] += 1
             return
         entity = Entity(uuid, _label_value(labels, dcgm.INSTANCE_LABEL))
-        if not self._meet(entity, labels):
+        if not self._note_entity(entity, labels):
             self.dropped["malformed"] += 1
         elif is_blank(value):
             self.dropped["blank"] += 1
@@ -154,7 +154,7 @@ class _DcgmDraft:
         sums = {slot: sum(links.values()) for slot, links in self.links.items()}
         return sums | {slot: -candidate.negative_value for slot, candidate in self.best.items()}
 
-    def _meet(self, entity: Entity, labels: Mapping[str, str]) -> bool:
+    def _note_entity(self, entity: Entity, labels: Mapping[str, str]) -> bool:
         if entity.uuid not in self.devices and len(self.devices) >= MAX_GPUS:
             return False
         if entity.instance and entity not in self.instances and len(self.instances) >= MAX_INSTANCES:
@@ -207,7 +207,7 @@ class _DcgmDraft:
         if scale is None:
             self.dropped["unscaled"] += 1
             return
-        canonical = plausible(alias.metric, value * scale, self.dropped)
+        canonical = plausible_value(alias.metric, value * scale, self.dropped)
         if canonical is None:
             return
         slot = Slot(alias.metric, entity if is_split(alias.metric) else Entity(entity.uuid), alias.label)

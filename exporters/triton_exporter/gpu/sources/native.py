@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from triton_exporter.catalogue import Metric, gpu, triton
 from triton_exporter.distribution.increase import version_of
 from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, plausible, with_derived
+from triton_exporter.gpu.gpu_reading import Device, Entity, GpuReading, Slot, plausible_value, with_derived
 from triton_exporter.gpu.sources.source import SourceError
 from triton_exporter.snapshot import ModelVersion
 
@@ -48,7 +48,7 @@ def read(exposition: Exposition, at: float) -> GpuReading:
             dropped["blank"] += len(figures)
             continue
         for metric, value in figures.items():
-            accepted = plausible(metric, value, dropped)
+            accepted = plausible_value(metric, value, dropped)
             if accepted is not None:
                 values[Slot(metric, Entity(uuid))] = accepted
     return GpuReading(

@@ -24,7 +24,7 @@ from triton_exporter.gpu.gpu_reading import (
     XidReport,
     canonical_pci,
     canonical_uuid,
-    plausible,
+    plausible_value,
     with_derived,
 )
 from triton_exporter.gpu.sources import throttle
@@ -55,10 +55,10 @@ class _NvmlDraft:
     values: dict[Slot, float] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def keep(self, slot: Slot, value: float) -> None:
+    def add(self, slot: Slot, value: float) -> None:
         if math.isnan(value):
             return  # not supported on this card
-        accepted = plausible(slot.metric, value, self.dropped)
+        accepted = plausible_value(slot.metric, value, self.dropped)
         if accepted is not None:
             self.values[slot] = accepted
 
@@ -138,10 +138,10 @@ class NvmlSource:
         entity = Entity(uuid)
         for probe in PROBES:
             with contextlib.suppress(lib.NVMLError, AttributeError):  # not on this card; too new a question
-                draft.keep(Slot(probe.metric, entity, probe.label), float(probe.ask(lib, handle)))
+                draft.add(Slot(probe.metric, entity, probe.label), float(probe.ask(lib, handle)))
         with contextlib.suppress(lib.NVMLError, AttributeError):
             for reason, holds in throttle.decode(_throttle_mask(lib, handle)).items():
-                draft.keep(Slot(gpu.THROTTLE_REASON, entity, reason), float(holds))
+                draft.add(Slot(gpu.THROTTLE_REASON, entity, reason), float(holds))
         self._read_part(handle, handle, entity, draft)
         for part, part_handle in _mig_parts(lib, handle, uuid):
             if part.entity not in {known.entity for known in draft.instances}:
@@ -152,11 +152,11 @@ class NvmlSource:
         lib = self._lib
         with contextlib.suppress(lib.NVMLError, AttributeError):
             for metric, value in _memory(lib, handle).items():
-                draft.keep(Slot(metric, entity), value)
+                draft.add(Slot(metric, entity), value)
         assert self._gpm is not None
         with contextlib.suppress(lib.NVMLError, AttributeError):
             for (metric, label), value in self._gpm.read(gpu_handle, entity).items():
-                draft.keep(Slot(metric, entity, label), value)
+                draft.add(Slot(metric, entity, label), value)
 
     def _take_events(self) -> Iterator[XidReport]:
         if self._events is None:
