@@ -13,25 +13,25 @@ from triton_exporter.exposition.exposition_values import Exposition
 REQUEST_COUNTERS = (triton.REQUEST_SUCCESS.name, triton.REQUEST_FAILURE.name)
 
 SLOW_SECONDS = 30.0
-"""Over how long the slower of two measures of the traffic looks back; the faster takes the last reading."""
+"""Time constant of the slower of two measures of the traffic; the faster one is that of the last reading."""
 
 STALE_SECONDS = 10.0
-"""Readings further apart than this tell nothing about the traffic now."""
+"""Readings further apart than this do not show the traffic of now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests of one model: counted so far, and a second; `seen` is when the last ones came (Unix seconds)."""
+    """Requests of one model: `total` so far, and per second; `seen` is when the last ones came (Unix seconds)."""
 
     total: float
     seen: float = float("-inf")
-    now: float = 0.0
-    slow: float = 0.0
+    last_per_second: float = 0.0
+    slow_per_second: float = 0.0
 
     @property
     def per_second(self) -> float:
         """The greater of both measures: a rate that suits it never traces too much."""
-        return max(self.now, self.slow)
+        return max(self.last_per_second, self.slow_per_second)
 
 
 def requests_by_model(exposition: Exposition) -> Mapping[str, float]:
@@ -52,5 +52,6 @@ def measured(known: Traffic | None, total: float, now: float, lasted: float) -> 
         return Traffic(total)
     per_second = (total - known.total) / lasted
     weight = 1 - math.exp(-lasted / SLOW_SECONDS)
-    slow = known.slow + weight * (per_second - known.slow) if known.slow else per_second
+    before = known.slow_per_second
+    slow = before + weight * (per_second - before) if before else per_second
     return Traffic(total, now if per_second else known.seen, per_second, slow)

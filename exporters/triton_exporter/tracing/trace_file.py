@@ -13,6 +13,7 @@ from triton_exporter.tracing.timeline import Timeline
 from triton_exporter.tracing.trace import Mailbox
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
+"""A larger file is not read."""
 
 _SINCE_1970 = 1_000_000_000 * 1_000_000_000
 """Times below this (2001) are of the clock that runs since the machine started."""
@@ -22,7 +23,7 @@ class TraceFiles:
     """Poller (see `app.parts`) that reads `path` and, with log-frequency set, `path.0`, `path.1` and so on.
 
     Each file is read once, when it is complete. Triton stamps with the machine's monotonic clock, so it must
-    run on the same machine (a container beside it does); `since_boot_ns` returns how far that clock is behind
+    run on the same machine (a container beside it does); `clock_offset_ns` returns how far that clock is behind
     Unix time. Files are never written or removed.
     """
 
@@ -32,11 +33,11 @@ class TraceFiles:
         self,
         path: Path,
         mailbox: Mailbox,
-        since_boot_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
+        clock_offset_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
     ) -> None:
         self._path = path
         self._mailbox = mailbox
-        self._since_boot_ns = since_boot_ns
+        self._clock_offset_ns = clock_offset_ns
         self._done: dict[Path, tuple[int, int, int]] = {}
 
     def poll(self, now: float) -> None:
@@ -69,15 +70,15 @@ class TraceFiles:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
             return False
-        requests = [line.request() for line in timelines(document, self._since_boot_ns())]
+        requests = [line.request() for line in timelines(document, self._clock_offset_ns())]
         self._mailbox.count_lost("malformed", requests.count(None))
         self._mailbox.put(request for request in requests if request)
         self._mailbox.count_batch("accepted")
         return True
 
 
-def timelines(document: Any, since_boot_ns: int) -> Iterator[Timeline]:
-    """Put the records of one file together by their id; records that are none are passed over."""
+def timelines(document: Any, clock_offset_ns: int) -> Iterator[Timeline]:
+    """Put the records of one file together by their id; anything that is not a record is skipped."""
     moments: dict[str, dict[str, int]] = {}
     models: dict[str, tuple[ModelVersion, str]] = {}
     for record in document if isinstance(document, list) else ():
@@ -92,7 +93,7 @@ def timelines(document: Any, since_boot_ns: int) -> Iterator[Timeline]:
     with_steps = {parent for _, parent in models.values() if parent}
     for key, (version, _) in models.items():
         stamps = moments.get(key, {})
-        shift = since_boot_ns if max(stamps.values(), default=0) < _SINCE_1970 else 0
+        shift = clock_offset_ns if max(stamps.values(), default=0) < _SINCE_1970 else 0
         at = {name: nanoseconds + shift for name, nanoseconds in stamps.items()}
         start = at.get("REQUEST_START")
         if start is not None:

@@ -565,7 +565,7 @@ RECORDS = [
 def test_trace_file(tmp_path: Path) -> None:
     """Numbered files are read once each, when complete, with the machine's clock set to Unix time."""
     mailbox = Mailbox()
-    files = TraceFiles(tmp_path / "trace.json", mailbox, since_boot_ns=lambda: int(T) * 10**9)
+    files = TraceFiles(tmp_path / "trace.json", mailbox, clock_offset_ns=lambda: int(T) * 10**9)
     text = json.dumps(RECORDS)
     (tmp_path / "trace.json.0").write_text(text[:50])
     files.poll(0)
