@@ -90,7 +90,7 @@ class LoadFailures:
         self._ensemble_texts[model] = text
         self._count_in_log(model, "", text, at)
 
-    def note(self, model: str, version: str, text: str, at: float) -> None:
+    def remember_earlier(self, model: str, version: str, text: str, at: float) -> None:
         """Remember why a model failed to load before the exporter started, without counting it again."""
         if self._names_unloaded(text) or model in self.last:
             return

@@ -73,12 +73,12 @@ def logged_failure(line: str) -> LoggedFailure | None:
             text = groups["text"].rstrip('" \r').replace(r"\n", "\n")
             of_ensemble = pattern in _ENSEMBLE_PATTERNS
             if of_ensemble:
-                text = _without_rubbish(text)
+                text = _without_stray_bytes(text)
             return LoggedFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
     return None
 
 
-def _without_rubbish(text: str) -> str:
+def _without_stray_bytes(text: str) -> str:
     """Cut off bytes that are not words where the error of an ensemble's step belongs.
 
     Of a step that was not loaded again Triton has no error, and writes what happens to be in its memory: nothing,
@@ -252,7 +252,9 @@ class LogReader:
         there = {entry.model for entry in index} | self._lifecycle.expected.keys()
         for failure in self._earlier:
             if failure.model in there:
-                self._lifecycle.load_failures.note(failure.model, failure.version, failure.text, at)
+                self._lifecycle.load_failures.remember_earlier(
+                    failure.model, failure.version, failure.text, at
+                )
         self._earlier = []
 
     def families(self, now: float) -> Iterable[Family]:
