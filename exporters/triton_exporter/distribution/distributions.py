@@ -76,7 +76,7 @@ class Distributions:
         self._counters = Counters()
         self._torn = 0
         self._pending_entered_at = float("-inf")
-        self._taken = float("-inf")
+        self._read_at = float("-inf")
         self._batching: frozenset[ModelVersion] = frozenset()
         self._native = NativeHistograms(triton.FIRST_RESPONSE_MS, _MILLI)
         self._summaries = {signal: Summaries(_SUMMARIES[signal], _MICRO) for signal in SIGNALS}
@@ -84,7 +84,7 @@ class Distributions:
         self._quantile_pool = QuantilePool()
         self._streaming: Mapping[ModelVersion, bool] = {}
         self._turn = 0
-        self._shown = DistributionFamilies(self._buckets.thresholds)
+        self._families = DistributionFamilies(self._buckets.thresholds)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream, and which of them batch."""
@@ -186,7 +186,7 @@ class Distributions:
         self, version: ModelVersion, signal: Signal, gain: Gain, units: float, now: float
     ) -> Interval:
         seconds, queued = gain.seconds[signal], gain.seconds["queue"]
-        interval = Interval(now, gain.requests, seconds, units, lasted=min(60.0, now - self._taken))
+        interval = Interval(now, gain.requests, seconds, units, lasted=min(60.0, now - self._read_at))
         # Waits of a batch differ by when its requests arrived, those of others by the work before them.
         if signal == "request" or version in self._batching:
             return interval._replace(waited=queued)
@@ -203,13 +203,13 @@ class Distributions:
                 for recorded in model.observations.values():
                     recorded.close(now, watermark, enter_pending)
         self._drop_gone(now)
-        self._taken = now
+        self._read_at = now
 
     def families(self, now: float) -> Iterable[Family]:
         """Return both histograms, their quantiles and sources, and the requests that they leave out."""
-        yield from self._shown.histograms(self._models, now)
+        yield from self._families.histograms(self._models, now)
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
-        yield from self._shown.sources(self._models)
+        yield from self._families.sources(self._models)
         if self._traces is not None:
             yield from self._traces.families()
 

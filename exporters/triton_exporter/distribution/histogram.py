@@ -18,10 +18,10 @@ from triton_exporter.snapshot import ModelVersion
 class Histogram:
     """Counts by bucket, with sum and count. Bounds are finite, ascending, in seconds, and inclusive.
 
-    Shares make fractions of requests, of which whole ones are shown. No bucket shows more than are at or below
-    its bound; what it owes it shows as soon as the buckets above grow as much. So no bucket ever grows by more
-    than one above it: of rates over buckets that are rounded each for itself, histogram_quantile() finds some
-    that fall as the bound rises. The last bucket always shows the true count.
+    Shares make fractions of requests, but only whole requests are shown. What a bucket does not show yet is shown
+    as soon as the buckets above it grow as much, so that no bucket ever grows by more than one above it. If each
+    bucket were rounded on its own, rates could fall as the bound rises, and histogram_quantile() would be wrong.
+    The last bucket always shows the true count.
     """
 
     def __init__(self, metric: Metric, version: ModelVersion, bounds: Sequence[float]) -> None:
@@ -29,7 +29,7 @@ class Histogram:
         self.count = 0.0
         self.sum = 0.0
         self._counts = [0] * (len(self.bounds) + 1)
-        self._owed = [0.0] * len(self._counts)  # at or below each bound and not yet shown
+        self._unshown = [0.0] * len(self._counts)  # requests at or below each bound
         self._exemplars: dict[int, Exemplar] = {}
         self._metric = metric
         self._version = version
@@ -57,15 +57,15 @@ class Histogram:
             self._counts[bisect_left(self.bounds, shape.seconds)] += int(requests)
             return
         shares = (*shape.shares(self.bounds), 1.0)
-        self._owed = [owed + requests * share for owed, share in zip(self._owed, shares, strict=True)]
-        self._show_owed()
+        self._unshown = [rest + requests * share for rest, share in zip(self._unshown, shares, strict=True)]
+        self._show_whole_requests()
 
-    def _show_owed(self) -> None:
-        """Show what is owed, in each bucket at most what the buckets above show."""
+    def _show_whole_requests(self) -> None:
+        """Show the whole requests of each bucket, at most as many as the buckets above it show."""
         # The margin keeps a whole number that float arithmetic left just below it.
-        whole = [max(0, floor(owed + 1e-6)) for owed in self._owed]
+        whole = [max(0, floor(rest + 1e-6)) for rest in self._unshown]
         shown = [*accumulate(reversed(whole), min)][::-1]
-        self._owed = [owed - more for owed, more in zip(self._owed, shown, strict=True)]
+        self._unshown = [rest - more for rest, more in zip(self._unshown, shown, strict=True)]
         below = 0
         for position, more in enumerate(shown):
             self._counts[position] += more - below

@@ -11,7 +11,7 @@ from triton_exporter.distribution.shape import Interval, Observed, Trace
 from triton_exporter.tracing.agreement import Agreement
 
 TRACE_GRACE_SECONDS = 1.0
-"""Triton's spans can end so far out of order: a batch may lack requests this much older than its newest."""
+"""Triton sends spans slightly out of order: a batch may lack requests that ended so long before its newest."""
 
 TRACE_WAIT_SECONDS = 15.0
 """An interval waits so long for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
@@ -20,8 +20,8 @@ TRACE_GAP_SECONDS = 30.0
 """Requests wait so long, beyond `TRACE_WAIT_SECONDS`, for the next traced one, which represents them."""
 
 JOINED_SECONDS = 5.0
-"""Over how long sampled requests are weighed together. One alone would take the requests since the one before
-it, which are fewest for a slow one: it ends between two others, wherever it began."""
+"""Sampled requests of so long represent their intervals together. If each represented the requests since the
+sampled one before it, slow ones would represent too few: they end between two others, wherever they began."""
 
 MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
