@@ -1,4 +1,4 @@
-"""Check whether requests are traced, and say how many would be at the traffic that Triton has."""
+"""Check whether requests are traced, and compute how many would be at the traffic that Triton has."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def declare(header: str, drafts: Drafts, faults: Faults, only: Collection[str] |
     """Take in a HELP or TYPE; returns the family's name, or nothing for any other comment."""
     match = _HEADER.fullmatch(header)
     if match is None:
-        # Prometheus refuses a whole body for a HELP or TYPE without a name; any other comment is none.
+        # Prometheus refuses a whole body for a HELP or TYPE without a name, and ignores any other comment.
         faults[None, "syntax"] += only is None and _NEARLY_HEADER.match(header) is not None
         return ""
     word, name, rest = match.groups(default="")

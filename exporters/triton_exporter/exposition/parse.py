@@ -159,7 +159,7 @@ def _is_of_family(name: str, kind: str, keys: Iterable[str]) -> bool:
 
 
 def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
-    """Return whether that is certain; what looks like a bound within another label's value is not."""
+    """Return whether all bounds are numbers; False, too, where the value of another label looks like a bound."""
     bound = BOUNDS.get(kind)
     if bound is None:
         return True

@@ -24,11 +24,11 @@ from triton_exporter.triton.model_endpoints import ModelEndpoints
 from triton_exporter.triton.poll_requests import CountFailure, PollRequests
 
 READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
-"""Parts of the timeout after which a poll has waited long enough for the ready endpoint, and for all but the last
-question: a poll takes no longer than one timeout, and a silent Triton is asked once more whether it lives."""
+"""Parts of the timeout that a poll waits for the ready endpoint, and for all requests but the last, which asks a
+Triton that did not respond whether it is live. So a poll takes no longer than one timeout."""
 
 MAX_PAUSE_SECONDS = 60.0
-"""A slow repository is polled once a minute at least."""
+"""A slow repository is polled at least once a minute."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ApiPoller:
     client: Client
     now: Callable[[], float]
     count_failure: CountFailure
-    pause_seconds: float = field(default=0.0, init=False)  # least time until the next poll
+    pause_seconds: float = field(default=0.0, init=False)  # minimum time until the next poll
     _last_statistics: tuple[ModelStatistics, ...] | None = field(default=None, init=False)
     _last_index: tuple[bytes | None, tuple[IndexEntry, ...]] = field(default=(None, ()), init=False)
     _index_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=2), init=False)
