@@ -98,7 +98,7 @@ def sampled(per_second: Floats) -> Floats:
 def noise(
     rng: np.random.Generator, mean: float, deviation: float, minutes: float = 1.0, least: float = 0.0
 ) -> Floats:
-    """A level that wavers about its mean and forgets within `minutes`."""
+    """A level that varies around its mean, correlated over `minutes`."""
     memory = np.exp(-1 / minutes)
     drawn = rng.normal(0, deviation * np.sqrt(1 - memory**2), MINUTES + 1)
     level = 0.0

@@ -86,7 +86,7 @@ def test_each_check_catches_its_bad_rule(check: alert_lint.Check) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
 def test_promtool_is_silent_about_all_of_them(check: alert_lint.Check, tmp_path: Path) -> None:
-    """Were promtool to find one of these itself, our check would be needless."""
+    """promtool accepts each of the bad rules; otherwise our check would not be needed."""
     path = tmp_path / "rules.yml"
     rule = {key: value for key, value in {**GOOD, **BAD[check]}.items() if value}
     path.write_text(yaml.safe_dump({"groups": groups(rule)}))

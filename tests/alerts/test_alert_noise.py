@@ -86,7 +86,7 @@ def changes(
     step: int,
     evaluation: int,
 ) -> Counter[tuple[str, ...]]:
-    """How often each alert began to fire or ended, by what identifies it."""
+    """How often each alert began to fire or ended, by its identifying labels."""
     before = f"{FIRING} offset {evaluation}s"
     recorded = [
         {"record": f"test:alert_{change}", "expr": expr}
@@ -131,7 +131,7 @@ def test_no_alert_comes_and_goes_on_a_healthy_fleet(seed: int, tmp_path: Path) -
 @pytest.mark.real
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: Path) -> None:
-    """Nor is a model unknown that is asked at night only, or whose server restarts."""
+    """An objective is not unknown because its model has requests only at night, or because a server restarts."""
     fleet = {
         name: text
         for name, text in Fleet(seed).series().items()
@@ -149,7 +149,7 @@ def test_no_alert_of_an_objective_fires_on_a_healthy_fleet(seed: int, tmp_path: 
 
 @pytest.mark.real
 def test_the_end_of_a_nightly_job_is_not_the_end_of_traffic(tmp_path: Path) -> None:
-    """Its first night apart, when nothing is known of it; a service that loses its traffic is noticed."""
+    """The alert fires for a service that loses its traffic, and for a job only in its first night."""
     step, days = 300, 9
     jobs = {name: nightly_jobs(seed, days, step) for seed, name in enumerate(("even", "late", "early"))}
     service = np.minimum(np.arange(days * DAY / step + 1), (days - 0.3) * DAY / step) * step * 5

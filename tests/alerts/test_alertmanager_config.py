@@ -110,7 +110,7 @@ def test_both_sides_of_an_inhibition_carry_the_equal_labels(rule: Inhibition) ->
 
 
 def test_no_alert_is_silenced_by_what_it_silences() -> None:
-    """Alerts that silence each other, or each other's causes, would all go unheard."""
+    """If alerts inhibited each other, none of them would be sent."""
     everything = [*map(labels_of, ALERTS), *burn_alerts()]
     silences = {
         (index, other)

@@ -94,7 +94,7 @@ def test_unloading_a_model_in_use_fires_although_triton_calls_it_healthy(stage: 
 
 
 def test_a_model_that_comes_and_goes_is_flapping(stage: Stage) -> None:
-    """Each gap is too short for an alert of its own; all of them together are one."""
+    """Each gap is too short for an alert; all of them together fire one."""
     for _ in range(3):
         for what, ready in (("unload", 0), ("load", 1)):
             assert 200 == stage.ask(what, "flappy")
@@ -105,7 +105,7 @@ def test_a_model_that_comes_and_goes_is_flapping(stage: Stage) -> None:
 
 
 def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
-    """Half an hour of LOADING without a break."""
+    """The model has been LOADING for half an hour."""
 
     def load() -> None:
         with suppress(requests.RequestException):  # the server is killed in the midst of it
@@ -119,7 +119,7 @@ def test_a_load_that_never_ends_is_stuck(stage: Stage) -> None:
 
 
 def test_a_server_that_dies_and_comes_back_is_restarting(stage: Stage) -> None:
-    """Each life is too short for any other alert to last."""
+    """The server lives too briefly for any other alert to fire."""
     stage.server.kill()
     stage.watch.wait_seen(f"{state.SERVER_LIVE} == 0")
     # Without models it starts in time on a busy machine, too.

@@ -35,7 +35,7 @@ WIDE = 40
 
 @dataclass(frozen=True)
 class Delivered:
-    """What came from one Alertmanager."""
+    """The requests that one Alertmanager sent."""
 
     version: tuple[int, int]
     vendors: Vendors
@@ -171,7 +171,7 @@ def test_no_service_refuses_anything(delivered: Delivered) -> None:
 
 
 def test_no_secret_is_in_the_configuration(delivered: Delivered) -> None:
-    """Files are named, and their content is nowhere."""
+    """The configuration names the files of secrets, and contains no secret."""
     assert [] == [secret for secret in (KEY, TOKEN, PASSWORD) if secret in delivered.config]
 
 

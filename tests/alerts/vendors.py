@@ -42,7 +42,7 @@ HOSTS = (
 
 @dataclass(frozen=True)
 class Request:
-    """What a service got: where, with which headers, and the JSON of its body."""
+    """A request that a service received: its URL, headers and JSON body."""
 
     host: str
     path: str
@@ -141,7 +141,7 @@ class Vendors(HttpServer):
         super().__init__(_Handler)
 
     def of(self, host: str) -> list[Request]:
-        """What a service took, in order."""
+        """The requests that a service accepted, in order."""
         return [request for request in self.taken if request.host == host]
 
 

@@ -291,7 +291,7 @@ def test_a_page_after_one_that_ended_while_silenced_pages_again(bridge: Bridge) 
 
 
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(bridge: Bridge) -> None:
-    """No answer is not the answer that nothing fires."""
+    """If Alertmanager does not respond, no alert is taken for ended."""
     bridge.fire({"a": bridge.clock()})
     failures: list[int] = []
     reconcile = Reconciler(bridge.store, away(bridge.store), lambda: None, lambda: failures.append(1))
@@ -373,7 +373,7 @@ def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
 
 
 def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> None:
-    """No news from Alertmanager is news."""
+    """A missing Watchdog notification is reported."""
     watch = HeartbeatWatch(bridge.store, 600, lambda: None)
     watch(bridge.clock())
     bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
@@ -426,7 +426,7 @@ def test_payloads_of_others_are_not_presses(payload: dict[str, Any]) -> None:
 
 
 def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> None:
-    """Half a line costs that line."""
+    """A line that was cut is skipped; the others are read."""
     audit = Audit(tmp_path / "audit.jsonl")
     audit.write(1.0, "U1", "acknowledge", "i", "done")
     with audit.path.open("ab") as trail:
@@ -509,7 +509,7 @@ def test_forged_values_of_a_button_do_nothing(bridge: Bridge, action: str, value
     ).filter(lambda drawn: isinstance(drawn, dict))
 )
 def test_any_payload_of_a_button_is_read_or_left_out(payload: dict[str, Any]) -> None:
-    """A payload of any shape is presses with texts in them, or none; never an accident."""
+    """A payload of any form is read as presses or as none, without an error."""
     for press in button_presses("e", payload):
         assert all(isinstance(value, str) for value in dataclasses.astuple(press))
 

@@ -15,7 +15,7 @@ PATIENCE = 60.0
 
 
 def reported(bridge: BridgeUnderTest, name: str, word: str = "") -> list[Posted]:
-    """Run until Slack shows it, or time is up."""
+    """Run until Slack shows the message, or the time has passed."""
     end = bridge.clock.now + PATIENCE
     while bridge.clock.now < end:
         shown = [root for root in bridge.workspace.roots() if name in root.shown and word in root.shown]

@@ -168,7 +168,7 @@ def test_buttons_without_a_bot_token_are_a_mistake(
 
 
 def test_an_empty_trail_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Silence could also mean the wrong folder."""
+    """An empty output could also mean a wrong folder."""
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
     assert "the audit log is empty" in capsys.readouterr().err
 

@@ -224,7 +224,7 @@ def test_an_end_that_nobody_saw_begin_goes_to_the_audit_trail(bridge: Bridge) ->
 
 
 def test_a_page_hours_after_the_last_one_pages_again(bridge: Bridge) -> None:
-    """The ticket keeps the incident open for days; who acknowledged the page on Monday does not have Tuesday's."""
+    """A ticket keeps the incident open for days: Monday's acknowledgement does not count for Tuesday's page."""
     bridge.fire(LOAD, start=-5)
     bridge.fire(DOWN)
     number = bridge.store.incidents.open()[0][0]

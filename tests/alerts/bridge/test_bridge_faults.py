@@ -44,7 +44,7 @@ def seconds(least: float, most: float) -> st.SearchStrategy[float]:
 
 
 def noise(most: int) -> st.SearchStrategy[tuple[tuple[int, str], ...]]:
-    """Noise: up to `most` requests go well between two faults."""
+    """Up to `most` requests succeed between two faults."""
     return st.lists(st.tuples(st.integers(0, most), st.sampled_from(FAULTS)), max_size=20).map(tuple)
 
 

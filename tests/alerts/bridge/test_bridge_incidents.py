@@ -93,7 +93,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_the_morning_after_an_incident_is_read_beside_the_running_bridge(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who acknowledged it, how long that and the recovery took, and what happened when."""
+    """Who acknowledged the incident, how long acknowledgement and recovery took, and its events with times."""
     name, *_ = a_week(store)
     page = printed(capsys, "show", name[:5], "--data", str(tmp_path))
 

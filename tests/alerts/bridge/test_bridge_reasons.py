@@ -57,14 +57,14 @@ def test_a_model_that_is_being_retried_keeps_its_last_reason() -> None:
 
 
 def test_a_ready_model_and_a_model_of_another_have_no_reason() -> None:
-    """A recovered model is not blamed with its past, nor one the incident is not about."""
+    """Reasons of models that are ready again, or that are not part of the incident, are left out."""
     state = {"models": [_entry(ready=True, last_load_failure=FAILURE), _entry(model="other", reason="x")]}
 
     assert {} == reasons_in(state, {"broken"})
 
 
 def test_a_state_in_another_shape_is_not_a_reason() -> None:
-    """What is not understood is left out, never an error."""
+    """Unknown content is ignored."""
     for state in (None, [], {"models": [7, {"model": "broken", "last_load_failure": "text"}]}):
         assert {} == reasons_in(state, {"broken"})
 

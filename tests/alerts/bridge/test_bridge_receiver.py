@@ -253,7 +253,7 @@ def dial(receiver: Server, tls: ServerCertificates | None) -> Iterator[socket.so
 
 
 def test_a_store_that_fails_is_503_so_that_alertmanager_comes_again(tmp_path: Path) -> None:
-    """What is not on disk is not acknowledged."""
+    """A notification that cannot be stored is not acknowledged."""
     with started_receiver(tmp_path) as receiver:
         blocker = sqlite3.connect(tmp_path / "bridge.sqlite", isolation_level=None)
         blocker.execute("DROP TABLE events")

@@ -17,7 +17,7 @@ from tritonwatch.bridge_options.bridge_arguments import bridge_settings
 from tritonwatch.commands.bridge import configure
 
 PAGES, TICKETS = "C0PAGES", "C0TICKETS"
-HOW = Escalation(900, mention="<!subteam^S0ONCALL>")
+ESCALATION = Escalation(900, mention="<!subteam^S0ONCALL>")
 
 
 class Bridge(BridgeUnderTest):
@@ -25,7 +25,7 @@ class Bridge(BridgeUnderTest):
 
     def __init__(self, folder: Path, tickets: str) -> None:
         channels = {"critical": PAGES, "warning": tickets}
-        super().__init__(folder, channels=channels, options=DeliveryOptions(escalation=HOW))
+        super().__init__(folder, channels=channels, options=DeliveryOptions(escalation=ESCALATION))
         self.began = self.clock()
 
     def fire(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
@@ -46,7 +46,7 @@ class Bridge(BridgeUnderTest):
 
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
-        Escalator(self.store, HOW, self.channel_of, lambda: None)(self.clock())
+        Escalator(self.store, ESCALATION, self.channel_of, lambda: None)(self.clock())
         self.send()
 
     def click(self, action: str) -> None:
@@ -95,7 +95,7 @@ def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
     bridge.fire("ticket", "page")
 
     assert 1 == len(bridge.in_channel(TICKETS))
-    assert not any(HOW.mention in message.text for message in bridge.workspace.messages)
+    assert not any(ESCALATION.mention in message.text for message in bridge.workspace.messages)
     bridge.close()
 
 
@@ -154,14 +154,14 @@ def test_an_escalation_shows_that_its_page_ended_while_the_ticket_goes_on(bridge
     bridge.fire(ended=("ticket", "page-2"))
     shown.append(escalation.text)
 
-    assert [True, False, False, False] == [HOW.mention in text for text in shown]
+    assert [True, False, False, False] == [ESCALATION.mention in text for text in shown]
     assert [False, True, False, False] == ["continues as a ticket" in text for text in shown]
     assert ["🔴", "🟠", "🔴", "🟢"] == [text.splitlines()[1][0] for text in shown]
     assert all("|thread>" in text for text in shown)
 
 
 def test_each_escalation_of_an_incident_shows_its_end(bridge: Bridge) -> None:
-    """An acknowledgement was withdrawn and help was called again: the first call must not stay red."""
+    """After a second escalation, the first one is edited, too: it must not stay red."""
     bridge.fire("page")
     bridge.wait(901)
     bridge.click("acknowledge")
@@ -209,7 +209,7 @@ def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
 
 
 def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> None:
-    """Who is awake for the page must not take it for a second one."""
+    """The reply names the ticket, so that nobody takes it for a second page."""
     bridge.fire("page")
     bridge.fire("page", "ticket")
     lines = [message.text for message in bridge.workspace.messages if message.thread_ts]

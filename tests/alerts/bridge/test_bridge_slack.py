@@ -76,7 +76,7 @@ def test_a_refused_connection_leaves_no_message_unconfirmed() -> None:
     ("token", "channel", "kind"), [("xoxb-wrong", CHANNEL, "setup"), (TOKEN, "#nowhere", "setup")]
 )
 def test_what_a_person_must_fix_is_setup(server: SlackServer, token: str, channel: str, kind: str) -> None:
-    """A wrong token and an unknown channel are not Slack being away."""
+    """A wrong token or an unknown channel is not classified as a failure of Slack."""
     with pytest.raises(DeliveryError) as refused:
         SlackApi(lambda: token, server.api_url).post(channel, HELLO, "n1")
 
@@ -98,7 +98,7 @@ def test_a_message_is_found_by_its_name(server: SlackServer) -> None:
 
 
 def test_a_reply_to_a_deleted_message_is_noticed(server: SlackServer) -> None:
-    """Slack posts it in the channel without a word; the answer shows no thread."""
+    """Slack posts the message in the channel without an error; its response shows no thread."""
     api = SlackApi(lambda: TOKEN, server.api_url)
     root = api.post(CHANNEL, HELLO, "n1")
     server.workspace.delete(server.workspace.messages[0])
@@ -110,7 +110,7 @@ def test_a_reply_to_a_deleted_message_is_noticed(server: SlackServer) -> None:
 
 @pytest.mark.parametrize("fault", ["", "429", "500", "hang", "reset"])
 def test_a_webhook_delivers_or_states_why_not(server: SlackServer, fault: str) -> None:
-    """The degraded way has the same classes."""
+    """Failures of the incoming webhook have the same classes."""
     server.fault = lambda _method: fault
     hook = SlackWebhook(lambda: f"{server.url}/services/T/B/x", timeout_seconds=1)
     if fault:
@@ -230,7 +230,7 @@ def test_one_channels_wait_delays_no_other(tmp_path: Path) -> None:
 
 
 def test_an_outage_is_asked_about_less_and_less_often_and_at_least_once_a_minute(tmp_path: Path) -> None:
-    """Backoff with jitter: no hammering, and no giving up."""
+    """The worker waits longer after each failure, with jitter, and continues to retry."""
     times = attempts(tmp_path, 1800, lambda _: "500")
     gaps = [later - sooner for sooner, later in pairwise(times)]
 
@@ -270,7 +270,7 @@ def test_every_change_reaches_a_webhook_as_a_message(tmp_path: Path, server: Sla
 
 
 def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
-    """A message that cannot be laid out is still a page."""
+    """A message whose blocks are refused is posted as text."""
     workspace = Workspace()
     sender, clock = worker(tmp_path, workspace)
     real = workspace.call

@@ -112,7 +112,7 @@ def test_a_ticket_that_becomes_a_page_goes_out_before_what_waits(tmp_path: Path)
 
 
 def test_a_storm_is_delivered_to_its_end(tmp_path: Path) -> None:
-    """New pages that go first starve nothing: in the end every incident has its message and its end."""
+    """Although new pages go first, every incident gets its message, and its end is posted."""
     storm = Storm(tmp_path)
     storm.send_until_new(most=50)
     storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
@@ -215,7 +215,7 @@ def test_an_earlier_digest_shows_the_ends_of_what_it_counted(tmp_path: Path) -> 
 
 
 def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
-    """What a deleted digest named is not lost with it."""
+    """Incidents that a deleted digest named are posted again."""
     storm = Storm(tmp_path)
     storm.send_until_new(most=3)
     storm.workspace.delete(storm.workspace.roots()[0])
@@ -229,7 +229,7 @@ def test_the_digest_s_deleted_message_is_posted_again(tmp_path: Path) -> None:
 
 
 def test_a_page_that_only_a_digest_shows_is_not_escalated(tmp_path: Path) -> None:
-    """Hundreds of escalations would be no help."""
+    """Only pages with their own message are escalated: hundreds of escalations would not help."""
     storm = Storm(tmp_path)
     storm.send_until_new()
     escalations = []

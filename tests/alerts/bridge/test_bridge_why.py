@@ -61,7 +61,7 @@ def states(
 
 
 def made(now: float) -> Iterator[Series]:
-    """Three models with a past, and three GPUs of which two are well."""
+    """Three models that have changed, and three GPUs, two of them without errors."""
     yield from states(now, "a", "ranker", "2", (-2 * HOURS, "ready"), (-840, "unloading"), (-780, "unloaded"))
     yield from states(now, "a", "ranker", "3", (-900, "loading"), (-720, "unavailable"))
     # Backfilled series have no stale marker: one that ended is seen for five minutes more.

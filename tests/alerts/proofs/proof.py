@@ -15,7 +15,7 @@ from triton_alerts.rules import alert_rules as rules
 from triton_slo.artifact import Options
 
 INTERVAL = "15s"
-"""How far apart the values of a proof's series are."""
+"""Interval between two values of a proof's series."""
 
 Kind = Literal["fires", "quiet", "boundary", "reset", "missing"]
 
@@ -34,7 +34,7 @@ class Fires:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One promise about one alert: given these series, at this time exactly these alerts fire.
+    """One proof about one alert: with these series, exactly these alerts fire at this time.
 
     `series` maps a series to its values in promtool's notation, 15 s apart.
     """
@@ -60,7 +60,7 @@ quiet = partial(_proof, "quiet")
 boundary = partial(_proof, "boundary")
 """On either side of a threshold, or of the time that the fault must last."""
 reset = partial(_proof, "reset")
-"""A counter starts again at 0, a server restarts."""
+"""A counter starts again at 0, or a server restarts."""
 
 
 def missing(alert: Alert) -> Proof:
