@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ServerError(Exception):
-    """The server did not do it; the message is one line and contains no secret."""
+    """The server did not answer, or refused the request; the message is one line without secrets."""
 
 
 class ReloadableServer:
@@ -35,11 +35,11 @@ class ReloadableServer:
         return f"{self.name} at {self.access.url}"
 
     def check_ready(self) -> None:
-        """Check that it serves and accepts the credentials."""
+        """Check that the server is ready and accepts the credentials."""
         self.request("GET", "/-/ready")
 
     def reload(self) -> None:
-        """Make it read its configuration again; it keeps the old one when it refuses the new one."""
+        """Let the server read its configuration again; it continues with the old one if the new one is wrong."""
         self.request("POST", "/-/reload")
 
     def ask(self, method: str, path: str, read: Callable[[Any], T], body: Any = None) -> T:
@@ -51,7 +51,7 @@ class ReloadableServer:
             raise ServerError(f"{self} does not answer {path} as {self.name} does") from error
 
     def request(self, method: str, path: str, body: Any = None) -> requests.Response:
-        """Send one request; only status 200 is an answer."""
+        """Return the response to one request, which must have the status 200."""
         try:
             with session_for(self.access) as session:
                 response = session.request(

@@ -18,7 +18,7 @@ ADDRESSES = (
 """FILE holds the key, token or address, as a path on the machine of Alertmanager."""
 _TITLE = '{{ template "triton.title" . }}'
 _TEXT = '{{ template "triton.text" . }}'
-# A path without a host is Grafana's own: PagerDuty would take no such link.
+# A path without a host works only in Grafana, and PagerDuty refuses such a link.
 _LINKS = {
     text: f"{{{{ with (index .Alerts 0).Annotations.{annotation} }}}}"
     '{{ if match "^https?://" . }}{{ . }}{{ end }}{{ end }}'
@@ -30,20 +30,20 @@ _INCIDENT_IO = "https://api.incident.io/v2/alert_events/alertmanager/"
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """Return a webhook that is sent resolved alerts too; `token_file` contains its bearer token."""
-    made: dict[str, Any] = {"url": url, "send_resolved": True}
+    """Return a webhook that receives resolved alerts, too; `token_file` contains its bearer token."""
+    settings: dict[str, Any] = {"url": url, "send_resolved": True}
     if token_file:
-        made["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": token_file}}
-    return made
+        settings["http_config"] = {"authorization": {"type": "Bearer", "credentials_file": token_file}}
+    return settings
 
 
 def receiver(name: str, addresses: Iterable[str]) -> dict[str, Any]:
-    """Return the receiver that notifies these addresses. Raises ValueError on one that is not understood."""
-    made: dict[str, Any] = {"name": name}
+    """Return the receiver that notifies these addresses. Raises ValueError if one is not valid."""
+    settings: dict[str, Any] = {"name": name}
     for address in addresses:
         kind, receiver_config = integration(address)
-        made.setdefault(kind, []).append(receiver_config)
-    return made
+        settings.setdefault(kind, []).append(receiver_config)
+    return settings
 
 
 def integration(address: str) -> tuple[str, dict[str, Any]]:
@@ -108,7 +108,7 @@ def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
         raise ValueError(
             f"mailto:{to} has {unknown[0]}, which is not one of {', '.join((*needed, 'require_tls'))}"
         )
-    made: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "to": to,
         "from": query["from"],
         "smarthost": query["smarthost"],
@@ -118,10 +118,10 @@ def _email(to: str, query: dict[str, str]) -> dict[str, Any]:
         "text": _TEXT,
     }
     if "username" in query:
-        made |= {"auth_username": query["username"], "auth_password_file": query["password_file"]}
+        settings |= {"auth_username": query["username"], "auth_password_file": query["password_file"]}
     if query.get("require_tls") == "false":
-        made["require_tls"] = False
-    return made
+        settings["require_tls"] = False
+    return settings
 
 
 def ticket_hours(text: str) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def code_block(text: str, limit: int) -> str:
 
 
 def link(url: str, text: str) -> str:
-    """Return a link, or the bare text when the address is not a safe one."""
+    """Return a link, or only the text if the address is not safe."""
     safe = safe_url(url)
     if not safe:
         return prose(text, MAX_BUTTON_LENGTH)
@@ -105,7 +105,7 @@ def slack_time(at: float) -> str:
 
 
 def slack_hour(at: float) -> str:
-    """Return the same without the day."""
+    """Return a time without the day that Slack shows in the reader's zone."""
     return f"<!date^{int(_drawable(at))}^{{time}}|{datetime.fromtimestamp(_drawable(at), UTC):%H:%M UTC}>"
 
 

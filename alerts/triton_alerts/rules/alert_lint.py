@@ -116,7 +116,7 @@ def value_in_label(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def no_comparison(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Report an expression that compares nothing: it fires for every series there is."""
+    """Report an expression without a comparison: its alert fires for every series."""
     compares = any(isinstance(node, BinaryExpr) and str(node.op) in _COMPARISONS for node in rule.nodes)
     if not compares and not any(rule.calls("vector", *_ABSENCE)):
         yield "the expression compares nothing, so the alert fires whenever the series exist"
@@ -192,7 +192,7 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Report a rate of a gauge: it takes every fall of the gauge for a reset."""
+    """Report a rate of a gauge: it counts every decrease of the gauge as a reset."""
     for call in rule.calls(*_RATES - {"resets"}):
         for selector in shape.selectors(shape.nodes(call)):
             if shape.kind(selector.name or "") == "gauge":
@@ -200,7 +200,7 @@ def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Report a division that may be by 0: it gives NaN or infinity, and one spoils a whole sum or average."""
+    """Report a division by what may be 0: one NaN or infinity makes a whole sum or average useless."""
     for whole in rule.nodes:
         if not isinstance(whole, AggregateExpr):
             continue
@@ -231,7 +231,7 @@ def unknown_series(rule: AlertingRule, _: float) -> Iterator[str]:
 
 
 def badly_named(rule: AlertingRule, _: float) -> Iterator[str]:
-    """Report a name that does not begin with the part of the stack it is about."""
+    """Report a name that does not begin with the component that the alert is about."""
     if not _NAME.fullmatch(rule.name):
         yield "the name is not in CamelCase with the component first"
 

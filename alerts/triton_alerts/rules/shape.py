@@ -33,7 +33,7 @@ def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:
 
 
 def family(name: str) -> Metric | None:
-    """Return the catalogue's row of a series, also by a histogram's or summary's suffix; None if there is none."""
+    """Return the catalogue's row of a series, also of one with the suffix of a histogram or summary."""
     for suffix in ("", "_bucket", "_sum", "_count"):
         metric = _KNOWN.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
         if metric is not None and (not suffix or metric.kind in {"histogram", "summary"}):
@@ -50,7 +50,7 @@ def kind(name: str) -> str:
 
 
 def is_recorded(name: str) -> bool:
-    """Return whether a rule made this series: colons are theirs, but for vLLM's own names."""
+    """Return whether a rule recorded this series: its name has a colon, and is not one of vLLM's own."""
     return ":" in name and not name.startswith("vllm:")
 
 
@@ -68,7 +68,7 @@ def _of_series(selector: VectorSelector) -> frozenset[str] | None:
 
 
 def may_be_zero(expr: Expr) -> bool:
-    """Return whether nothing keeps a divisor away from 0: neither a number nor a comparison that filters."""
+    """Return whether a divisor can be 0: it is neither another number nor filtered by a comparison."""
     while isinstance(expr, ParenExpr):
         expr = expr.expr
     if isinstance(expr, NumberLiteral):

@@ -180,11 +180,11 @@ def _resumed(ready: Sequence[Delivery]) -> SendTask | None:
 
 
 def _digest_post(ready: Sequence[Delivery], digest: Digest | None, now: float) -> SendTask | None:
-    # The end of what only a digest shows is reported in its thread, after all other changes.
+    # The end of an incident that only a digest shows is posted in its thread, after all other changes.
     unposted = [delivery for delivery in ready if _unposted(delivery) and not delivery.is_only_digested]
     if len(unposted) < DIGEST_FROM:
         return None
-    # The newest first: in a storm the oldest of them has waited already, and all are named within seconds.
+    # The newest first: the oldest ones have waited already, and all are named within seconds.
     unposted.sort(key=lambda delivery: (delivery.severity, not _unseen(delivery), -delivery.id))
     firing = sum(delivery.closed_at is None for delivery in unposted)
     thread = digest.ts if digest is not None and 0 <= now - digest.at < DIGEST_SECONDS else ""
@@ -232,10 +232,10 @@ def _edit_due(delivery: Delivery, now: float) -> float:
 
 
 def _awaits_evidence(
-    delivery: Delivery, now: float, patience: float, has_evidence: Callable[[Delivery], bool]
+    delivery: Delivery, now: float, evidence_seconds: float, has_evidence: Callable[[Delivery], bool]
 ) -> bool:
     decided_at = _decided_at(delivery)
-    return decided_at <= now < decided_at + patience and not has_evidence(delivery)
+    return decided_at <= now < decided_at + evidence_seconds and not has_evidence(delivery)
 
 
 def _decided_at(delivery: Delivery) -> float:

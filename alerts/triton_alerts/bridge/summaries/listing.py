@@ -23,7 +23,7 @@ _LABEL = 16
 
 
 def listed(record: RecordedIncident, now: float) -> str:
-    """Return lines: name, start, urgency, how long it took and who acknowledged it; then what was wrong."""
+    """Return the lines of one incident in the list: name, start, severity, duration, acknowledgement, title."""
     incident = record.incident
     head = f"{incident.name}  {utc_text(incident.since)}  {WORD[record.severity]:<6}  "
     lasted = f"{_lasted(record, now)}, {acknowledged(record)}"
@@ -31,7 +31,7 @@ def listed(record: RecordedIncident, now: float) -> str:
 
 
 def incident_text(record: RecordedIncident, now: float) -> str:
-    """Return one incident with its cause, who had it and everything that happened."""
+    """Return one incident with its cause, its acknowledgement and all its events."""
     incident = record.incident
     lines = [
         _wrapped("", title(record)),
@@ -43,7 +43,7 @@ def incident_text(record: RecordedIncident, now: float) -> str:
 
 
 def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
-    """Yield what is known of an incident as pairs of a name and a text."""
+    """Yield the facts about an incident as pairs of a name and a text."""
     incident = record.incident
     yield "began", utc_text(incident.since)
     yield "recovered", "not yet" if incident.open else utc_text(incident.ended_at)
@@ -64,7 +64,7 @@ def facts(record: RecordedIncident, now: float) -> Iterator[tuple[str, str]]:
 
 
 def as_json(record: RecordedIncident) -> dict[str, Any]:
-    """Return the incident as JSON: what the bridge sends to other systems, its timeline and times."""
+    """Return the incident as JSON: as the bridge sends it to other systems, with its events and times."""
     mark = record.acknowledged
     return {
         **incident_json.document(record.incident, Style()),
@@ -79,12 +79,12 @@ def as_json(record: RecordedIncident) -> dict[str, Any]:
 
 
 def title(record: RecordedIncident) -> str:
-    """Return what was wrong, in one line, without the state."""
+    """Return the fault in one line, without the state of the incident."""
     return plain(headline(record.incident, state=False), 200)
 
 
 def happened(record: RecordedIncident) -> Iterator[tuple[float, str]]:
-    """Yield everything that happened to an incident, the oldest first: Unix time and text."""
+    """Yield the events of an incident, the oldest first: Unix time and text."""
     for event in record.events:
         what = as_text(what_happened(record.incident, event))
         yield event.at, what.removeprefix("also ") if event is record.events[0] else what

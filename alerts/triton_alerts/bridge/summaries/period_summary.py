@@ -1,4 +1,4 @@
-"""The report of a month or quarter in a message of Slack, with the incidents of that time."""
+"""The report of a month or quarter as a Slack message, with the incidents of that time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def periodic(
 
 
 def summarize_period(report: PeriodReport) -> Summary:
-    """Return what a period was like: results, and the objectives that were missed or may have been."""
+    """Return the summary of a period: its results, and the objectives that were missed or are unknown."""
     if not report.objectives:
         nothing = "Prometheus has no record of any objective in this period."
         return Summary(report_text.title(report), (Part("In short", (nothing,)),))

@@ -1,4 +1,4 @@
-"""Post a message at each of some times once, whatever fails in between: its name is stored before it is sent."""
+"""Post a message at each due time, exactly once: its name is stored before it is sent."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Times at which a message is posted.
+    """Times at which a message is posted, such as the weekly summary.
 
-    `due` returns the last of them at or before a time, `write` the message of one; it raises PrometheusError.
-    `command` returns the command that makes the message of one, `timezone` is where people live who read it.
+    `due` returns the last of these times at or before a time. `write` returns the message of such a time; it raises
+    PrometheusError. `command` returns the command that prints the same message. `timezone` is that of its readers.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Posted(BaseModel, frozen=True):
     name: str = ""
     since: float = 0.0
     due: float = 0.0
-    """The time whose message that is; 0 where an older bridge stored it."""
+    """The due time of this message; 0 if an older bridge stored it."""
     plain: bool = False
     """Slack refused the blocks of this message."""
 
 
 @dataclass
 class ScheduledMessage:
-    """Posts the messages of an occasion to one channel; a bridge that was away posts the last one late."""
+    """Posts the messages of an occasion to one channel; if the bridge was stopped, the last one is posted late."""
 
     destination: str
     """The Slack channel."""
@@ -75,7 +75,7 @@ class ScheduledMessage:
         due = self.occasion.due(now)
         known = self._known()
         if known is None:
-            # The first start: the time before was not watched by this bridge, or not to the end.
+            # The first start: the bridge did not run in the period of the last message, or not to its end.
             self._store(Posted(until=due))
             return MAX_WAIT_SECONDS
         if due <= known.until:
@@ -96,7 +96,7 @@ class ScheduledMessage:
     def _send(self, known: Posted, due: float, now: float) -> None:
         resumed = bool(known.name)
         if resumed and known.due:
-            due = known.due  # what came due since is next
+            due = known.due  # the message that was begun first; a later one follows in the next step
         if resumed and (posted := self.transport.find(self.destination, known.name, known.since)) is not None:
             self._arrived(known, posted, due, now)
             return
@@ -129,7 +129,7 @@ class ScheduledMessage:
             yield due
 
     def _arrived(self, known: Posted, sent: Sent, due: float, unconfirmed_at: float | None) -> None:
-        """Record that it was posted; one that was sent twice is searched for again later."""
+        """Record that the message was posted; if it was sent twice, search for the copy later."""
         with self.store.transaction():
             self._store(Posted(until=due))
             if unconfirmed_at is not None and sent.ts:

@@ -1,4 +1,4 @@
-"""A week in a page: incidents by cause and model, pages outside hours, budgets, and what nobody acknowledged."""
+"""Weekly summary: incidents by cause and model, pages outside hours or not acknowledged, error budgets."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Summary:
     parts: tuple[Part, ...]
 
     def markdown(self) -> str:
-        """Return it as Markdown."""
+        """Return the summary as Markdown."""
         lines = [f"# {_safe(self.title)}"]
         for part in self.parts:
             lines += ["", f"## {_safe(part.heading)}", "", *(f"- {_safe(line)}" for line in part.lines)]
         return "\n".join(lines) + "\n"
 
     def message(self) -> Message:
-        """Return it as a message of Slack."""
+        """Return the summary as a Slack message."""
         parts = [
             f"*{prose(part.heading, 100)}*\n" + "\n".join(f"• {prose(line, 220)}" for line in part.lines)
             for part in self.parts
@@ -220,5 +220,5 @@ def cut(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _safe(text: str) -> str:
-    """Return text of others on one line, which no Markdown reader takes for markup."""
+    """Return text from outside on one line, with its Markdown escaped."""
     return escape_markdown(" ".join(clean(text).split()))
