@@ -28,7 +28,7 @@ def test_every_behaviour_of_the_threat_page_is_tested() -> None:
         for name in re.findall(r"^ *def test_(\w+)", path.read_text(), re.M)
     )
     rows = [line for line in page.splitlines() if line.startswith("| ")]
-    heads = ("| who listens", "| secret |", "| who | tries")
+    heads = ("| who listens", "| secret |", "| who | attack")
 
     assert len(behaviours) > 80
     untested = [row for row in rows if not row.startswith(heads) and not _BEHAVIOUR.search(row)]
