@@ -57,7 +57,7 @@ BAD = {
 
 
 def groups(*rules: dict[str, Any]) -> list[dict[str, Any]]:
-    """One group of rules."""
+    """Return the document of one group of rules."""
     return [{"name": "g", "rules": list(rules)}]
 
 

@@ -114,7 +114,7 @@ def test_proofs_without_series_last_longer_than_every_for() -> None:
 
 
 def test_generation_is_reproducible() -> None:
-    """Same input, same bytes."""
+    """The same input makes the same bytes."""
     assert artifacts((), DEMO) == artifacts((), DEMO)
 
 

@@ -105,7 +105,7 @@ def test_one_of_three_that_fails_is_a_ticket(series: Mapping[str, str], ticket: 
 def test_the_only_server_of_a_small_installation_pages(
     series: Mapping[str, str], page: str, tmp_path: Path
 ) -> None:
-    """No other server takes over, so the alert is a page."""
+    """No other server can serve its models."""
     assert page in fired(tmp_path, series)["critical"]
 
 

@@ -49,7 +49,7 @@ def known_names() -> set[str]:
 
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
-    """No alert without help, no help for an alert that is gone."""
+    """Each alert has a runbook, and each runbook an alert."""
     assert {f"{name}.md" for name in NAMES} | {"README.md"} == {page.name for page in PAGES}
 
 

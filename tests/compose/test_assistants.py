@@ -229,6 +229,6 @@ def test_without_the_sdk_the_message_names_its_extra(
 
 
 def test_a_mistake_in_an_option_ends_the_server_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not the first question, whose error an assistant may hide."""
+    """The error appears at the start, not at the first question, where an assistant may hide it."""
     assert 2 == main(["mcp", "--prometheus", "ftp://x"])
     assert "--prometheus" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_a_network_that_reaches_the_internet_is_seen(stack: dict[str, Any], netw
 def test_a_password_of_ones_own_is_hashed_as_the_services_read_it(
     tmp_path: Path, password: str, made: bool
 ) -> None:
-    """They strip blanks; bcrypt would ignore what is longer than 72 bytes. The containers may read the file."""
+    """The services strip blanks, and bcrypt ignores bytes after the 72nd. The containers can read the file."""
     (tmp_path / "stack_password").write_text(password)
     (tmp_path / "stack_password").chmod(0o600)
     done = subprocess.run(

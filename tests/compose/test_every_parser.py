@@ -196,7 +196,7 @@ def test_every_prometheus_can_be_given_by_the_variable(words: str, monkeypatch: 
 
 @pytest.mark.parametrize("words", ASKING)
 def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
-    """As `--triton localhost:8000` is; every verb asks the same address."""
+    """Like `--triton localhost:8000`: every verb uses the same address."""
     code, text = printed(*words.split(), *given(words), "--prometheus", "127.0.0.1:1")
 
     assert 1 == code
@@ -259,6 +259,6 @@ def test_help_begins_with_a_sentence_and_ends_with_an_example_and_exit_codes(wor
 
 
 def test_a_subcommand_without_a_summary_is_not_possible() -> None:
-    """Its help would begin with an empty sentence."""
+    """Otherwise its help would begin with an empty sentence."""
     with pytest.raises(TypeError, match="help"):
         Parser(prog="verb").add_subparsers().add_parser("nameless")

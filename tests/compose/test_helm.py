@@ -164,7 +164,7 @@ def test_the_bridge_follows_its_values() -> None:
 
 
 def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
-    """It is there where it is enabled: with passwords always, the objectives of the values and more options."""
+    """The enabled page has passwords, the objectives of the values and further options."""
     values = {"objectives": {"a.yaml": "name: a"}, "rules": {"files": {"a": {"groups": []}}}}
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     manifests = objects(

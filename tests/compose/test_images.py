@@ -20,7 +20,7 @@ ROLES = ("exporter", "stack", "demo")
 
 
 def test_every_role_is_built_on_the_bare_runtime() -> None:
-    """Not root, with no build tools, and with the one environment that is its own."""
+    """Each role runs without root, without build tools, and with only its own environment."""
     for role in ROLES:
         assert STAGES[role].startswith("FROM runtime AS")
         copied = re.findall(r"^COPY --from=build-(\w+) /opt/\1 /opt/\1$", STAGES[role], re.MULTILINE)

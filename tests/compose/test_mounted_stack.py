@@ -143,7 +143,7 @@ def test_a_token_that_is_none_stops_the_page(tmp_path: Path, token: str, words: 
 
 @pytest.mark.real
 def test_the_page_of_the_stack_only_shows_corrections_by_default(tmp_path: Path) -> None:
-    """It reads the trail in its volume, and has no form that writes."""
+    """The page reads the audit trail in its volume, and has no form that writes."""
     with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
         stack.start("web")
         page = stack.get("web", "/corrections").text
@@ -243,7 +243,7 @@ def test_what_prometheus_refuses_is_taken_back(
 def test_a_folder_that_prometheus_does_not_read_is_found(
     stack: MountedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its groups have the same names, and another target: that Prometheus reloaded at all proves nothing."""
+    """Its groups have the same names and another target, so a successful reload alone proves nothing."""
     _edit(stack, "target: 99%", "target: 95%")
     elsewhere = stack.folder / "elsewhere"
     command = [word for word in stack.own_command("reload") if not word.startswith("--out=")]

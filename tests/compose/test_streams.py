@@ -38,7 +38,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(
     command: str, code: int, printed: str
 ) -> None:
-    """Anyone who closes the output does not want it; whose disk is full must be notified of it."""
+    """A closed output is not an error; a full disk is, with a message."""
     done = shell(f"{TRITONWATCH} {command}")
 
     assert (code, printed) == (done.returncode, done.stderr)

@@ -185,7 +185,7 @@ def test_without_prometheus_the_last_state_stays_under_a_banner(end: float, tmp_
 
 @pytest.mark.real
 def test_a_prometheus_that_never_answered_is_a_banner_and_not_an_empty_fleet() -> None:
-    """Nothing is shown as fine, and the API answers 503."""
+    """No objective is shown as met, and the API responds 503."""
     with web_fleet.pages("http://127.0.0.1:1") as (url, _):
         page = _shown(url, "/")
 
@@ -197,7 +197,7 @@ def test_a_prometheus_that_never_answered_is_a_banner_and_not_an_empty_fleet() -
 
 @pytest.mark.real
 def test_an_error_of_the_page_is_a_page_with_the_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody meets a white screen: the answer is 500, with the menu, and with where the reason is."""
+    """The response is 500, with the menu, and names where the reason is."""
     monkeypatch.setattr(Site, "status", _failing)
     with web_fleet.pages("http://127.0.0.1:1") as (url, _):
         response = requests.get(url, timeout=10)
@@ -318,7 +318,7 @@ def _failing(*_: object) -> int:
 def test_a_runbook_address_that_no_page_could_use_is_refused(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is a mistake at the start, as for `generate`, and not an error on every page of an objective."""
+    """The command refuses it at the start, as `generate` does, instead of failing on every page of an objective."""
     words = ["web", "--prometheus", "http://127.0.0.1:9", "--listen", "192.0.2.1:9"]
 
     assert 2 == main([*words, "--runbook-url", text])

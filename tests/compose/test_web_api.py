@@ -123,7 +123,7 @@ def test_an_unknown_parameter_is_not_ignored(site: str, path: str, words: str) -
     ],
 )
 def test_every_error_of_the_api_is_json(site: str, method: str, path: str, code: int, words: str) -> None:
-    """Also of an address and a method that there are not."""
+    """Unknown addresses and methods are included."""
     answer = requests.request(method, site + path, timeout=10)
 
     assert code == answer.status_code
@@ -147,7 +147,7 @@ def test_an_error_of_the_server_is_json_for_scripts(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
-    """As every other error of the API."""
+    """The API responds 401 with JSON, as for its other errors."""
     stored = bcrypt.hashpw(b"correct horse", bcrypt.gensalt(4)).decode()
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{ops: '{stored}'}}\n")
     with (

@@ -185,7 +185,7 @@ def test_a_name_of_500_characters_is_broken_and_no_page_is_wider(
 
 
 def test_a_hostile_model_name_does_nothing_in_a_browser(browser: Browser, site: str) -> None:
-    """It is text on the overview and on its own page; no element or request comes from it."""
+    """The name is text on the overview and on its own page; it creates no element and no request."""
     with page_on(browser) as shown:
         page = shown.open(f"{site}/?q={quote('onerror')}")
         assert 0 == page.locator("main img").count()

@@ -220,7 +220,7 @@ def test_a_hostile_name_is_text_on_every_page(site: str) -> None:
 def test_what_is_not_there_is_answered_with_its_code(
     site: str, path: str, parameters: dict[str, str], code: int
 ) -> None:
-    """No white screen: a page with the reason and the way back."""
+    """The response is a page with the reason and the way back."""
     response = _answered(site, path, **parameters)
 
     assert code == response.status_code
@@ -570,7 +570,7 @@ def test_a_slider_shows_the_result_as_it_moves(browser: Browser, site: str) -> N
 
 @pytest.mark.real
 def test_without_javascript_the_form_works_by_its_button(browser: Browser, site: str) -> None:
-    """No slider is there that does nothing."""
+    """Sliders, which need JavaScript, are absent."""
     with page_on(browser, java_script_enabled=False) as shown:
         page = shown.open(_address(site, "/what-if", base="latency", history="1d"))
         assert 0 == page.locator("input[type=range]").count()

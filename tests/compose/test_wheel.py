@@ -66,7 +66,7 @@ def test_the_wheel_contains_the_demos_models(unpacked: Path) -> None:
 
 
 def test_every_verb_of_the_wheel_has_help(unpacked: Path) -> None:
-    """No verb needs a file that stayed in the checkout."""
+    """No verb needs a file of the checkout."""
     listed = _run(unpacked, "--help").stdout
     for verb in ("demo", "exporter", "generate", "status", "bridge"):
         assert verb in listed

@@ -20,5 +20,5 @@ def test_every_dashboard_is_listed_by_its_address() -> None:
 
 
 def test_every_picture_is_there() -> None:
-    """No link of the page to a picture is broken."""
+    """Every picture that the page links is in the repository."""
     assert [] == [name for name in re.findall(r"\((pictures/[\w.-]+)\)", PAGE) if not (DOCS / name).exists()]

@@ -42,7 +42,7 @@ def test_a_folder_has_at_most_a_dozen_modules(package: Path) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_module_name_occurs_once_in_a_package(package: Path) -> None:
-    """Nobody opens the wrong file."""
+    """Otherwise a reader opens the wrong file."""
     names = Counter(path.stem for path in modules(package))
 
     assert [] == [name for name, count in names.items() if count > 1]
@@ -117,7 +117,7 @@ def gives_reason(node: Described, words: str) -> bool:
 
 
 def test_the_seconds_of_a_day_are_written_once() -> None:
-    """Who reads `30 * DAY` need not count digits."""
+    """Readers of `30 * DAY` need not count digits."""
     counted = {
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for package in PACKAGES

@@ -83,7 +83,7 @@ def test_hostile_objectives_are_refused_with_their_line(
 
 
 def test_every_listener_is_on_loopback_by_default() -> None:
-    """Nobody opens a port to the network, or a receiver at all, by leaving a flag out."""
+    """A flag that is left out opens no port to the network, and no receiver."""
     exporter = choose({"triton": "http://gpu1:8000"}, {}).settings
     parser = argparse.ArgumentParser()
     bridge.configure(parser)

@@ -192,7 +192,7 @@ class View:
 
 
 def _escaped(value: str) -> str:
-    """As Grafana's Prometheus data source escapes a chosen value for a regular expression in quotes."""
+    """Escape a chosen value for a regular expression in quotes, as Grafana's Prometheus data source does."""
     return re.sub(r"[\\^$*+?.()|[\]{}]", r"\\\\\g<0>", value)
 
 

@@ -27,7 +27,7 @@ class Requests:
     worked: Floats | None = None
 
     def until(self, end: float) -> Requests:
-        """Those that ended before `end`, in that order."""
+        """Return the requests that ended before `end`, in that order."""
         order = np.argsort(self.ended, kind="stable")
         order = order[self.ended[order] < end]
         worked = None if self.worked is None else self.worked[order]
@@ -36,7 +36,7 @@ class Requests:
         )
 
     def only_waits(self) -> Requests:
-        """Their waits, as if these were the requests."""
+        """Return the waits, as if these were the requests."""
         worked = self.took - self.waited
         return Requests(self.ended, self.waited, self.execution, np.zeros_like(self.waited), worked)
 

@@ -414,7 +414,7 @@ class SlackServer(HttpServer):
         return bool(self._sockets)
 
     def press(self, envelope: str, root: Posted, action: str, value: str = "", user: str = "U0ANA") -> None:
-        """Somebody presses a button of a message; the same envelope twice is Slack's redelivery."""
+        """Press a button of a message; the same envelope twice is Slack's redelivery."""
         block = next(block for block in root.blocks if block["type"] == "actions")
         element = next(element for element in block["elements"] if element["action_id"] == action)
         pressed: dict[str, Any] = {"action_id": action, "block_id": block["block_id"], "action_ts": envelope}

@@ -74,7 +74,7 @@ def drained(server: TritonServer, exporter: RunningExporter, model: str) -> tupl
 
 
 def infer_and_lose(server: TritonServer, model: str) -> None:
-    """One inference of a server that may close the connection before it answers."""
+    """Send an inference to a server that may close the connection before it answers."""
     with contextlib.suppress(requests.ConnectionError):
         infer(server, model)
 

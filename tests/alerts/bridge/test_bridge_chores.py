@@ -32,7 +32,7 @@ from triton_slo.prometheus.server_access import Access
 
 
 class _Api(Handler):
-    """What the chores ask an Alertmanager; the real one is in test_bridge_real."""
+    """The Alertmanager API that the chores call; test_bridge_real calls a real one."""
 
     server: FakeAlertmanager
 
@@ -83,7 +83,7 @@ class FakeAlertmanager(HttpServer):
 
 
 class Bridge(BridgeUnderTest):
-    """Its Alertmanager is a small server, which lists what fires."""
+    """A bridge whose Alertmanager is a small server that lists the firing alerts."""
 
     def __init__(self, folder: Path, alertmanager: FakeAlertmanager) -> None:
         self.alertmanager = alertmanager
@@ -105,7 +105,7 @@ def bridge(tmp_path: Path) -> Iterator[Bridge]:
 
 
 def away(store: Store) -> Alertmanagers:
-    """One Alertmanager, at an address where nothing listens."""
+    """Return an Alertmanager at an address where nothing listens."""
     return Alertmanagers((Alertmanager(Access("http://127.0.0.1:9")),), store)
 
 
@@ -147,7 +147,7 @@ class SlowPrometheus(Prometheus):
 def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
     bridge: Bridge, timeouts: int, charts: int
 ) -> None:
-    """It is asked again for a minute; a chart that was sent is not sent again."""
+    """Prometheus is queried again for a minute; a chart that was sent is not sent again."""
     bridge.fire({"a": bridge.clock()})
     bridge.send()
     sent: list[str] = []
@@ -206,7 +206,7 @@ def test_a_press_delivered_twice_counts_once(bridge: Bridge) -> None:
 
 
 def test_a_silence_matches_the_incident_and_names_its_maker(bridge: Bridge) -> None:
-    """No wider than the incident, no longer than asked."""
+    """The silence matches only the incident's alerts, for the chosen time only."""
     bridge.fire({"a": bridge.clock()})
     bridge.press("silence", "4h")
     made = bridge.alertmanager.silences[0]
@@ -230,7 +230,7 @@ def test_a_hostile_model_name_stays_text_in_the_answer_to_a_silence(bridge: Brid
 
 
 def test_until_resolved_is_renewed_and_ended(bridge: Bridge) -> None:
-    """It lasts while the incident does, and no bridge is needed for it to end some day."""
+    """The silence lasts as long as the incident, and expires even if the bridge is gone."""
     bridge.fire({"a": bridge.clock()})
     bridge.press("silence", "resolved")
     reconcile = Reconciler(bridge.store, bridge.clients, lambda: None)
@@ -291,7 +291,7 @@ def test_a_page_after_one_that_ended_while_silenced_pages_again(bridge: Bridge) 
 
 
 def test_an_alertmanager_that_cannot_be_asked_ends_nothing(bridge: Bridge) -> None:
-    """If Alertmanager does not respond, no alert is taken for ended."""
+    """Without an answer the bridge must not conclude that nothing fires."""
     bridge.fire({"a": bridge.clock()})
     failures: list[int] = []
     reconcile = Reconciler(bridge.store, away(bridge.store), lambda: None, lambda: failures.append(1))
@@ -373,7 +373,7 @@ def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
 
 
 def test_a_watchdog_that_stops_pages_and_its_return_resolves(bridge: Bridge) -> None:
-    """A missing Watchdog notification is reported."""
+    """The bridge reports that Alertmanager's heartbeat is missing, and later that it is back."""
     watch = HeartbeatWatch(bridge.store, 600, lambda: None)
     watch(bridge.clock())
     bridge.store.values.set(HEARTBEAT_VALUE, repr(bridge.clock()))
@@ -421,12 +421,12 @@ def test_an_alert_that_is_listed_for_seconds_names_the_alertmanager_of_its_sende
     "payload", [{}, {"actions": None}, {"actions": [{}]}, {"actions": [{"block_id": "x"}]}]
 )
 def test_payloads_of_others_are_not_presses(payload: dict[str, Any]) -> None:
-    """Link buttons and other apps' blocks arrive here too."""
+    """Link buttons and blocks of other apps are ignored."""
     assert [] == button_presses("e", payload)
 
 
 def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> None:
-    """A line that was cut is skipped; the others are read."""
+    """Only the incomplete line is lost."""
     audit = Audit(tmp_path / "audit.jsonl")
     audit.write(1.0, "U1", "acknowledge", "i", "done")
     with audit.path.open("ab") as trail:
@@ -443,7 +443,7 @@ def test_a_trail_cut_short_by_a_crash_is_read_and_continued(tmp_path: Path) -> N
 def test_a_press_by_a_user_without_permission_changes_nothing_and_is_recorded(
     bridge: Bridge, action: str, user: str, channel: str
 ) -> None:
-    """Anyone who is not allowed, or presses elsewhere, is refused; the trail names them."""
+    """A user who is not allowed, or a press in another channel, is refused; the audit trail names the user."""
     bridge.fire({"a": 0})
     before = bridge.incident()
     outcomes: list[tuple[str, str]] = []

@@ -51,7 +51,7 @@ def test_every_option_of_the_page_exists() -> None:
 
 
 def test_the_pictures_of_the_page_exist() -> None:
-    """No broken picture."""
+    """Every picture that the page shows is in the repository."""
     pictures = re.findall(r"\]\((pictures/[^)]+)\)", PAGE.read_text(encoding="utf-8"))
 
     assert pictures
@@ -168,7 +168,7 @@ def test_buttons_without_a_bot_token_are_a_mistake(
 
 
 def test_an_empty_trail_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty output could also mean a wrong folder."""
+    """No output could also mean the wrong folder."""
     assert 0 == main(["bridge", "log", "--data", str(tmp_path)])
     assert "the audit log is empty" in capsys.readouterr().err
 
@@ -215,7 +215,7 @@ def test_two_bridges_do_not_share_a_folder(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_wrong_length_of_time_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit 2 is argparse's."""
+    """The exit code is 2, as for every wrong argument."""
     assert 2 == main(["bridge", "--escalate-after", "soon"])
     assert "use 90s, 15m or 2h" in capsys.readouterr().err
 
@@ -356,7 +356,7 @@ def test_what_is_missing_in_slack_is_named_one_line_each(
 
 
 def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:
-    """Not by the first page; the bridge takes notifications all the same."""
+    """The log has it at the start, not at the first page; the bridge accepts notifications all the same."""
     (tmp_path / "token").write_text("xoxb-revoked")
     with SlackServer(Workspace()) as server:
         arguments = ["--slack-url", server.api_url, "--slack-token-file", str(tmp_path / "token")]
@@ -392,7 +392,7 @@ def test_nobody_else_reads_what_the_bridge_keeps(tmp_path: Path) -> None:
 
 
 def test_the_bridge_starts_on_a_full_disk_and_goes_on_when_there_is_space(tmp_path: Path) -> None:
-    """It answers 503, which Alertmanager sends again, and its log gets one line, not one a second."""
+    """The bridge responds 503, so that Alertmanager retries, and logs one line, not one a second."""
     port = free_ports(1)[0]
     url = f"http://127.0.0.1:{port}"
     (tmp_path / "token").write_text("xoxb-stand-in")

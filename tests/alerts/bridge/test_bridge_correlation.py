@@ -166,7 +166,7 @@ def test_all_resolved_ends_what_its_group_no_longer_lists_in_every_incident(brid
 
 
 def test_a_late_all_resolved_ends_no_alert_that_started_since(bridge: Bridge) -> None:
-    """It was on its way for minutes: what began after everything that it names is not in it."""
+    """The notification was delayed for minutes: it does not cover alerts that began after all that it lists."""
     bridge.fire(LOAD, group="loads")
     bridge.clock.now += 60
     retry = LOAD | {"instance": "triton-1:9401"}

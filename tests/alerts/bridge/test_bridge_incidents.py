@@ -304,7 +304,7 @@ def test_a_weekly_summary_is_posted_once_though_requests_fail(
 
 
 def test_a_bridge_that_was_away_on_monday_posts_the_summary_when_it_returns(tmp_path: Path) -> None:
-    """Late, and of the same week; the next one comes in time."""
+    """The summary is late, and of the same week; the next one comes in time."""
     weeks = Weeks(tmp_path)
     weeks.until(MONDAY - 60)
     weeks.clock.now = MONDAY + 24 * HOUR

@@ -176,7 +176,7 @@ def test_an_end_with_an_earlier_start_of_the_same_alertmanager_counts() -> None:
 
 @pytest.mark.parametrize("others", [(), (alert("b"),)], ids=["new incident", "same incident"])
 def test_a_late_peer_does_not_end_an_alert_that_fires_again(others: tuple[Member, ...]) -> None:
-    """It repeats the firing that ended, then that firing's end, while the alert has a newer start elsewhere."""
+    """The peer repeats the firing that ended, then its end, while the alert has a newer start elsewhere."""
     incident, _ = merged_all(
         notified(alert("a"), *others),
         notified(alert("a", end=130.0), *others),

@@ -87,7 +87,7 @@ def test_a_page_is_triggered_acknowledged_and_resolved_under_one_key(
 
 
 def test_a_ticket_that_becomes_a_page_pages(bridge: Bridge, server: PagerServer) -> None:
-    """It is sent under the key of its incident when it is raised."""
+    """The page is sent under the key of its incident when the incident is raised."""
     start = bridge.clock()
     bridge.fire("m", "warning", start=start)
     bridge.run_for(10)

@@ -65,7 +65,7 @@ BODY = body_of("g0", {"a": 100.0}, {})
 
 
 def test_a_body_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it contradicts another Alertmanager and waits for a while before it counts."""
+    """This also applies to a body that contradicts another Alertmanager and waits before it counts."""
     parsed: list[bytes] = []
 
     def counted(body: bytes, source: str = "") -> Notification:

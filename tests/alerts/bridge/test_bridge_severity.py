@@ -88,7 +88,7 @@ def test_a_ticket_that_becomes_a_page_appears_in_the_channel_of_pages(bridge: Br
 
 
 def test_a_page_calls_nobody_in_the_channel_of_tickets(tmp_path: Path) -> None:
-    """It has a message of its own in the channel of pages, whichever of the two is written first."""
+    """The page has a message of its own in the channel of pages, whichever of the two is written first."""
     bridge = Bridge(tmp_path, TICKETS)
     bridge.workers.reverse()
     bridge.fire("ticket")
@@ -189,7 +189,7 @@ def test_a_page_that_ended_before_it_was_received_raises_nothing(bridge: Bridge)
 
 
 def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
-    """It writes to its own channel only, where a second one would double every message."""
+    """A webhook posts to its own channel only; a second message would be a duplicate."""
     (tmp_path / "hook").write_text("http://127.0.0.1:9/services/T/B/x")
     parser = argparse.ArgumentParser()
     configure(parser)
@@ -209,7 +209,7 @@ def test_a_webhook_has_one_channel_for_any_urgency(tmp_path: Path) -> None:
 
 
 def test_a_ticket_in_the_thread_of_a_page_is_called_a_ticket(bridge: Bridge) -> None:
-    """The reply names the ticket, so that nobody takes it for a second page."""
+    """On-call must not mistake the ticket for a second page."""
     bridge.fire("page")
     bridge.fire("page", "ticket")
     lines = [message.text for message in bridge.workspace.messages if message.thread_ts]

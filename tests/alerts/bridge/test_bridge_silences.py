@@ -411,7 +411,7 @@ def test_a_silence_that_alertmanager_lost_delays_nothing(
 def test_a_silence_that_is_not_in_force_any_more_stops_no_escalation(
     bridge: Bridge, alertmanager: RealAlertmanager, length: str, how: str
 ) -> None:
-    """It is shown as ended within minutes, the page is escalated, and the silence is not made again."""
+    """The silence is shown as ended within minutes, the page is escalated, and no new silence is made."""
     alertmanager.fire(PAGE)
     bridge.receive(alertmanager.notification({"alertname": "A"}, "A"))
     bridge.press("silence", length)

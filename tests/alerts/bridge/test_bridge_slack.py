@@ -291,7 +291,7 @@ def test_blocks_that_slack_refuses_become_plain_text(tmp_path: Path) -> None:
 
 
 def test_a_deleted_message_is_written_again(tmp_path: Path) -> None:
-    """Somebody deletes the page; the next change brings it back rather than vanishing with it."""
+    """After a person deletes the message, the next change posts it again."""
     workspace = Workspace()
     sender, clock = worker(tmp_path, workspace)
     sender.store.receive(parse(body_of("g0", {"a": clock()}, {}), "am"), clock())

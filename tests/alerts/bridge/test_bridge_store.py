@@ -268,7 +268,7 @@ def test_an_event_is_stored_and_sent_as_older_bridges_know_it(
 
 
 def test_a_delayed_notification_of_an_older_bridge_is_merged(tmp_path: Path) -> None:
-    """It was stored as the body that arrived; lost, the alert would be reported hours later."""
+    """An older bridge stored the body as it arrived; without it the alert would be reported hours later."""
     with sqlite3.connect(tmp_path / "bridge.sqlite") as older:
         older.executescript(_OLDER)
         older.execute("INSERT INTO held VALUES ('page|g', ?, ?, 'am')", (NOW, body_of("g", {"m": NOW}, {})))
@@ -341,7 +341,7 @@ def test_an_alert_that_is_not_reported_as_ended_is_queried(tmp_path: Path, known
 
 
 def test_a_database_of_a_newer_bridge_is_refused(tmp_path: Path) -> None:
-    """Its columns may mean something else; the error names both schemas."""
+    """The columns of a newer schema may mean something else; the error names both schemas."""
     with sqlite3.connect(tmp_path / "bridge.sqlite") as newer:
         newer.execute("PRAGMA user_version = 99")
     newer.close()

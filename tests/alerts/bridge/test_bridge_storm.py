@@ -149,7 +149,7 @@ def test_a_storm_is_one_message_that_is_edited_and_few_others(tmp_path: Path) ->
 def test_a_digest_that_cannot_be_composed_delays_no_edit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is edited before the messages of incidents, which would have stayed as they were."""
+    """The digest is edited first; an error there must not stop the edits of the incidents' messages."""
     storm = Storm(tmp_path)
     storm.send_until_new()
     (own, *_) = [root for root in storm.workspace.roots() if "📋" not in root.text]

@@ -503,7 +503,7 @@ def test_an_expression_too_long_for_slack_leads_to_the_alert() -> None:
 
 @pytest.mark.parametrize("url", ["http://[bad", f"http://[{'x' * 3000}/graph"])
 def test_an_address_that_cannot_be_parsed_costs_one_button(url: str) -> None:
-    """It cost the whole message, which then named neither the model nor the reason."""
+    """The message is posted without that button; it names the model and the reason."""
     incident = failed_load()
     (name,) = incident.members
     wrong = incident.members[name].model_copy(update={"generator_url": url})

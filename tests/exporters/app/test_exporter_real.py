@@ -114,7 +114,7 @@ def test_a_dead_triton_is_a_page_with_up_0() -> None:
 
 
 def test_the_command_serves_and_ends_with_sigterm(server: TritonServer) -> None:
-    """It serves the page, logs the load that failed, and SIGTERM ends it with 0, long before its next poll."""
+    """The command serves the page, logs the failed load, and ends on SIGTERM with 0, long before its next poll."""
     port = free_ports(1)[0]
     command = [sys.executable, "-m", "tritonwatch", "exporter", "--triton", server.http_url]
     command += ["--triton-metrics", server.metrics_url, "--listen", f"127.0.0.1:{port}", "--gpu", "none"]

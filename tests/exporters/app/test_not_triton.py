@@ -52,7 +52,7 @@ def test_a_prometheus_at_the_address_of_triton_is_refused(prometheus: str) -> No
 def test_the_doctor_names_a_server_that_is_not_triton(
     prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends with 1 and one line, and with one finding as JSON."""
+    """The doctor prints one line, or one finding as JSON, and exits with 1."""
     assert 1 == main(["doctor", "--triton", prometheus])
     answer = capsys.readouterr()
     assert ("", 1) == (answer.out, answer.err.count("\n"))
@@ -69,7 +69,7 @@ def test_the_doctor_names_a_server_that_is_not_triton(
 def test_init_proposes_nothing_from_a_server_that_is_not_triton(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends with 1 and one line, and writes no file."""
+    """The command prints one line, exits with 1, and writes no file."""
     assert 1 == main(["init", "--triton", prometheus, "--out", str(tmp_path / "o.yaml")])
 
     assert f"tritonwatch init: {prometheus} is not a Triton (GET /v2 answers HTTP 404)" in (
@@ -105,7 +105,7 @@ def test_only_triton_is_accepted(content: bytes, status: str, reason: str, text:
 
 
 def test_a_server_that_takes_the_place_of_triton_is_noticed() -> None:
-    """Who answers is asked again as soon as Triton's health does not answer as usual."""
+    """The server's identity is queried again as soon as the health endpoint answers differently."""
     with (
         faulty({"/metrics": body(b"nv_x 1\n")}) as server,
         exporting(server.url, f"{server.url}/metrics") as exporter,

@@ -40,12 +40,12 @@ def test_each_level_is_read_to_a_few_percent() -> None:
 def test_a_quantile_with_fewer_than_two_requests_beyond_it_is_absent(
     requests: int, levels: list[float]
 ) -> None:
-    """One request alone would decide it."""
+    """A single request would determine such a quantile."""
     assert levels == [level for level, _ in filled(*[0.1] * requests).values()]
 
 
 def test_requests_older_than_two_and_a_half_minutes_are_left_out() -> None:
-    """Those of the last two minutes are in, and when nothing is left, there is nothing to keep."""
+    """Requests of the last two minutes count; when none is left, the memory is released."""
     quantiles = filled(*[1.0] * 100, at=15)
     for _ in range(100):
         quantiles.add_alike(135, 1, 0.01)

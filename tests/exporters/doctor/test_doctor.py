@@ -200,7 +200,7 @@ def test_no_model_name_steers_the_terminal_of_the_doctor(newer: FaultyServer) ->
 
 
 def test_the_doctor_only_reads(newer: FaultyServer) -> None:
-    """Nothing it sends can change a server."""
+    """No request of the doctor can change a server."""
     findings("--triton", newer.url, "--triton-metrics", f"{newer.url}/metrics")
 
     assert {("POST", "/v2/repository/index")} == {

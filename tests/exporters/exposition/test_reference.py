@@ -30,7 +30,7 @@ def test_the_page_of_series_is_the_catalogue() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_every_series_is_on_the_page_with_its_meaning(metric: Metric) -> None:
-    """Nobody has to read code to know what a series means."""
+    """The page describes the meaning of every series."""
     assert f"| `{metric}` | {metric.kind} |" in page()
     assert metric.help.endswith(".")
     assert metric.kind != "counter" or metric.name.startswith("nv_") or metric.name.endswith("_total")

@@ -306,7 +306,7 @@ def test_memory_in_the_statistics_settles_a_guess() -> None:
 
 
 def test_tritons_label_is_the_last_resort() -> None:
-    """Its own gpu_uuid, if it is one of Triton's GPUs, is better than nothing and no more."""
+    """Triton's gpu_uuid, if it is one of Triton's GPUs, is used only without other evidence."""
     config = model(InstanceGroup("KIND_CPU", 1))
     evidence = GpuEvidence(
         config, labels={M: frozenset({"GPU-c", "GPU-x"})}, triton_gpus=frozenset({"GPU-c"})

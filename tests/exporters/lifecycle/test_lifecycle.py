@@ -175,7 +175,7 @@ def test_a_superseded_version_is_not_missed() -> None:
 
 
 def test_a_version_is_not_missed_after_a_restart_with_newer_ones() -> None:
-    """It is missing until another version of its model is ready, or for as long as the list names it."""
+    """The version is missing until another one of its model is ready, or as long as the list names it."""
     both = (IndexEntry("a", "1", "READY"), IndexEntry("a", "2", "READY"))
     starting = (IndexEntry("a", "2", "LOADING"), IndexEntry("a", "3", "LOADING"))
     rolled_out = (IndexEntry("a", "2", "READY"), IndexEntry("a", "3", "READY"))

@@ -77,7 +77,7 @@ def test_the_estimate_is_off_by_one_poll_at_most(
 def test_a_load_that_was_not_seen_whole_has_no_duration(
     why: str, snapshots: list[tuple[str, ...] | str | None], seconds: float | None
 ) -> None:
-    """No guess where a poll is missing, and none that belongs to another load."""
+    """After a missing poll no duration is reported, and never that of another load."""
     polled = [
         _polled(float(at), *answer)
         if isinstance(answer, tuple)

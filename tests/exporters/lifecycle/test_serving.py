@@ -473,7 +473,7 @@ def test_a_key_that_is_written_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_it_listens_on_loopback_by_default() -> None:
-    """Nobody outside the machine reaches an exporter whose address was not chosen."""
+    """Without an address the exporter cannot be reached from other machines."""
     settings = choose({"triton": "http://triton:8000"}, {}).settings
 
     assert ("127.0.0.1", 9401) == (settings.listen_host, settings.listen_port)

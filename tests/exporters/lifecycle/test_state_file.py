@@ -332,7 +332,7 @@ def test_a_series_shows_whether_a_restart_loses_requests(
 
 
 def test_the_state_is_not_stored_while_writing_fails(tmp_path: Path) -> None:
-    """It is stored again when writing works."""
+    """The state is stored again when writing works."""
     file = StateFile(path_with(tmp_path), TRITON)
     obstacle = tmp_path / "state.json.new"
     obstacle.mkdir()
@@ -366,7 +366,7 @@ def test_a_device_is_never_replaced(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_link_beside_the_state_file_is_not_followed(tmp_path: Path) -> None:
-    """Anyone who can write to the folder cannot have the exporter overwrite a file elsewhere."""
+    """A user who can write to the folder cannot make the exporter overwrite a file elsewhere."""
     victim = tmp_path / "victim"
     victim.write_text("safe")
     Path(f"{tmp_path / 'state.json'}.new").symlink_to(victim)

@@ -215,7 +215,7 @@ def test_mistakes_with_certificates_end_the_start(pki: Path, tmp_path: Path) -> 
 
 
 def test_what_reads_the_trace_rate_shows_the_certificate_and_the_headers(pki: Path) -> None:
-    """It asks the same restricted endpoints as everybody else, and keeps no connection open."""
+    """The reader uses the restricted endpoints like all other requests, and leaves no connection open."""
     answers = {
         "/v2/trace/setting": body(b'{"trace_level": ["OFF"], "trace_rate": "50", "trace_count": "-1"}')
     }

@@ -165,7 +165,7 @@ def test_a_replay_fires_when_the_generated_rules_fire(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_a_replay_misses_no_alert_of_rules_that_are_evaluated_twice_a_step(tmp_path: Path) -> None:
-    """It dates each within two minutes, and only such of less than three may be missing."""
+    """The replay dates each alert within two minutes; only alerts shorter than three may be missing."""
     random = np.random.default_rng(5)
     objective = Objective.model_validate(
         {"name": "errors", "target": "98%", "window": "7d", "indicator": "errors"}

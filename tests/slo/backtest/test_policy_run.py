@@ -396,7 +396,7 @@ HEAD = ",".join(COLUMNS)
     ],
 )
 def test_a_broken_history_is_refused_with_its_line(text: str, printed: str) -> None:
-    """Nothing is guessed from a file that is not a history."""
+    """A file that is not a history is refused as a whole."""
     with pytest.raises(HistoryError) as caught:
         from_csv(text)
     assert printed in str(caught.value)

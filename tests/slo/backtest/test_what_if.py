@@ -169,7 +169,7 @@ def test_thresholds_are_the_bounds_that_exist(read: Read) -> None:
 
 @pytest.mark.real
 def test_a_longer_threshold_reads_its_own_bucket(prometheus: Prometheus) -> None:
-    """No request took longer than a second."""
+    """The bucket of a second contains every request."""
     looser = objective(indicator={"kind": "latency", "threshold": "1s"})
 
     assert events_key(looser) != events_key(objective())

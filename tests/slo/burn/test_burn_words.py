@@ -273,7 +273,7 @@ def test_a_list_of_causes_is_read_back_as_it_was_recorded(
 
 
 def test_every_first_step_is_a_sentence_and_no_template() -> None:
-    """They stand inside templates."""
+    """First steps are inserted into templates, which a brace or quote would break."""
     texts = [
         *(kind.first_step for kind in KINDS.values()),
         *(step for kind in KINDS.values() for step in kind.steps_by_cause.values()),

@@ -189,7 +189,7 @@ def test_status_reports_why_a_group_that_burns_does_not_page() -> None:
 def test_gate_promotes_no_group_that_only_the_error_saves_from_a_page(
     firing: tuple[str, ...], begin: str
 ) -> None:
-    """It promotes no version that may be worth a page, and names what would settle it."""
+    """The gate promotes no version that may be worth a page, and names what would settle it."""
     alerts = [Firing("warning", tier, group_labels("latency", "m")) for tier in firing]
     [judgement] = judge([burning(("page_fast",))], lambda *_: 10.0, alerts, GateLimits())
 

@@ -210,7 +210,7 @@ def test_time_slices_of_a_threshold_are_slices_that_end_now(
 def test_what_is_lost_is_reported_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], printed: str
 ) -> None:
-    """Nothing of a document is dropped in silence."""
+    """Every part of a document that is dropped is reported."""
     assert change[0] in SHOP
     assert 3 == run(tmp_path, SHOP.replace(*change, 1))
 

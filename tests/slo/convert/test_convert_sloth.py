@@ -39,7 +39,7 @@ PAGED = """\
 
 
 def test_what_can_be_expressed_comes_whole(tmp_path: Path) -> None:
-    """Nothing lost is exit code 0, and every query keeps its meaning."""
+    """The exit code is 0, and every query has the same meaning."""
     assert 0 == convert("sloth", tmp_path, SLOTH)
 
     (objective,) = converted(tmp_path).values()
@@ -131,7 +131,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
 def test_bad_input_is_refused_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, printed: str
 ) -> None:
-    """Nothing is written where nothing is understood."""
+    """For input that cannot be parsed nothing is written."""
     assert 1 == convert("sloth", tmp_path, text)
 
     assert printed in capsys.readouterr().err

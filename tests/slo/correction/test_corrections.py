@@ -76,7 +76,7 @@ class Place:
 def test_an_objective_without_events_is_not_called_not_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its rules are loaded; only a group is missing that history could be added to."""
+    """The objective's rules are loaded; it only lacks a group to which history could be added."""
     (tmp_path / "objectives").mkdir()
     for name in ("probe", "other"):
         text = f"{{name: {name}, target: 99%, indicator: probe}}"
@@ -140,7 +140,7 @@ def test_what_was_interrupted_is_known_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
-    """It was not acknowledged, so nothing was written because of it; the next entry begins on a line of its own."""
+    """The incomplete entry was not acknowledged and had no effect; the next entry begins on a new line."""
     place = Place()
     entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     lines = tmp_path / "trail.jsonl"
@@ -153,7 +153,7 @@ def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
 
 
 def test_the_same_time_is_not_corrected_twice(tmp_path: Path) -> None:
-    """Nor while the server does not show the first correction yet; after an undo it may be."""
+    """This also applies before the server shows the first correction; after an undo it is allowed."""
     place = Place()
     entry = apply_correction("exclude", [CORRECTION], SPAN, SIGNED, tmp_path, place)
     later = (SPAN[1], SPAN[1] + 300)

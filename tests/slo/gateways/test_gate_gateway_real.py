@@ -138,7 +138,7 @@ def test_a_model_whose_failures_only_the_gateway_sees_is_not(gate: Gate) -> None
 
 
 def test_a_gateway_that_is_not_scraped_any_more_promotes_nothing(stack: Stack, gate: Gate) -> None:
-    """Its last numbers are recorded for minutes, while the exporter's own series stay fresh."""
+    """The gateway's last values are recorded for minutes, while the exporter's series stay fresh."""
     exporter, _ = json.loads(stack.targets.read_text())
     stack.targets.write_text(json.dumps([exporter]))
     own = ("--objective", "client-errors", "--max-age", "8s")

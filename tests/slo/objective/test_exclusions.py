@@ -333,7 +333,7 @@ TWICE = "overlaps with exclusions.0 (r)"
 def test_check_doubts_exclusions(
     exclusions: list[object], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Twice the same time, nothing left to promise, or over already (a note: time alone makes no mistake)."""
+    """Warnings: the same time twice, or all time excluded. A note: the exclusion has ended already."""
     file = tmp_path / "o.yaml"
     file.write_text(
         yaml.safe_dump({"name": "o", "target": "99%", "indicator": "errors", "exclusions": exclusions})
@@ -345,7 +345,7 @@ def test_check_doubts_exclusions(
 
 
 def test_without_exclusions_nothing_is_different() -> None:
-    """No rule, no condition, no file: an objective that uses none pays nothing."""
+    """An objective without exclusions has no additional rule, condition or file."""
     plain = Objective.model_validate({"name": "o", "target": "99%", "indicator": "errors"})
 
     texts = {artifact.name: artifact.text for artifact in artifacts([plain], Options())}
@@ -506,7 +506,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_recorded_exclusions_are_shown_for_every_group() -> None:
-    """And of no other objective, nor of another cluster's; an exclusion is not a group of its own."""
+    """Exclusions of other objectives or clusters are not shown, and an exclusion is not a group."""
 
     def sample(name: str, slo: str, value: float = 1.0, **labels: str) -> Sample:
         return Sample({"__name__": name, names.SLO: slo, names.INDICATOR: "errors", **labels}, value, 1000.0)
@@ -588,7 +588,7 @@ def test_an_exclusion_with_a_condition_is_accepted(
     ],
 )
 def test_a_query_is_judged_by_what_its_writer_wrote(promql: str, printed: str) -> None:
-    """Not by the brackets in which a rule puts it."""
+    """The brackets that a rule adds to the query do not count."""
     (problem,) = read(
         [
             (

@@ -316,7 +316,7 @@ def test_check_finds_what_prometheus_would_accept(
 
 
 def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not where the objective begins, which may be screens above."""
+    """The line is not that of the objective's beginning, which may be screens above."""
     file = tmp_path / "o.yaml"
     file.write_text(
         "name: a\ntarget: 99%\nindicator:\n  kind: custom\n  total: rate(t[{{window}}])\n"

@@ -144,7 +144,7 @@ def test_an_item_that_is_wrong_does_not_make_its_list_empty() -> None:
     ],
 )
 def test_a_value_that_yaml_cannot_read_is_shown_at_its_line(line: str, place: int, expected: str) -> None:
-    """Not the line at which the objective begins."""
+    """The line is not that at which the objective begins."""
     (problem,) = problems(f"name: a\ntarget: 99%\nindicator: errors\n{line}\n")
 
     assert problem.startswith(f"o.yaml:{place}: ")

@@ -46,7 +46,7 @@ ONLY_PYTHON = {
 
 @pytest.mark.parametrize("regex", SAME)
 def test_what_both_read_is_accepted(regex: str) -> None:
-    """No reason is found."""
+    """The check finds no problem."""
     assert regex == Choice.model_validate({"regex": regex}).regex
 
 

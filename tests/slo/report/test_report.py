@@ -418,7 +418,7 @@ def test_a_period_is_named(words: str, now: str, name: str) -> None:
 
 
 def test_a_month_begins_on_the_clocks_of_its_zone() -> None:
-    """Also where its first hour comes twice, and where summer time ends within it."""
+    """This includes a first hour that occurs twice, and the end of summer time within the month."""
     november = ReportedPeriod("month", 2026, 11).in_zone("America/Havana")
     october = ReportedPeriod("month", 2026, 10).in_zone("Europe/Berlin")
 
@@ -535,7 +535,7 @@ PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 
 
 def test_the_page_names_every_option() -> None:
-    """Those of the access to Prometheus are on the page of `status`."""
+    """The options of the access to Prometheus are on the page of `status`."""
     parser = argparse.ArgumentParser(add_help=False)
     report.configure(parser)
     own = {word for action in parser._actions for word in action.option_strings}
@@ -657,7 +657,7 @@ def test_a_month_without_records_is_a_page_with_a_link_to_the_current_one(site: 
 
 @pytest.mark.real
 def test_a_report_that_was_read_before_prometheus_went_has_its_age(tmp_path: Path) -> None:
-    """It is read once in ten minutes, and Prometheus is missed at once: on the page, and in both files."""
+    """The report is read once in ten minutes; the page and both files state at once that Prometheus is down."""
     chosen = {"period": "2025-09"}
     server = ExitStack()
     text = history.openmetrics(MadeObjective("answers", "search", MADE[0].groups[:1]).series())

@@ -147,7 +147,7 @@ def test_committed_files_are_what_the_objectives_give() -> None:
 
 
 def test_same_input_same_bytes() -> None:
-    """Nothing of the clock, the machine or the order of dictionaries gets into the text."""
+    """The text does not depend on the clock, the machine or the order of dictionaries."""
     assert artifacts(shipped(), Options()) == artifacts(shipped(), Options())
 
 

@@ -58,7 +58,7 @@ def test_a_calendar_period_that_ends_before_resets_the_budget() -> None:
 
 
 def test_what_is_unknown_or_spent_has_no_forecast() -> None:
-    """Nothing is made up where the status knows nothing."""
+    """Without a known budget there is no forecast."""
     assert forecast(GroupStatus("a", "latency", {}), 30) is None
     assert forecast(_row(0.5, 5, 1), None) is None
 

@@ -115,7 +115,7 @@ def command(line: str) -> list[str]:
 def test_without_a_folder_of_objectives_the_commands_have_a_placeholder(
     without_rules: str, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody named objectives, so the message is about the rules of any."""
+    """No folder was given, so the message is about the rules of any objective."""
     assert CANNOT_TELL == run(verb, without_rules)
 
     first, load, *_ = capsys.readouterr().err.splitlines()

@@ -238,7 +238,7 @@ def test_missing_series_are_named(
 
 
 def test_an_absent_prometheus_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody at the address: one line, exit 1; not an address: exit 2."""
+    """An address without a server is one line and exit 1, an invalid address exit 2."""
     assert 1 == main(["status", "--prometheus", "http://127.0.0.1:1"])
     assert "tritonwatch status: Prometheus at http://127.0.0.1:1 is not reachable: Connection refused\n" == (
         capsys.readouterr().err
@@ -438,7 +438,7 @@ def test_overviews_name_the_worst_group() -> None:
     ],
 )
 def test_numbers_are_written_for_people(expected: str, actual: str) -> None:
-    """As many digits as matter, and no 100 % that is none."""
+    """Numbers have the digits that matter, and 99.99 % is never rounded to 100 %."""
     assert expected == actual
 
 

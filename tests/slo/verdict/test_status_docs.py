@@ -23,7 +23,7 @@ def options(verb: str) -> set[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_option_is_explained(verb: str) -> None:
-    """Nobody has to read code to find an option."""
+    """Every option is on the page."""
     assert [] == sorted(option for option in options(verb) if f"{option}" not in PAGE)
 
 
