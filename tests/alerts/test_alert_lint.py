@@ -96,7 +96,7 @@ def test_promtool_is_silent_about_all_of_them(check: alert_lint.Check, tmp_path:
     assert 0 == checked.returncode
 
 
-def test_duplicates_are_found() -> None:
+def test_a_rule_that_exists_twice_is_found() -> None:
     """The same rule twice pages twice."""
     assert ["the same rule as g: TritonTest"] == [
         problem.reason for problem in alert_lint.problems(groups(GOOD, GOOD))

@@ -113,7 +113,7 @@ def test_proofs_without_series_last_longer_than_every_for() -> None:
             assert parse_seconds(proof.at) > fors[proof.alert]
 
 
-def test_generation_is_reproducible() -> None:
+def test_the_same_input_makes_the_same_rules() -> None:
     """The same input makes the same bytes."""
     assert artifacts((), DEMO) == artifacts((), DEMO)
 

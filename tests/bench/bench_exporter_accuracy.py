@@ -230,7 +230,7 @@ def run(server: TritonServer, observers: Observers) -> dict[str, Truth]:
 
 @pytest.mark.real
 @pytest.mark.timeout(900)
-def test_accuracy_of_sources(tmp_path: Path) -> None:
+def test_the_exact_sources_are_within_one_percentage_point(tmp_path: Path) -> None:
     """Traces of every request, and a histogram, are within one percentage point; the others are printed."""
     port = free_ports(1)[0]
     observers = Observers(SHAPES, port)

@@ -31,7 +31,7 @@ def seconds(models: int) -> float:
     return best
 
 
-def test_cost_is_linear() -> None:
+def test_the_cost_of_generation_grows_linearly() -> None:
     """Ten times the models cost at most fifteen times as much; the figures are printed."""
     took = {models: seconds(models) for models in (100, 1_000, 10_000)}
     print({models: f"{value:.3f} s" for models, value in took.items()})

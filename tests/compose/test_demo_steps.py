@@ -39,7 +39,7 @@ def _observation(
     return Observation(DemoView(rows), notices, repaired)
 
 
-def test_the_whole_demo() -> None:
+def test_each_step_of_the_demo_happens_once() -> None:
     """Every step happens once, the repair waits for the steps before it."""
     progress = Progress()
 

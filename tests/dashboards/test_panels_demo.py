@@ -177,7 +177,7 @@ def test_legends_name_every_series(views: tuple[View, ...]) -> None:
     assert [] == [wrong for view in views for wrong in view.nameless()]
 
 
-def test_values_are_numbers(views: tuple[View, ...]) -> None:
+def test_no_value_is_nan_or_infinite(views: tuple[View, ...]) -> None:
     """A share of nothing has no value: never NaN, never infinite."""
     wrong = {query for query, _, answer in _queries(views) if not all(map(math.isfinite, answer.last()))}
 

@@ -57,7 +57,9 @@ def imported(prometheus: str) -> Iterator[tuple[str, State]]:
         yield url, held
 
 
-def test_all_is_well(imported: tuple[str, State], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_committed_dashboards_have_no_problem(
+    imported: tuple[str, State], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every dashboard is found, every variable resolved, every query of panels and annotations runs."""
     assert [] == verify_grafana.verify(imported[0], verify_grafana.models(), import_seconds=0)
 

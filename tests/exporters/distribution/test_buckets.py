@@ -36,7 +36,7 @@ def test_thresholds_of_a_list_of_objectives(tmp_path: Path) -> None:
     assert {"request": (0.07, 0.08), "queue": (0.03,)} == thresholds(tmp_path)
 
 
-def test_shipped_objectives() -> None:
+def test_the_shipped_objectives_give_thresholds_for_both_signals() -> None:
     """The objectives the stack ships with give thresholds for both signals."""
     bounds = thresholds(ROOT / "slo" / "objectives")
 
@@ -54,7 +54,7 @@ def test_shipped_objectives() -> None:
         ("indicator: 2026-13-01", "cannot be read as YAML: month must be in 1..12"),
     ],
 )
-def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_threshold_is_refused_with_its_file(tmp_path: Path, text: str, message: str) -> None:
     """A threshold that cannot be read is an error that names its file."""
     (tmp_path / "a.yaml").write_text(text)
 
@@ -63,7 +63,7 @@ def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
     assert str(tmp_path / "a.yaml") in str(error.value)
 
 
-def test_no_objectives(tmp_path: Path) -> None:
+def test_a_folder_without_objectives_is_a_mistake(tmp_path: Path) -> None:
     """A folder without objectives is a mistake, not an empty answer."""
     with pytest.raises(ThresholdError, match="no objectives"):
         thresholds(tmp_path)
@@ -72,12 +72,12 @@ def test_no_objectives(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("100ms", 0.1), ("0.5s", 0.5), ("1m30s", 90.0), ("1h", 3600.0), ("3ms", 0.003)]
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_read_in_seconds_exactly(text: str, seconds: float) -> None:
     """Durations are read in seconds, without binary dust."""
     assert seconds == parse_seconds(text)
 
 
-def test_bounds() -> None:
+def test_bounds_ascend_with_the_thresholds_of_their_signal() -> None:
     """Bounds ascend, each once, with the thresholds of their own signal only."""
     buckets = Buckets(default=(1, 0.1), thresholds={"request": (0.1, 0.25)})
 
@@ -101,12 +101,12 @@ def test_bounds_of_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["m", "m=", "m=fast", "=1", "m=0", "m=1,-1", "m=inf"])
-def test_mistaken_bounds(words: str) -> None:
+def test_invalid_bounds_are_refused_with_the_right_form(words: str) -> None:
     """Bounds that are none are a mistake on the command line that shows the right form."""
     with pytest.raises(OptionsError, match="MODEL=SECONDS"):
         options("--buckets", words)
 
 
-def test_le() -> None:
+def test_a_bound_is_written_as_a_float() -> None:
     """A bound is written as a float, as Prometheus 3 and OpenMetrics do."""
     assert ["0.1", "1.0", "60.0"] == [le(bound) for bound in (0.1, 1, 60)]

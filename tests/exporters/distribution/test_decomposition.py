@@ -172,7 +172,9 @@ def test_a_change_of_traffic_is_not_taken_for_dependent_intervals(seed: int) -> 
     mean=st.floats(0.003, 0.3),
     servers=st.sampled_from([0, 1, 4]),
 )
-def test_random_traffic(seed: int, rate: float, service: str, mean: float, servers: int) -> None:
+def test_shares_of_random_traffic_are_right_to_twelve_points(
+    seed: int, rate: float, service: str, mean: float, servers: int
+) -> None:
     """For any traffic and service up to 85 % load, no bucket is off by more than 12 points."""
     rng = np.random.default_rng(seed)
     draw = {
@@ -230,7 +232,7 @@ def random_waits() -> list[tuple[float, float]]:
 
 
 @pytest.mark.timeout(1800)
-def test_random_waits() -> None:
+def test_shares_of_random_waits_are_right_to_a_few_points() -> None:
     """Thresholds among the waits of random queues: half are right to a point, 95 of 100 to three."""
     off = np.abs([error for error, _ in random_waits()])
 
@@ -336,7 +338,7 @@ def test_the_stated_error_is_not_negative_where_nothing_waits() -> None:
     most=st.sampled_from([4, 8, 32]),
     interval=st.sampled_from([0.05, 0.1]),
 )
-def test_random_batches(
+def test_shares_of_random_batches_are_right_to_a_few_points(
     seed: int, arriving: float, base: float, delay: float, most: int, interval: float
 ) -> None:
     """A server that is busy with batches, thresholds in the middle of the times: right to a few points."""

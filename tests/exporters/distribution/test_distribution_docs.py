@@ -19,7 +19,7 @@ def test_every_source_is_explained() -> None:
         assert [] == [source for source in DISTRIBUTION_SOURCES if source not in page]
 
 
-def test_series_exist() -> None:
+def test_every_series_on_the_page_is_in_the_catalogue() -> None:
     """Every series named is in the catalogue."""
     names = {name for page in PAGES for name in re.findall(r"`(triton_(?:model|exporter)_\w+)`", page)}
 
@@ -27,7 +27,7 @@ def test_series_exist() -> None:
     assert names <= {metric.name for metric in METRICS}
 
 
-def test_flags_exist() -> None:
+def test_every_flag_on_the_page_exists() -> None:
     """Every flag of the exporter named on the page is one."""
     parser = argparse.ArgumentParser()
     exporter.configure(parser)

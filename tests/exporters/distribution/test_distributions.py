@@ -56,14 +56,14 @@ def test_each_interval_is_observed_at_its_mean() -> None:
     assert [10, 10, 12] == [series[f'{QUEUE}_bucket{{{M},le="{le}"}}'] for le in ("0.001", "0.05", "0.1")]
 
 
-def test_starting_point() -> None:
+def test_requests_before_the_start_of_the_exporter_do_not_count() -> None:
     """What Triton counted before the exporter started is not counted as new; the series stand at 0."""
     series = fed(body((M, 100, 5e6, 1e6)))
 
     assert (0, 0) == (series[f"{REQUEST}_count{{{M}}}"], series[f"{REQUEST}_sum{{{M}}}"])
 
 
-def test_unload_and_load() -> None:
+def test_requests_since_the_last_load_count() -> None:
     """Unloading removes the counters and loading starts them at 0: what came since the load counts."""
     other = ('model="n",version="1"', 1, 1, 1)
     series = fed(body((M, 240, 24e6, 0), other), body(other), body((M, 250, 25e6, 0), other))
@@ -79,7 +79,7 @@ def test_reset_between_two_bodies() -> None:
     assert (5, 1) == (series[f"{REQUEST}_count{{{M}}}"], series[f"{REQUEST}_sum{{{M}}}"])
 
 
-def test_damaged_body() -> None:
+def test_a_series_that_a_damaged_body_lacks_does_not_restart_at_zero() -> None:
     """A series that a damaged body lacks has not restarted at 0 when it is there again."""
     damaged = body(('model="n",version="1"', 1, 1, 1)) + f"{triton.REQUEST_SUCCESS}{{".encode()
     series = fed(body((M, 240, 24e6, 0)), damaged, body((M, 250, 25e6, 0)))
@@ -109,7 +109,7 @@ def test_time_without_its_request() -> None:
     assert 0.2 == pytest.approx(series[f"{REQUEST}_sum{{{M}}}"])
 
 
-def test_underflow() -> None:
+def test_a_time_below_zero_is_left_out_and_counted() -> None:
     """An unsigned time that fell below zero is left out and counted; later values are unaffected."""
     series = fed(body((M, 0, 0, 0)), body((M, 3, 1.8446744e16, 0)), body((M, 4, 1.8446744e16 + 1e6, 0)))
 
@@ -118,7 +118,7 @@ def test_underflow() -> None:
     assert 4 == series[f"{QUEUE}_count{{{M}}}"]
 
 
-def test_source() -> None:
+def test_each_histogram_names_its_source() -> None:
     """Each histogram states that it is made of sampled means."""
     series = fed(body((M, 0, 0, 0)))
 
@@ -126,7 +126,7 @@ def test_source() -> None:
         assert 1 == series[f'{state.DISTRIBUTION_SOURCE}{{{M},signal="{signal}",source="sampled_mean"}}']
 
 
-def test_forgets_models() -> None:
+def test_a_model_that_is_gone_is_forgotten_after_a_while() -> None:
     """A model that Triton stopped showing is forgotten after a while, not at once."""
     distributions = Distributions()
     other = ('model="n",version="1"', 1, 1, 1)
@@ -151,7 +151,7 @@ def test_forgets_the_oldest_of_many() -> None:
     assert f'{REQUEST}_count{{model="m0",version="1"}}' not in counts
 
 
-def test_hostile_names() -> None:
+def test_a_hostile_name_is_relayed_with_its_escapes() -> None:
     """A model's name may contain any character; it is relayed with the same escapes."""
     hostile = r'model="a\"b\\c\n}",version="1"'
 
@@ -159,14 +159,14 @@ def test_hostile_names() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"\xff\x00", b"<html>", b"nv_inference_request_success one\n"])
-def test_junk(junk: bytes) -> None:
+def test_any_body_leaves_known_values_as_they_are(junk: bytes) -> None:
     """For any body, observing goes on and no known value is lost."""
     series = fed(body((M, 1, 1e6, 0)), junk, body((M, 2, 2e6, 0)))
 
     assert 1 == series[f"{REQUEST}_count{{{M}}}"]
 
 
-def test_thresholds_are_bounds() -> None:
+def test_a_bucket_ends_at_every_threshold() -> None:
     """A bucket ends at every threshold, so the share within it needs no guess."""
     buckets = Buckets(per_model={"m": (0.1, 1)}, thresholds={"request": (0.123,), "queue": (0.045,)})
     series = fed(body((M, 0, 0, 0)), buckets=buckets)

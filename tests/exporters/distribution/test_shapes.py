@@ -25,12 +25,12 @@ def histogram() -> Histogram:
     return Histogram(state.REQUEST_DURATION, ModelVersion("m", "1"), BOUNDS)
 
 
-def test_point() -> None:
+def test_a_point_counts_at_bounds_equal_to_the_mean() -> None:
     """All requests are at the mean; a bound includes the values equal to it."""
     assert [0, 1, 1] == Point(0.1).shares(BOUNDS)
 
 
-def test_observed() -> None:
+def test_single_requests_count_at_or_below_each_bound() -> None:
     """Single requests are counted at or below each bound."""
     assert [0.25, 0.75, 0.75] == Observed([0.001, 0.1, 0.1, 7], [1] * 4).shares(BOUNDS)
 
@@ -205,7 +205,7 @@ def test_an_interval_without_a_trace() -> None:
     assert "sampled_mean" == observations.source
 
 
-def test_late_trace() -> None:
+def test_a_trace_of_a_closed_interval_is_counted_as_lost() -> None:
     """A trace whose interval is closed is counted as lost, not observed."""
     observations, lost = new_observations()
     observations.count(interval(1, 2, 0.01), wait=True)
@@ -217,7 +217,7 @@ def test_late_trace() -> None:
     assert 2 == observations.histogram.count
 
 
-def test_traces_nobody_counts() -> None:
+def test_traces_of_uncounted_requests_do_not_accumulate() -> None:
     """Traces of requests that no counter counts do not pile up."""
     observations, _ = new_observations()
     for second in range(100):

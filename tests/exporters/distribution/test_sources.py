@@ -125,7 +125,7 @@ def test_first_response_of_a_stream_is_not_the_request() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(2.55, "histogram"), (9.0, "sampled_mean")])
-def test_unknown_configuration(seconds: float, expected: str) -> None:
+def test_without_a_configuration_the_sum_decides_the_histogram(seconds: float, expected: str) -> None:
     """Without the model's configuration, the histogram is used where its sum is the requests' time."""
     series = feed(Distributions(BOUNDS), counters(0, 0) + NONE, counters(100, seconds) + SOME)
 
@@ -154,7 +154,7 @@ def test_summary_shows_a_tail() -> None:
     assert 0.95 == pytest.approx(buckets(series)[1] / buckets(series)[3], abs=0.01)
 
 
-def test_empty_summary() -> None:
+def test_a_quantile_that_is_nan_is_replaced_by_the_mean() -> None:
     """Triton's Nan of an idle minute is not a quantile: the mean is taken."""
     nan = float("nan")
     bodies = [
@@ -175,7 +175,7 @@ def test_counters_that_are_off() -> None:
     assert (2, 0.5) == (series[f"{REQUEST}_count{{{M}}}"], pytest.approx(series[f"{REQUEST}_sum{{{M}}}"]))
 
 
-def test_unloaded_while_waiting() -> None:
+def test_requests_that_wait_for_a_curve_survive_an_unload() -> None:
     """Requests that wait for their turn with the curve are not lost when the model is unloaded."""
     points = [(0.5, 0.005), (0.99, 0.5)]
     for turns in range(5):

@@ -9,6 +9,6 @@ from fuzz.promises import TARGETS
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_damaged_bodies(target: str) -> None:
+def test_damaged_bodies_are_read_or_refused(target: str) -> None:
     """Bodies with bytes flipped, cut, doubled and swapped are read or refused as promised."""
     assert by_mutation(target, seconds=1.0, min_inputs=21) > 20

@@ -61,7 +61,7 @@ def values(exposition: Exposition) -> dict[str, float]:
     }
 
 
-def test_families() -> None:
+def test_a_family_has_its_kind_help_series_and_lines() -> None:
     """A family has its kind, its help, its series and its lines as they were written."""
     family = parse(BODY).families["h"]
 
@@ -71,12 +71,12 @@ def test_families() -> None:
     assert BODY[BODY.index(b"# HELP h") :].decode() == family.text
 
 
-def test_relay() -> None:
+def test_a_good_body_is_relayed_unchanged() -> None:
     """A good body comes out as it went in."""
     assert BODY.decode() == parse(BODY).text
 
 
-def test_only() -> None:
+def test_a_single_family_is_parsed_alone() -> None:
     """Asked for one family, the parser reads no other."""
     exposition = Parser().parse(BODY + b"broken\n", only={"a"})
 
@@ -86,7 +86,7 @@ def test_only() -> None:
 
 
 @pytest.mark.parametrize("body", [BODY, BODY.replace(b'"m"', b'"m n"')], ids=["plain", "spaces"])
-def test_same_series_again(body: bytes) -> None:
+def test_series_are_reused_while_their_lines_are_the_same(body: bytes) -> None:
     """While the lines of a family stay the same, so do its series, for any values."""
     parser = Parser()
 
@@ -140,7 +140,7 @@ def test_series_come_and_go() -> None:
         (b"# HELP a Again", "type"),
     ],
 )
-def test_bad_lines(line: bytes, fault: str) -> None:
+def test_a_bad_line_is_counted_and_costs_no_other_line(line: bytes, fault: str) -> None:
     """A bad line is counted by its kind and costs no other line."""
     exposition = parse(BODY + line + b"\n" + b"z 26\n")
 
@@ -246,7 +246,7 @@ def test_the_same_line_twice() -> None:
     assert [1, 2] == list(exposition.families["a"].values)
 
 
-def test_cut_short() -> None:
+def test_a_line_that_is_cut_short_is_dropped() -> None:
     """A body cut in its last number loses that line: a number cut short is a wrong number."""
     exposition = parse(b"a 1\nb 123")
 
@@ -283,7 +283,7 @@ def test_cut_short_in_a_comment() -> None:
         ("a{} 1", {}),
     ],
 )  # fmt: skip
-def test_unusual_lines(line: str, expected: dict[str, str]) -> None:
+def test_unusual_lines_are_read_as_the_format_defines(line: str, expected: dict[str, str]) -> None:
     """Hostile label values, odd spacing and timestamps are read as the format means them."""
     (family,) = parse(f"{line}\n".encode()).families.values()
 
@@ -300,7 +300,7 @@ def test_spellings_of_not_a_number() -> None:
     assert (math.inf, -math.inf) == (values(exposition)["b"], values(exposition)["c"])
 
 
-def test_family_in_pieces() -> None:
+def test_a_family_in_pieces_is_joined() -> None:
     """A family whose lines stand apart comes out in one piece, without what it repeats."""
     exposition = parse(BODY + BODY + b'a{model="late"} 3\n')
 
@@ -329,7 +329,7 @@ def test_gauge_named_like_a_sum() -> None:
     assert {"duplicate": 1} == exposition.faults
 
 
-def test_parse_series() -> None:
+def test_the_text_of_a_series_gives_its_name_and_labels() -> None:
     """A series' text gives its name and labels; anything else gives nothing."""
     series = parse_series('x{a="1"}')
 
@@ -393,7 +393,7 @@ def test_as_prometheus_client_reads_it(body: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(expositions(), expositions())
-def test_memory_changes_nothing(first: str, second: str) -> None:
+def test_an_earlier_body_does_not_change_the_next(first: str, second: str) -> None:
     """What a parser read before never shows in what it reads next."""
     parser = Parser()
     parser.parse(first.encode())
@@ -409,7 +409,7 @@ fragments = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(fragments, max_size=30).map(b"".join))
-def test_garbage(body: bytes) -> None:
+def test_the_parsed_part_of_any_body_is_clean(body: bytes) -> None:
     """For any body, the parsed series are clean: read again they give the same values and no fault."""
     parsed = parse(body)
     again = parse(parsed.text.encode())
@@ -446,7 +446,7 @@ def test_families_that_were_not_asked_for_stay_known() -> None:
     assert all(family.series is after.families[name].series for name, family in before.families.items())
 
 
-def test_captures() -> None:
+def test_recorded_bodies_are_read_without_loss() -> None:
     """Every recorded body of Triton is read without loss."""
     for name, body in bodies("triton", "*metrics*"):
         text = body.decode()

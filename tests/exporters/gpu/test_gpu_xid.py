@@ -93,7 +93,7 @@ def test_instances_that_repeat_a_count_do_not_multiply_it() -> None:
     assert {31: 2} == counted(*polls)
 
 
-def test_events_add_up() -> None:
+def test_each_event_of_nvml_is_counted() -> None:
     """NVML's events are counted each."""
     event = XidReport(A, 63, 1.0, "event")
 

@@ -43,7 +43,7 @@ def assembled(spans: list[Span], lost: Counter[str] | None = None) -> list[Trace
     return Assembler(lambda reason, count: counted.update({reason: count})).assemble(spans, 0)
 
 
-def test_request() -> None:
+def test_a_request_has_its_time_and_its_time_in_the_queue() -> None:
     """A request's time is REQUEST_START to REQUEST_END, its queue time QUEUE_START to COMPUTE_START."""
     (trace,) = assembled(decode_json(as_json(*request("m", T, 0.25, 1.5))))
 
@@ -58,21 +58,21 @@ def test_protobuf_decodes_to_the_same_spans() -> None:
     assert decode_json(as_json(*spans)) == decode_protobuf(as_protobuf(*spans))
 
 
-def test_queue_full() -> None:
+def test_a_request_without_an_end_is_a_rejection_of_a_full_queue() -> None:
     """A request without an end was refused by a full queue: no metric of Triton counts it."""
     refused = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T + 1e-5)
 
     assert ["queue_full"] == [trace.outcome for trace in assembled(decode_json(as_json(refused)))]
 
 
-def test_queue_timeout() -> None:
+def test_a_request_without_an_execution_is_a_queue_timeout() -> None:
     """A request with an end but no execution waited too long."""
     waited = span("m", 2, 1, model="m", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
 
     assert ["not_executed"] == [trace.outcome for trace in assembled(decode_json(as_json(waited)))]
 
 
-def test_ensemble() -> None:
+def test_an_ensemble_is_completed_by_its_steps() -> None:
     """An ensemble has no execution of its own: its steps show that it completed, and its queue is unknown."""
     step = span("step", 4, 2, model="step", REQUEST_START=T, QUEUE_START=T, REQUEST_END=T + 1)
     run = span("compute", 5, 4, COMPUTE_START=T + 0.5, COMPUTE_END=T + 1)
@@ -92,7 +92,7 @@ def test_spans_in_two_batches() -> None:
     assert [0.25] == pytest.approx([trace.queue_seconds for trace in assembler.assemble([model], 5)])
 
 
-def test_orphans() -> None:
+def test_an_execution_without_its_request_is_lost_and_counted() -> None:
     """An execution whose request never came is lost, and counted."""
     lost: Counter[str] = Counter()
     assembler = Assembler(lambda reason, count: lost.update({reason: count}))
@@ -102,7 +102,7 @@ def test_orphans() -> None:
     assert 1 == lost["orphan"]
 
 
-def test_contradiction() -> None:
+def test_a_request_that_ends_before_it_starts_is_dropped() -> None:
     """A request that ends before it starts is not a request."""
     lost: Counter[str] = Counter()
     backwards = span("m", 2, 1, model="m", REQUEST_START=T, REQUEST_END=T - 1)
@@ -129,7 +129,7 @@ json_values = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(json_values)
-def test_any_json(value: object) -> None:
+def test_any_json_is_spans_or_an_error_of_ours(value: object) -> None:
     """Any JSON is either spans or an error of ours."""
     try:
         spans = decode_json(json.dumps(value).encode())
@@ -140,7 +140,7 @@ def test_any_json(value: object) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_damaged_spans(data: st.DataObject) -> None:
+def test_damaged_spans_give_requests_or_an_error_of_ours(data: st.DataObject) -> None:
     """One field of a good batch replaced by anything: an error of ours, or requests that make sense."""
     whole = document(*request("m", T, 0.25, 1.5))
     spans = whole["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -155,7 +155,7 @@ def test_damaged_spans(data: st.DataObject) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 300))
-def test_damaged_protobuf(junk: bytes, at: int) -> None:
+def test_damaged_protobuf_gives_requests_or_an_error_of_ours(junk: bytes, at: int) -> None:
     """Bytes put into a good protobuf batch: an error of ours, or requests that make sense."""
     body = as_protobuf(*request("m", T, 0.25, 1.5))
     try:
@@ -186,7 +186,7 @@ def post(receiver: TraceReceiver, body: bytes, **headers: str) -> int:
     ],
     ids=["json", "protobuf", "gzip"],
 )
-def test_receive(body: bytes, headers: dict[str, str]) -> None:
+def test_batches_are_received_as_json_protobuf_and_compressed(body: bytes, headers: dict[str, str]) -> None:
     """A batch arrives in JSON, in protobuf and compressed."""
     mailbox = Mailbox()
     with receiving(mailbox) as receiver:
@@ -562,7 +562,7 @@ RECORDS = [
 ]
 
 
-def test_trace_file(tmp_path: Path) -> None:
+def test_numbered_trace_files_are_read_once_each(tmp_path: Path) -> None:
     """Numbered files are read once each, when complete, with the machine's clock set to Unix time."""
     mailbox = Mailbox()
     files = TraceFiles(tmp_path / "trace.json", mailbox, clock_offset_ns=lambda: int(T) * 10**9)
@@ -584,7 +584,7 @@ def test_trace_file(tmp_path: Path) -> None:
     assert T + 3.5 == trace.ended
 
 
-def test_trace_file_outcomes() -> None:
+def test_a_trace_file_reports_rejections_and_ensembles() -> None:
     """A file reports rejections and ensembles as spans do."""
     refused = [{"id": 7, "model_name": "m"}, {"id": 7, "timestamps": [{"name": "REQUEST_START", "ns": 5}]}]
     parent = {"id": 8, "model_name": "ens", "model_version": 1}
@@ -602,7 +602,7 @@ def test_trace_file_outcomes() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(json_values, st.lists(st.integers(0, 5), max_size=3))
-def test_damaged_trace_file(value: object, places: list[int]) -> None:
+def test_damaged_records_of_a_trace_file_are_skipped(value: object, places: list[int]) -> None:
     """Anything in place of a record is passed over, and the rest makes sense."""
     records: list[object] = list(RECORDS)
     for place in places:

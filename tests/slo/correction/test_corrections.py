@@ -204,7 +204,7 @@ def test_one_writes_at_a_time(tmp_path: Path) -> None:
         Trail(tmp_path)
 
 
-def test_growth_never_falls() -> None:
+def test_a_sum_that_reads_a_little_less_takes_no_event_back() -> None:
     """A sum that prints a little less than before takes no event back."""
     times = ScaledLengths().edges((100.0, 1000.0))
     growth = Growth(times, times * 0, times.copy())

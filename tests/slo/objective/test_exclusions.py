@@ -330,7 +330,7 @@ TWICE = "overlaps with exclusions.0 (r)"
     ],
     ids=["long", "two weekly", "two zones", "two once", "within", "sound", "past"],
 )
-def test_check_doubts_exclusions(
+def test_check_warns_of_exclusions_without_effect(
     exclusions: list[object], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Warnings: the same time twice, or all time excluded. A note: the exclusion has ended already."""

@@ -164,7 +164,7 @@ def test_what_was_unloaded_on_purpose_is_not_bad(answers: Mapping[str, list[floa
 
 
 @pytest.mark.real
-def test_nothing_records_nan(answers: Mapping[str, list[float]]) -> None:
+def test_no_rule_records_nan(answers: Mapping[str, list[float]]) -> None:
     """Before, while and after it is unknown."""
     [count] = answers["everything"]
     assert count > 0

@@ -363,7 +363,7 @@ def test_each_indicator_has_the_split_that_explains_it(indicator: str, cause: st
     assert (() if cause is None else ((cause, 1.0),)) == row.causes
 
 
-def test_nan_is_unknown() -> None:
+def test_a_series_of_nan_is_unknown() -> None:
     """Another's NaN does not become a number, and does not hide the row."""
     labels = {"__name__": names.PERIOD_BUDGET_REMAINING, **GOOD}
     info = Sample({"__name__": names.INFO, names.SLO: "latency", names.INDICATOR: "latency"}, 1, END)
