@@ -26,7 +26,7 @@ _OF_A_MODEL = [_CLUSTER, "model"]
 _OF_A_SERVER = [_CLUSTER, "instance"]
 _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|AlertmanagerDown"'
 _MIN_REPEAT_SECONDS = 600
-"""A reminder sooner than this is noise, whatever the time scale."""
+"""Least repeat interval, at any time scale."""
 
 # Texts of the messages that Alertmanager sends without the bridge: Markdown that is readable as plain text, too
 # (Teams shows one newline as a space). At most ten alerts: Opsgenie takes 15,000 characters, Teams 28 KB. No link

@@ -15,7 +15,7 @@ ADDRESSES = (
     "https://HOST/PATH[#token-file=FILE], webhook:///FILE, pagerduty:///FILE, opsgenie:///FILE, jsm:///FILE, "
     "teams:///FILE, incidentio:///FILE?source=ID, irm:///FILE, mailto:TO?from=FROM&smarthost=HOST:PORT"
 )
-"""FILE holds the key, token or address, as a path on the machine of Alertmanager."""
+"""FILE contains the key, token or address; it is a path on the machine of Alertmanager."""
 _TITLE = '{{ template "triton.title" . }}'
 _TEXT = '{{ template "triton.text" . }}'
 # A path without a host works only in Grafana, and PagerDuty refuses such a link.

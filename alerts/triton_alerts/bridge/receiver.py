@@ -68,7 +68,7 @@ class Webhook:
         return response
 
     def receive(self, body: bytes, source: str) -> str:
-        """Store one body; returns what it meant for its incident. Raises RefusedError."""
+        """Store one notification; return its effect on its incident. Raises RefusedError."""
         try:
             notification = parse(body, source)
             if _is_heartbeat(notification):
@@ -98,7 +98,7 @@ class Webhook:
         return Response(f"{self.receive(body, request.client)}\n".encode())
 
     def _incidents(self, request: Request) -> Response:
-        """Return all recorded incidents, to callers with the token; without one nobody may read them."""
+        """Return all recorded incidents to a caller with the token; without --token-file, to no caller."""
         if self.token is None:
             return Response(b"start the bridge with --token-file to have its incidents read\n", status=403)
         if denied := self._denied(request.headers.get("authorization", "")):

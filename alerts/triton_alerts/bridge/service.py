@@ -104,7 +104,7 @@ class Service:
                 self.store.database.report(error)
                 wait = FAILURE_SECONDS
             except Exception:
-                # A defect must not silence the channel for good: log it, wait, go on.
+                # A defect must not stop the channel: log it, and continue after a pause.
                 log.exception("channel %s: a step of its worker failed; it is tried again", worker.channel)
                 wait = FAILURE_SECONDS + random.random()  # noqa: S311
             if wait > 0:
@@ -124,7 +124,7 @@ class Service:
             self.wakeups.wake()
 
     def _prune(self, now: float) -> None:
-        # The clock may be put back.
+        # The clock may be set back.
         if 0 <= now - self._pruned < PRUNE_SECONDS:
             return
         if self.store.prune(now - KEEP_SECONDS) < PRUNED_AT_ONCE and not self.store.database.shrink():

@@ -12,7 +12,7 @@ from triton_exporter.http.certificates import ServerCertificates
 from triton_slo.problem import Problem
 
 STACK_USER = "tritonwatch"
-"""The user of basic authentication in the compose stack; --password-file holds its password."""
+"""The user of basic authentication in the compose stack; --password-file contains its password."""
 
 
 @dataclass(frozen=True, slots=True)

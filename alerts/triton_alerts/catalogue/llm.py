@@ -41,7 +41,7 @@ _llm_alert = partial(Alert, component="llm", labels=_MODEL)
 TENSORRT_LLM = (
     _llm_alert(
         name="TrtLlmKvCacheNearFull",
-        # A full cache with nobody waiting is how the engine is meant to run.
+        # A full cache without waiting requests is normal.
         expr=f"""\
 {signals.KV_CACHE.expr(_selected, on=f"{_ON} ")} > $threshold
 and {_ON} {_requests("waiting")} > 0""",

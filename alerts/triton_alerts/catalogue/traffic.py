@@ -272,14 +272,14 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
     ),
     _traffic_alert(
         name="TritonTrafficVanished",
-        # A job that ended is healthy: traffic must have come without a pause, also in the hour from now on of
-        # yesterday and of this day last week, where that is known.
+        # The end of a job is not a fault. Therefore the traffic must have been continuous, also in the next hour of
+        # yesterday and of the same day last week, if these are known.
         expr=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
 and on (model) {_SILENT % "1h"} > $threshold
 unless on (model) {_SILENT % "23h"} == 0
 unless on (model) {_SILENT % "167h"} == 0""",
-        # An hour later the hour before is without traffic, too: yesterday shows whether it should have come back.
+        # One hour later, the hour before has no traffic either: yesterday's traffic shows that the model needs it.
         until=f"""\
 sum by (model) (rate({triton.REQUEST_SUCCESS}[10m])) == 0
 and on (model) {_SILENT % "23h"} > 0""",

@@ -93,7 +93,7 @@ def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]]
             [_moment(at) for at, _ in points], [value for _, value in points], label=name, linewidth=1.6
         )
     axes.axvline(_moment(since), color="#c0392b", linestyle="--", linewidth=1.2, label="began")
-    # Names come from labels: a dollar sign would start mathematics.
+    # matplotlib reads text between dollar signs as a formula.
     axes.set_title(title.replace("$", "\\$"), fontsize=10, loc="left")
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M", tz=UTC))  # type: ignore[no-untyped-call]
     axes.set_xlabel("UTC", fontsize=8)

@@ -16,7 +16,7 @@ MAX_ALERTS = 100
 
 
 def document(incident: Incident, style: Style) -> dict[str, Any]:
-    """Return the incident's lead, cause, evidence and links, and who has it."""
+    """Return the incident's lead, cause, evidence, links and acknowledgement."""
     lead = incident.lead
     acknowledged = incident.acknowledged
     return {

@@ -63,7 +63,7 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
 
 
 def broken(error: OSError | http.client.HTTPException) -> DeliveryError:
-    """Classify a request that got no answer; what it sent is unconfirmed unless the connection was never made."""
+    """Classify a request without a response; its message is unconfirmed unless there was no connection."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError) or "timed out" in str(reason):
         return DeliveryError("timeout", "no answer in time", unconfirmed=True)
@@ -155,7 +155,7 @@ class SlackApi(Transport):
             log.info("could not answer the one who pressed: %s", type(error).__name__)
 
     def granted(self) -> Granted:
-        """Return whom the token belongs to and what it allows; raises DeliveryError."""
+        """Return the user, workspace and scopes of the token; raises DeliveryError."""
         try:
             answer = self._client().api_call("auth.test")
         except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:

@@ -68,7 +68,7 @@ class Transport(Protocol):
         return
 
     def find(self, channel: str, name: str, since: float, thread: str = "") -> Sent | None:
-        """Look for a message that may have been posted; None when it was not, or it cannot be searched for."""
+        """Search for a message that may have been posted; None if it was not, or if no search is possible."""
         return None
 
     def remove_copies(self, channel: str, name: str, since: float, thread: str, original: str) -> None:

@@ -94,7 +94,7 @@ def _short_history_hint(
 
 
 def _promised(indicator: type[Indicator], target: float, days: float, threshold: float | None) -> str:
-    """Return what is promised to this model, and for how long it may fail where seconds are counted."""
+    """Return the objective of this model in words, and its error budget as a time if seconds are counted."""
     promised = f"{100 * target:.10g} % {indicator.share_words}"
     if threshold is not None:
         promised += f" {time_text(threshold)}"

@@ -22,7 +22,7 @@ from triton_alerts.bridge.incidents.notification import incident_key, parse
 DATABASE_FILE = "bridge.sqlite"
 REPORT_SECONDS = 60.0
 SHRUNK_AT_ONCE = 500
-"""Pages given back to the disk at once: a notification that arrives meanwhile waits for it."""
+"""Pages that are freed at once, which notifications that arrive in the meantime wait for."""
 INCREMENTAL = 2
 """SQLite's number of auto_vacuum=INCREMENTAL."""
 
@@ -93,7 +93,7 @@ UPDATE incidents SET document = with_subject(document);
 UPDATE incidents SET key = json_extract(document, '$.key');
 """
 
-# Closed incidents are kept for a month, and the few that are silenced are looked for every minute.
+# The few silenced incidents are queried every minute, among the closed incidents of a month.
 _SILENCED = """
 CREATE INDEX incidents_silenced ON incidents (id) WHERE json_extract(document, '$.silence') IS NOT NULL;
 """
@@ -157,7 +157,7 @@ class Database:
             )
 
     def shrink(self) -> bool:
-        """Give some of the space of deleted rows back to the disk; return whether there is more."""
+        """Return some of the space of deleted rows to the file system; return whether there is more."""
         with self._lock:
             connection = self._connection()
             connection.executescript(f"PRAGMA incremental_vacuum({SHRUNK_AT_ONCE})")
@@ -228,7 +228,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
         # When it fails the caller closes the connection, which rolls back.
         connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
     if connection.execute("PRAGMA auto_vacuum").fetchone()[0] != INCREMENTAL:
-        # A file of an older bridge, which could only grow; it works without room for the copy, too.
+        # The file of an older bridge, which could only grow. Without disk space for the copy, it stays like that.
         with suppress(sqlite3.OperationalError):
             connection.executescript("PRAGMA auto_vacuum=INCREMENTAL; VACUUM")
 

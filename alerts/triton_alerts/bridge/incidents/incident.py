@@ -132,13 +132,13 @@ class Incident(BaseModel, frozen=True):
     silence: Silence | None = None
     escalated_at: float | None = None
     released_at: float | None = None
-    """Time since which nobody has the incident: it was handed back, or became more urgent than acknowledged."""
+    """Time at which the acknowledgement ended: it was removed, or the incident became more urgent."""
     peak: str = ""
     """The most urgent severity that has fired; incidents of older bridges do not know it."""
     raised_at: float | None = None
     """Time at which the incident became more urgent, or the last page began."""
     eased_at: float | None = None
-    """Time since which nothing as urgent as `peak` fires."""
+    """Time since which no alert as urgent as `peak` fires."""
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""
@@ -156,7 +156,7 @@ class Incident(BaseModel, frozen=True):
 
     @property
     def source_facts(self) -> SourceFacts:
-        """What the sources know, of whatever time; nothing before any source was asked."""
+        """The facts of the sources, however old; none before a source was queried."""
         return self.evidence or SourceFacts()
 
     @property

@@ -1,4 +1,4 @@
-"""The bridge's own metrics, as its catalogue rows name them."""
+"""The bridge's own metrics, named in its catalogue."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from triton_slo.promql import regex_of
 Labels = Mapping[str, str]
 
 MAX_SILENCES = 8
-"""Silences of one incident: its alerts have a few sets of labels, unless somebody's own rules make many."""
+"""Silences of one incident; more are needed only if rules of other projects have many sets of labels."""
 
 
 class Matcher(BaseModel, frozen=True):
@@ -45,7 +45,7 @@ class Matcher(BaseModel, frozen=True):
 
 
 def sets_of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> list[tuple[Matcher, ...]]:
-    """Return sets of matchers, a silence each, that match all alerts and nothing else; a few sets at most."""
+    """Return sets of matchers, one for each silence, that together match these alerts and no others."""
     sets: list[tuple[Matcher, ...]] = []
     left = list(alerts)
     while left and len(sets) < MAX_SILENCES:
@@ -60,10 +60,10 @@ def worded(sets: Sequence[Sequence[Matcher]]) -> str:
 
 
 def of_alerts(group_by: Sequence[str], alerts: Sequence[Labels]) -> tuple[Matcher, ...]:
-    """Match the groups, names, severities, subjects and servers of alerts; the first is matched always.
+    """Return matchers of the groups, names, severities, subjects and servers of alerts; they match the first alert.
 
-    Matchers hold independently: `alertname=~"A|B", version=~"1|2"` would also match B of version 1. An alert that
-    would let in such a combination, which is not among the alerts, stays outside.
+    Each matcher applies on its own: `alertname=~"A|B", version=~"1|2"` would also match B of version 1. An alert is
+    left out if the matchers would then match a combination that is not among the alerts.
     """
     subjects = [name for labels in alerts for name in subject_names(labels)]
     names = tuple(dict.fromkeys((*group_by, "cluster", "alertname", SEVERITY, SLO, *subjects, "instance")))

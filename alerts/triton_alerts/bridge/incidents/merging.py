@@ -195,7 +195,7 @@ def _urgency_rank(member: Member) -> tuple[int, str]:
 
 
 def _updated(before: Member | None, alert: Member) -> Member:
-    """Return the member's new state: the reported one, unless what is known is newer."""
+    """Return the member's new state: the reported one, unless the stored one is newer."""
     if before is None:
         return alert
     if (
@@ -214,7 +214,7 @@ def _updated(before: Member | None, alert: Member) -> Member:
     if before.earlier_end is not None and alert.starts_at <= before.earlier_end < before.starts_at:
         # A late peer still reports the firing that ended: with its start, its end would end this one.
         return before
-    # A repeat must not look like a change only because another peer sent it.
+    # A repetition by another peer is not a change of the alert.
     return alert.model_copy(update={"source": before.source, "earlier_end": before.earlier_end})
 
 

@@ -16,7 +16,7 @@ from triton_slo import problem_words
 from triton_slo.names import SEVERITIES, SEVERITY
 
 MAX_VALUE_LENGTH = 16_384
-"""Characters kept of one label or annotation; Triton's reason text has no bound of its own."""
+"""Characters of one label or annotation; a longer one is cut, because Triton's reasons have no limit."""
 
 
 class MalformedError(ValueError):
@@ -104,7 +104,7 @@ def incident_key(labels: Mapping[str, str], group: str) -> str:
 
 
 def parse(body: bytes, source: str = "") -> Notification:
-    """Read a webhook body that came from `source`; raises MalformedError."""
+    """Parse the webhook body that `source` sent; raises MalformedError."""
     try:
         wire = _Body.model_validate_json(body)
     except ValidationError as error:

@@ -54,7 +54,7 @@ class Incidents:
 
     def open(self, closed_after: float | None = None) -> list[tuple[int, Incident]]:
         """Return the open incidents, and those that closed after a time."""
-        # With the plus SQLite sorts what its index finds, instead of reading all that are kept in order.
+        # With the plus, SQLite sorts the rows that its index finds, instead of reading all rows in order.
         return self._select("closed_at IS NULL OR closed_at > ? ORDER BY +id", closed_after)
 
     def silenced(self) -> list[tuple[int, Incident]]:

@@ -102,7 +102,7 @@ class Store:
         now: float,
         may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
     ) -> Outcome:
-        """Merge a notification into the incidents of its alerts; on return it is on disk.
+        """Merge a notification into the incidents of its alerts; on return, the result is on disk.
 
         `may_still_fire` returns whether an alert (fingerprint, member) that a notification omits may fire all the
         same: its Alertmanager is asked when what was held is merged.
@@ -130,7 +130,7 @@ class Store:
         `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has
         ended, what is listed fires; without a list, what was reported as firing fires.
         """
-        # What is due later than any grace lasts was held before the clock was put back.
+        # A part that is due later than any grace lasts was held before the clock was set back.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
         if not self.database.rows(*due):
             return 0
@@ -234,7 +234,7 @@ class Store:
         open_about = cache(self.incidents.open_about)
         targets: dict[tuple[int | None, str], dict[str, Member]] = {}
         if notification.all_resolved and not notification.truncated:
-            # The alerts that it does not list have ended too, whatever incident they are in.
+            # The alerts of the group that it does not list have ended, too, in any incident.
             targets = {(number, incident.key): {} for number, incident in known}
         for name, alert in notification.alerts.items():
             key = incident_key(alert.labels, notification.key)

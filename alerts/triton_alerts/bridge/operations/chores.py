@@ -1,4 +1,4 @@
-"""Chores while incidents are open: escalation, and a watchdog that no longer arrives."""
+"""Chores: escalation of pages, and a page when the Watchdog notifications no longer arrive."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class HeartbeatWatch:
     _started: float | None = None
 
     def __call__(self, now: float) -> None:
-        # The clock may be put back.
+        # The clock may be set back.
         self._started = now if self._started is None else min(self._started, now)
         last = self.store.values.get(HEARTBEAT_VALUE)
         if last is None:

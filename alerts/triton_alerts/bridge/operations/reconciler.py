@@ -232,7 +232,7 @@ class Reconciler:
 def _set_silence(
     known: Silence | None, silence: Silence | None, events: tuple[Event, ...], before: Incident
 ) -> ChangedIncident:
-    """Replace the silence, unless somebody has changed it meanwhile."""
+    """Replace the silence, unless it was changed in the meantime."""
     if before.silence is None or before.silence != known:
         return before, ()
     return before.model_copy(update={"silence": silence}), events

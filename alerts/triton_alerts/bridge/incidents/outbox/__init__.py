@@ -1,1 +1,1 @@
-"""What each channel has been sent, and what is still to be sent."""
+"""Messages that each channel was sent, and those that are still to be sent."""

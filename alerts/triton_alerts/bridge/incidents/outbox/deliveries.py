@@ -207,7 +207,7 @@ class Outbox:
         )
 
     def edit_soon(self, number: int) -> None:
-        """Edit the incident's root message without the usual pause: somebody waits for it to change."""
+        """Edit the incident's root message without the usual pause, for the person who pressed a button."""
         self.database.run("UPDATE deliveries SET edited_at = 0 WHERE incident = ?", number)
 
     def without_chart(self, limit: int) -> list[int]:
