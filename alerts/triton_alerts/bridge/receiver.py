@@ -16,7 +16,7 @@ from triton_alerts.bridge.incidents.history import list_incidents, to_json
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE, Instruments
 from triton_alerts.bridge.incidents.notification import MalformedError, Member, Notification, parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_exporter.http.certificates import Renewed, ServerCertificates
+from triton_exporter.http.certificates import ReloadedTls, ServerCertificates
 from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import RefusedError, Request, Response, Server, routed
 from triton_exporter.http.web_config import WebConfig
@@ -146,6 +146,6 @@ def listen(
     request_seconds: float = REQUEST_SECONDS,
 ) -> Server:
     """Listen for Alertmanager; `serve_forever` answers. Raises OSError."""
-    web = WebConfig(Renewed(certificates) if certificates else None)
+    web = WebConfig(ReloadedTls(certificates) if certificates else None)
     connections = Connections(MAX_CONNECTIONS, request_seconds=request_seconds)
     return Server(*address, webhook.answer, web, connections, request_seconds)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
-from triton_exporter.http.certificates import Renewed
+from triton_exporter.http.certificates import ReloadedTls
 
 _MAX_CONNECTIONS = 500
 
 
-def http_server(app: ASGIApp, tls: Renewed | None = None) -> uvicorn.Server:
+def http_server(app: ASGIApp, tls: ReloadedTls | None = None) -> uvicorn.Server:
     """Return a server, to be run on a listening socket."""
     factory = None if tls is None else _tls_of(tls)
     config = uvicorn.Config(
@@ -29,7 +29,7 @@ def http_server(app: ASGIApp, tls: Renewed | None = None) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _tls_of(tls: Renewed) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
+def _tls_of(tls: ReloadedTls) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
     def renew(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
         connection.context = tls()
 

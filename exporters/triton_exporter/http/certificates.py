@@ -61,7 +61,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """Return a client's TLS with the files as they are now. Raises CertificateError."""
-        problems = [problem for path in self.paths for problem in unreadable(path)]
+        problems = [problem for path in self.paths for problem in read_problems(path)]
         if problems:
             raise CertificateError(problems)
         for path in (self.ca, self.own):
@@ -97,7 +97,7 @@ class ServerCertificates:
 
     def context(self) -> ssl.SSLContext:
         """Return a server's TLS with the files as they are now. Raises CertificateError."""
-        problems = [problem for path in self.paths for problem in unreadable(path)]
+        problems = [problem for path in self.paths for problem in read_problems(path)]
         if problems:
             raise CertificateError(problems)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -125,7 +125,7 @@ class TlsFiles(Protocol):
 
 
 @dataclass
-class Renewed:
+class ReloadedTls:
     """The TLS of each new connection, with the files read again when they change.
 
     Certificates live for days and are replaced under a running exporter. Files that are broken then (half
@@ -159,7 +159,7 @@ def _state(path: Path) -> object:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def unreadable(path: Path) -> list[CertificateProblem]:
+def read_problems(path: Path) -> list[CertificateProblem]:
     """Return the problem of a file that cannot be read; none of one that can."""
     try:
         path.read_bytes()

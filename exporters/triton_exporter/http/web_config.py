@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from triton_exporter.common.yaml_files import YAML_FAULTS, fault, read_yaml
-from triton_exporter.http.certificates import CertificateError, Renewed, ServerCertificates
+from triton_exporter.http.certificates import CertificateError, ReloadedTls, ServerCertificates
 
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -83,7 +83,7 @@ class _File(_Strict):
 class WebConfig:
     """TLS, users and headers of a server."""
 
-    tls: Renewed | None = None
+    tls: ReloadedTls | None = None
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     _known: set[bytes] = field(default_factory=set, init=False, repr=False)
@@ -130,7 +130,7 @@ def load_web_config(path: Path) -> WebConfig:
         problems.append(f"{path}: basic_auth_users: needs bcrypt (fix: pip install 'tritonwatch[auth]')")
     tls = None
     if config.tls_server_config is not None:
-        tls = Renewed(_files(config.tls_server_config, path.parent))
+        tls = ReloadedTls(_files(config.tls_server_config, path.parent))
         try:
             tls()
         except CertificateError as error:

@@ -25,7 +25,7 @@ from support.triton import live_triton
 from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, probe, state, triton
-from triton_exporter.http.certificates import CertificateError, Certificates, Renewed
+from triton_exporter.http.certificates import CertificateError, Certificates, ReloadedTls
 from triton_exporter.http.client import Client, FetchError, Limits
 from triton_exporter.probe.payload import Tensor
 from triton_exporter.probe.probe_settings import ProbeSettings
@@ -61,7 +61,7 @@ def page(pki: Path) -> Iterator[str]:
 
 def _ask(url: str, certificates: Certificates) -> str:
     """What one request brings, or the reason why it brings nothing."""
-    with closing(Client(url, tls=Renewed(certificates))) as client:
+    with closing(Client(url, tls=ReloadedTls(certificates))) as client:
         try:
             return client.get("/").body.decode()
         except FetchError as error:
@@ -84,7 +84,7 @@ def test_a_renewed_client_certificate_is_used_without_a_restart(
     """The next connection uses the files as they are now; broken files leave the last good ones in use."""
     for name in ("ca.pem", "client.pem", "client.key"):
         write(tmp_path / name, (pki / name.replace("client", "unsigned")).read_text())
-    with closing(Client(page, tls=Renewed(shown(tmp_path)))) as client:
+    with closing(Client(page, tls=ReloadedTls(shown(tmp_path)))) as client:
         with pytest.raises(FetchError, match="tls"):
             client.get("/")
         write(tmp_path / "client.pem", (pki / "client.pem").read_text())
