@@ -44,8 +44,8 @@ class ObservedModel:
     def stored(self, now: float) -> dict[Signal, StoredHistogram]:
         """Return the state of both histograms."""
         return {
-            signal: recorded.stored(self._torn_part(signal), now)
-            for signal, recorded in self.observations.items()
+            signal: observations.stored(self._torn_part(signal), now)
+            for signal, observations in self.observations.items()
         }
 
 
@@ -75,9 +75,9 @@ class DistributionFamilies:
     def sources(self, models: Models) -> Sequence[Family]:
         """Return sources and discarded requests, written again only when one has changed."""
         now = [
-            (version, signal, recorded.source, recorded.discarded)
+            (version, signal, observations.source, observations.discarded)
             for version, model in models.items()
-            for signal, recorded in model.observations.items()
+            for signal, observations in model.observations.items()
         ]
         if now != self._noted:
             self._noted = now
@@ -92,28 +92,30 @@ class DistributionFamilies:
 
     def _errors(self, models: Models) -> Iterable[Sample]:
         for version, model in models.items():
-            for signal, recorded in model.observations.items():
-                if recorded.decomposition is not None and recorded.source == "decomposed":
+            for signal, observations in model.observations.items():
+                if observations.decomposition is not None and observations.source == "decomposed":
                     thresholds = self._thresholds.get(signal, ())
-                    for threshold, error in zip(thresholds, recorded.decomposition.errors, strict=False):
+                    for threshold, error in zip(thresholds, observations.decomposition.errors, strict=False):
                         yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
 
 
 def _quantiles(models: Models, signal: Signal, now: float) -> Iterable[Sample]:
     for version, model in models.items():
-        recorded = model.observations[signal]
-        if recorded.quantiles is not None and not recorded.quantiles.forget(now):
-            recorded.quantiles = None
-        if recorded.quantiles is not None and recorded.source != "sampled_mean":
-            for level, seconds in recorded.quantiles.values():
+        observations = model.observations[signal]
+        if observations.quantiles is not None and not observations.quantiles.forget(now):
+            observations.quantiles = None
+        if observations.quantiles is not None and observations.source != "sampled_mean":
+            for level, seconds in observations.quantiles.values():
                 yield Sample(series(_QUANTILES[signal], *version, f"{level:g}"), seconds)
 
 
 def _source_samples(models: Models) -> Iterable[Sample]:
     for version, model in models.items():
-        for signal, recorded in model.observations.items():
+        for signal, observations in model.observations.items():
             used = model.sources[signal]
-            if recorded.source not in used:
-                used[recorded.source] = series(state.DISTRIBUTION_SOURCE, *version, signal, recorded.source)
+            if observations.source not in used:
+                used[observations.source] = series(
+                    state.DISTRIBUTION_SOURCE, *version, signal, observations.source
+                )
             for source, name in used.items():
-                yield Sample(name, source == recorded.source)
+                yield Sample(name, source == observations.source)

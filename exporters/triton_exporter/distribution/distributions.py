@@ -70,7 +70,7 @@ class Distributions:
         estimator: Estimator | None = None,
     ) -> None:
         self._buckets = buckets or Buckets()
-        self._traces = TraceIntake(mailbox) if mailbox is not None else None
+        self._trace_intake = TraceIntake(mailbox) if mailbox is not None else None
         self._allowed = frozenset(sources)
         self._estimator = estimator if "decomposed" in self._allowed else None
         self._counters = Counters()
@@ -88,8 +88,8 @@ class Distributions:
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream, and which of them batch."""
-        if self._traces is not None:
-            self._traces.observe_snapshot(snapshot)
+        if self._trace_intake is not None:
+            self._trace_intake.observe_snapshot(snapshot)
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
         self._batching = frozenset(
             model
@@ -158,14 +158,14 @@ class Distributions:
         if self._must_wait(version, model, gain):
             return
         units = gain.executions if version in self._batching and gain.executions else gain.requests
-        for signal, recorded in model.observations.items():
+        for signal, observations in model.observations.items():
             seconds = gain.seconds[signal]
             if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
-                recorded.carried.add(gain.requests, seconds, units)
-            elif gain.requests or seconds or recorded.carried.requests:
+                observations.carried.add(gain.requests, seconds, units)
+            elif gain.requests or seconds or observations.carried.requests:
                 interval = self._interval(version, signal, gain, units, now)
                 if self._estimator is not None:
-                    recorded.decomposition = self._estimator.get(
+                    observations.decomposition = self._estimator.get(
                         version, signal, now, units > 1 and interval.lasted <= ESTIMATED_SECONDS
                     )
                 self._enter_interval(
@@ -193,15 +193,15 @@ class Distributions:
         return interval._replace(worked=max(0.0, gain.seconds["request"] - queued))
 
     def _close_intervals(self, now: float) -> None:
-        watermark = self._traces.watermark(now) if self._traces else float("-inf")
+        watermark = self._trace_intake.watermark(now) if self._trace_intake else float("-inf")
         # All at once: entering one by one costs more, on every reading.
         enter_pending = not 0 <= now - self._pending_entered_at < PENDING_SECONDS
         if enter_pending:
             self._pending_entered_at = now
-        if enter_pending or self._traces is not None:
+        if enter_pending or self._trace_intake is not None:
             for model in self._models.values():
-                for recorded in model.observations.values():
-                    recorded.close(now, watermark, enter_pending)
+                for observations in model.observations.values():
+                    observations.close(now, watermark, enter_pending)
         self._drop_gone(now)
         self._read_at = now
 
@@ -210,8 +210,8 @@ class Distributions:
         yield from self._families.histograms(self._models, now)
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
         yield from self._families.sources(self._models)
-        if self._traces is not None:
-            yield from self._traces.families()
+        if self._trace_intake is not None:
+            yield from self._trace_intake.families()
 
     def _enter_interval(
         self,
@@ -222,21 +222,21 @@ class Distributions:
         native: tuple[Binned, float] | None,
     ) -> None:
         """Enter one interval with the best shape that is known now, and wait for a better one or not."""
-        recorded = model.observations[signal]
+        observations = model.observations[signal]
         shape = self._native_shape(version, interval, native) if native else None
-        exact = shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds)
-        if exact:
-            recorded.count(interval._replace(source="histogram", shape=shape), wait=False)
+        if shape is not None and set(self._buckets.thresholds.get(signal, ())).issubset(shape.bounds):
+            observations.count(interval._replace(source="histogram", shape=shape), wait=False)
             return
-        traced = "trace" in self._allowed and interval.end - recorded.traced.traced_at < TRACED_MODEL_SECONDS
+        since_trace = interval.end - observations.traced.newest_at
+        traced = "trace" in self._allowed and since_trace < TRACED_MODEL_SECONDS
         curve = None
         if "summary" in self._allowed and self._summaries[signal].has(version):
             if model.turn != self._turn and not traced:
-                recorded.carried.add(interval.requests, interval.seconds)
+                observations.carried.add(interval.requests, interval.seconds)
                 return
             curve = self._summaries[signal].curve(version)
         source: DistributionSource = "summary" if curve else "histogram" if shape else "sampled_mean"
-        recorded.count(interval._replace(source=source, shape=curve or shape), wait=traced)
+        observations.count(interval._replace(source=source, shape=curve or shape), wait=traced)
 
     def _drop_gone(self, now: float) -> None:
         """Drop model versions that Triton no longer shows: waiting requests at once, series in time."""
@@ -244,18 +244,18 @@ class Distributions:
         for version in gone:
             model = self._models[version]
             torn, model.torn = model.torn, None
-            for signal, recorded in model.observations.items():
+            for signal, observations in model.observations.items():
                 requests, seconds = (torn.requests, torn.seconds[signal]) if torn else (0.0, 0.0)
-                if requests or recorded.carried.requests:
-                    recorded.count(Interval(now, requests, seconds, units=0.0), wait=False)
+                if requests or observations.carried.requests:
+                    observations.count(Interval(now, requests, seconds, units=0.0), wait=False)
         gone.sort(key=lambda version: self._models[version].seen, reverse=True)
         for position, version in enumerate(gone):
             if position >= MAX_GONE or now - self._models[version].seen > MEMORY_SECONDS:
                 del self._models[version]
                 if self._estimator is not None:
                     self._estimator.forget(version)
-                if self._traces is not None:
-                    self._traces.forget(version)
+                if self._trace_intake is not None:
+                    self._trace_intake.forget(version)
 
     def _native_shape(
         self, version: ModelVersion, interval: Interval, native: tuple[Binned, float]
@@ -278,8 +278,8 @@ class Distributions:
         return summed > 0 and self._counters.requests.get(version) == 0
 
     def _take_traces(self, now: float) -> None:
-        if self._traces is not None:
-            self._traces.take(now, self._counters.requests)
+        if self._trace_intake is not None:
+            self._trace_intake.take(now, self._counters.requests)
 
     def _add(self, version: ModelVersion, now: float) -> ObservedModel:
         model = ObservedModel(
@@ -288,12 +288,12 @@ class Distributions:
             turn=len(self._models) % SUMMARY_TURNS,
         )
         self._models[version] = model
-        if self._traces is not None:
-            self._traces.add(version, model.observations, now)
+        if self._trace_intake is not None:
+            self._trace_intake.add(version, model.observations, now)
         return model
 
     def _observations(self, version: ModelVersion, signal: Signal, now: float) -> Observations:
         histogram = Histogram(METRICS[signal], version, self._buckets.bounds(version.model, signal))
         guarantee = Guarantee(version, signal, self._buckets.thresholds.get(signal, ()))
-        lose: Callable[[str, int], None] = self._traces.lose if self._traces else lambda *_: None
+        lose: Callable[[str, int], None] = self._trace_intake.lose if self._trace_intake else lambda *_: None
         return Observations(histogram, guarantee, TracedIntervals(lose, now), self._quantile_pool)

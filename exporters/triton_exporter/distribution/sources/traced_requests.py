@@ -61,11 +61,11 @@ class TraceIntake:
             if all(queue.max_queue_size <= 0 for queue in (config.queue, *config.priority_queues.values()))
         )
 
-    def add(self, version: ModelVersion, observations: Mapping[Signal, Observations], now: float) -> None:
+    def add(self, version: ModelVersion, of_signals: Mapping[Signal, Observations], now: float) -> None:
         """Enter the traced requests of a model version there, and let it wait for the first of them."""
-        self._models[version] = _Traced(observations)
-        for recorded in observations.values():
-            recorded.traced.traced_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
+        self._models[version] = _Traced(of_signals)
+        for observations in of_signals.values():
+            observations.traced.newest_at = now - TRACED_MODEL_SECONDS + FIRST_TRACE_SECONDS
 
     def forget(self, version: ModelVersion) -> None:
         """Drop a model version that has gone."""
@@ -100,10 +100,10 @@ class TraceIntake:
             model.queue_full += rate
         if outcome == "completed" or (outcome == "not_executed" and request.model in self._cached):
             times = {"request": request.request_seconds, "queue": request.queue_seconds}
-            for signal, recorded in model.observations.items():
+            for signal, observations in model.observations.items():
                 seconds = times[signal]
                 if seconds is not None:
-                    recorded.traced.add_trace(Trace(request.ended, seconds, request.trace_id, rate))
+                    observations.traced.add_trace(Trace(request.ended, seconds, request.trace_id, rate))
 
     def watermark(self, now: float) -> float:
         """Return until when all requests have been traced, as far as the order of the traces proves it."""

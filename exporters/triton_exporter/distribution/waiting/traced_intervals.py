@@ -31,14 +31,14 @@ MAX_TRACES = 20_000
 class TracedIntervals:
     """Intervals of one histogram in three steps: waiting for traces, in the group that traces will represent, left.
 
-    What ended by `closed` (Unix seconds) needs no traces any more; `traced_at` is the end of the newest traced
-    request. Traces that contradict the counters are lost, and `believes_traces` is false until they agree again.
+    What ended by `closed` (Unix seconds) needs no traces any more; `newest_at` is when the newest traced request
+    ended. Traces that contradict the counters are lost, and `believes_traces` is false until they agree again.
     `lose` is called with the reason (of `LOSSES`) and the number of traces that are lost.
     """
 
     lose: Callable[[str, int], None]
     closed: float
-    traced_at: float = float("-inf")
+    newest_at: float = float("-inf")
     believes_traces: bool = True
     _waiting: deque[Interval] = field(default_factory=deque)
     _traces: list[Trace] = field(default_factory=list)
@@ -56,7 +56,7 @@ class TracedIntervals:
 
     def add_trace(self, trace: Trace) -> None:
         """Take in one traced request; one whose interval is closed is lost, and so is one too many."""
-        self.traced_at = max(self.traced_at, trace.ended)
+        self.newest_at = max(self.newest_at, trace.ended)
         if trace.ended <= self.closed:
             self.lose("late", 1)
         elif len(self._traces) >= MAX_TRACES:
