@@ -291,7 +291,9 @@ def _reported(servers: IndexServers, exporter: RunningExporter, shape: Shape) ->
     words = [f"`{model['state']}`", "ready" if model["ready"] else "not ready"]
     if model["expected"]:
         words.append("expected")
-    if exporter.exporter.states.lifecycle.load_failures.reloads.keys() & {(shape.model, "python_error")}:
+    if exporter.exporter.model_states.lifecycle.load_failures.reloads.keys() & {
+        (shape.model, "python_error")
+    }:
         words.append("1 failed reload counted")
     return _short(servers, ", ".join(words), model["reason"])
 
@@ -329,7 +331,7 @@ def _settle(servers: IndexServers) -> None:
 
     eventually(done, "Triton still loads or unloads")
     until = time.time() + _SETTLED_SECONDS
-    lifecycles = [exporter.exporter.states.lifecycle for exporter in (servers.alone, servers.with_list)]
+    lifecycles = [exporter.exporter.model_states.lifecycle for exporter in (servers.alone, servers.with_list)]
     gone = ModelVersion("unloaded", "1")
     eventually(
         lambda: all(

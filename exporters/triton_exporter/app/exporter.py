@@ -57,14 +57,14 @@ class Exporter:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
-        self.states = ModelStates(Lifecycle(settings.expected))
+        self.model_states = ModelStates(Lifecycle(settings.expected))
         self.connections = Connections()
         self._now = now
-        feeding = lifecycle_sources(settings, self.states.lifecycle)
-        logs = FailureLog(self.states.lifecycle), ReachabilityLog(settings.triton_url)
+        feeding = lifecycle_sources(settings, self.model_states.lifecycle)
+        logs = FailureLog(self.model_states.lifecycle), ReachabilityLog(settings.triton_url)
         optional = optional_parts(settings) if parts is None else parts
         # In the order in which they get each poll: what feeds the lifecycle, the lifecycle, what reads it.
-        self._parts = Parts((*feeding, self.states, *logs, *optional, self.connections))
+        self._parts = Parts((*feeding, self.model_states, *logs, *optional, self.connections))
         self._lock = threading.Lock()
         self._page_lock = threading.Lock()  # for pages to be stored in the order in which they are made
         self._histograms = HistogramStorage(
@@ -78,15 +78,17 @@ class Exporter:
         # One connection for each thread that polls.
         metrics = triton_client(settings, settings.metrics_url, Client)
         api = triton_client(settings, settings.triton_url, Client)
-        self._metrics = MetricsThread(metrics, settings, self._parts, self._lock, self._count_failure, now)
+        self._metrics_thread = MetricsThread(
+            metrics, settings, self._parts, self._lock, self._count_failure, now
+        )
         interval = settings.state_interval_seconds
         poller = ApiPoller(api, now, self._count_failure)
-        self._api = ApiThread(poller, interval, self._parts, self._lock, self._stop)
+        self._api_thread = ApiThread(poller, interval, self._parts, self._lock, self._stop)
 
     def start(self) -> None:
         """Start the threads; returns at once."""
-        self._spawn("metrics", self._metrics.run)
-        self._spawn("state", self._api.run)
+        self._spawn("metrics", self._metrics_thread.run)
+        self._spawn("state", self._api_thread.run)
         for part in self._parts.all:
             if isinstance(part, Poller):
                 self._spawn(type(part).__name__, partial(self._poll_for_ever, part))
@@ -94,7 +96,7 @@ class Exporter:
     def stop(self, timeout_seconds: float = 0.5) -> None:
         """End the threads; one that waits on the network ends with the process."""
         self._stop.set()
-        self._metrics.stop()
+        self._metrics_thread.stop()
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -125,7 +127,7 @@ class Exporter:
     def _scrape(self, request: Request, page: PageRequest) -> Generator[bytes]:
         """Yield the exporter's own series first: they are sent while Triton answers."""
         started = time.monotonic()
-        with self._metrics.fresh(
+        with self._metrics_thread.fresh(
             waiting_seconds(request.headers, self.settings.timeout_seconds)
         ) as wait_for_reading:
             known = self._own_pieces(request, page)
@@ -137,7 +139,7 @@ class Exporter:
                 reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
             with self._lock:
                 # Parsed first, so that the page itself shows what was wrong with it.
-                relayed = page.render_relayed(self._metrics.relay, reading)
+                relayed = page.render_relayed(self._metrics_thread.relay, reading)
                 after = page.render_own(self._after_reading(reading))
             yield relayed
             yield from after
@@ -149,7 +151,7 @@ class Exporter:
             with self._lock:
                 known = page.render_own(self._parts.families(self._now()))
                 if SCRAPE_TIMEOUT in request.headers and not page.names:
-                    self.states.note_scrape()
+                    self.model_states.note_scrape()
                 histograms = self._histograms.current(self._now())
             self._histograms.write(histograms)
         return known
@@ -157,19 +159,19 @@ class Exporter:
     def state(self, request: Request) -> Response:
         """Return every model with its state, since when, and why."""
         with self._lock:
-            answer = report(self.states.lifecycle, self._metrics.last, self.settings.triton_url)
+            answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton_url)
         return packed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def ready(self, request: Request) -> Response:
         """Return whether the exporter has polled Triton's API and metrics once, with any result."""
-        polled = self._metrics.last is not None and self.states.lifecycle.snapshot.at > 0
+        polled = self._metrics_thread.last is not None and self.model_states.lifecycle.snapshot.at > 0
         return Response(b"ready\n") if polled else Response(b"has not polled Triton yet\n", status=503)
 
     def _after_reading(self, reading: Reading) -> Iterable[Family]:
         """Yield series about the reading and the requests to Triton."""
-        up = reading.up and self.states.lifecycle.snapshot.api_failure != state.NOT_TRITON
+        up = reading.up and self.model_states.lifecycle.snapshot.api_failure != state.NOT_TRITON
         yield Family.single(state.UP, up)
-        yield from self._metrics.families()
+        yield from self._metrics_thread.families()
         yield Family.single(own.STATE_STORED, self._histograms.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
         asked = product(ENDPOINTS, filter(None, state.DOWN_REASONS))

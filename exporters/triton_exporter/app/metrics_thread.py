@@ -46,7 +46,7 @@ class MetricsThread:
         self._observing_seconds = min(OBSERVING_SECONDS, interval or OBSERVING_SECONDS)
         self._observed_at = float("-inf")
         self._last_success = 0.0
-        self._cpu = 0.0  # of this thread, up to the last reading
+        self._cpu_seconds = 0.0  # of this thread, up to the last reading
         self._reader = SharedReader(
             lambda: fetch_metrics(client, "", now, self._pace.is_fast),
             self._publish,
@@ -84,9 +84,9 @@ class MetricsThread:
     def _process(self, reading: Reading) -> None:
         if reading.up:
             self._give_to_parts(reading)
-        cpu, self._cpu = time.thread_time() - self._cpu, time.thread_time()
+        cpu_seconds, self._cpu_seconds = time.thread_time() - self._cpu_seconds, time.thread_time()
         if reading.up:
-            self._pace.note_reading(cpu, time.process_time(), time.monotonic())
+            self._pace.note_reading(cpu_seconds, time.process_time(), time.monotonic())
         else:
             self._pace.note_failure()
 

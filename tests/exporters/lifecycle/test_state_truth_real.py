@@ -44,7 +44,7 @@ class Explicit:
         return infer(self.server, model)
 
     def expect(self, *models: str) -> None:
-        self.exporter.exporter.states.lifecycle.expected = dict.fromkeys(models, ())
+        self.exporter.exporter.model_states.lifecycle.expected = dict.fromkeys(models, ())
 
     def wait_for(self, wanted: str, model: str, version: str = "1") -> ScrapedPage:
         return self.exporter.wait(
