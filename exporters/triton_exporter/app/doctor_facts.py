@@ -52,7 +52,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
         if first is not None:
             time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
         second = _exposition(metrics)[0] if first is not None else None
-        seconds = time.monotonic() - started
+        watched_seconds = time.monotonic() - started
         traces, model_traces = _trace_settings(api, None if snapshot.api_failure else second)
         return TritonFacts(
             url=settings.triton_url,
@@ -61,7 +61,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             statuses=statuses,
             first=first,
             second=second,
-            seconds=seconds,
+            watched_seconds=watched_seconds,
             metrics_failure=failure,
             logging=answers.get("logging", {}),
             traces=traces,

@@ -37,8 +37,8 @@ class TritonFacts:
     """The facts about one Triton.
 
     `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
-    `seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log, `traces` its
-    setting of traces for all models, and `model_traces` those of models that are traced by a setting of their own.
+    `watched_seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log,
+    `traces` that of traces for all models, and `model_traces` has models that are traced by a setting of their own.
     `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.
     """
 
@@ -48,7 +48,7 @@ class TritonFacts:
     statuses: Mapping[str, int] = field(default_factory=dict)
     first: Exposition | None = None
     second: Exposition | None = None
-    seconds: float = 0.0
+    watched_seconds: float = 0.0
     metrics_failure: str = ""
     logging: Mapping[str, object] = field(default_factory=dict)
     traces: TraceSetting | None = None

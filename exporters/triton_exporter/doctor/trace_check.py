@@ -22,7 +22,7 @@ def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
         return
     in_all = sum(traffic.values())
     untraced = tuple(
-        sorted(model for model, rate in traffic.items() if rate and model not in facts.model_traces)
+        sorted(model for model, requests in traffic.items() if requests and model not in facts.model_traces)
     )
     is_prepared = facts.traces is not None and facts.traces.mode == "opentelemetry" and not facts.traces.on
     if is_prepared and facts.model_traces and not untraced:
@@ -30,7 +30,7 @@ def check_tracing(facts: TritonFacts) -> Iterator[Finding]:
     yield Finding(
         "advice",
         "Traces would show exact distributions and queue-full rejections",
-        f"measured for {facts.seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, in_all)}. "
+        f"measured for {facts.watched_seconds:.1f} s: {in_all:.1f} requests/s, {_trace_state(facts, in_all)}. "
         + _would_set(traffic, in_all),
         ("" if is_prepared else _PREPARED)
         + "tritonwatch exporter --otlp-listen 127.0.0.1:4318 "
@@ -60,15 +60,19 @@ def _would_set(traffic: Mapping[str, float], in_all: float) -> str:
         return "At this traffic the exporter would set nothing."
     if not in_all:
         return "The exporter would set nothing until requests come, and then what their number allows."
-    rates = allot({model: rate for model, rate in traffic.items() if rate}, SAFE_TRACES_PER_SECOND)
-    busiest = sorted(rates, key=lambda model: traffic[model], reverse=True)
-    settings = first_names([f"{model} rate {rates[model]}" for model in busiest])
+    busy = {model: requests for model, requests in traffic.items() if requests}
+    trace_rates = allot(busy, SAFE_TRACES_PER_SECOND)
+    busiest = sorted(busy, key=busy.__getitem__, reverse=True)
+    settings = first_names([f"{model} rate {trace_rates[model]}" for model in busiest])
     return f"At this traffic the exporter would set: {settings}."
 
 
 def requests_per_second(facts: TritonFacts) -> Mapping[str, float] | None:
     """Return the requests a second of each model between the two readings of the metrics."""
-    if facts.first is None or facts.second is None or facts.seconds <= 0:
+    if facts.first is None or facts.second is None or facts.watched_seconds <= 0:
         return None
     first, second = requests_by_model(facts.first), requests_by_model(facts.second)
-    return {model: max(0.0, count - first.get(model, 0.0)) / facts.seconds for model, count in second.items()}
+    return {
+        model: max(0.0, count - first.get(model, 0.0)) / facts.watched_seconds
+        for model, count in second.items()
+    }

@@ -97,8 +97,8 @@ class GpuUse:
     def _share_energy(
         self, uuid: str, joules: float, elapsed: float, idle_watts: float, shares: Shares[Pair]
     ) -> None:
-        shared = share_energy(joules, idle_watts, elapsed, shares)
-        for pair, part in shared.parts.items():
+        energy = share_energy(joules, idle_watts, elapsed, shares)
+        for pair, part in energy.parts.items():
             self.energy[pair] += part
-        self.idle_energy[uuid] += shared.idle
-        self.other_energy[uuid] += shared.rest
+        self.idle_energy[uuid] += energy.idle
+        self.other_energy[uuid] += energy.rest

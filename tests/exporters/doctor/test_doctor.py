@@ -224,7 +224,9 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
         name = triton.REQUEST_SUCCESS
         return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
 
-    facts = TritonFacts("u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), seconds=10.0)
+    facts = TritonFacts(
+        "u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), watched_seconds=10.0
+    )
     reported = {finding.title: finding for finding in examine(facts)}
 
     finding = reported[_TRACES]
@@ -246,7 +248,7 @@ def test_the_doctor_reports_the_present_trace_settings(setting: TraceSetting, se
         parse(f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode())
         for count in (0, 100)
     )
-    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0, traces=setting)
+    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, watched_seconds=1.0, traces=setting)
     (finding,) = [finding for finding in examine(facts) if "Traces" in finding.title]
 
     assert seen in finding.seen
@@ -293,7 +295,7 @@ def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
         return "".join(lines).encode()
 
     first, second = parse(page(0)), parse(page(100))
-    (finding,) = examine(TritonFacts("u", "m", Snapshot(1.0), {}, first, second, seconds=1.0))
+    (finding,) = examine(TritonFacts("u", "m", Snapshot(1.0), {}, first, second, watched_seconds=1.0))
 
     assert "200.0 requests/s" in finding.seen
     assert "a rate 10." in finding.seen
