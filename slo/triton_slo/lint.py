@@ -13,7 +13,7 @@ from triton_slo.artifact import Options
 from triton_slo.fields import Choice
 from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CAVEATS, HIDING, SEES_FAILURES
 from triton_slo.indicators.indicator import FieldFinding
-from triton_slo.objective.exclusion_lint import exclusion_findings, over
+from triton_slo.objective.exclusion_lint import ended_exclusions, exclusion_findings
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
@@ -63,8 +63,8 @@ def lint(objective: Objective, place: Callable[[str], str], around: Surroundings
 
 
 def notes(objective: Objective, place: Callable[[str], str], now: float | None = None) -> Iterator[Problem]:
-    """Yield what is right only if something else is set up for it, or was right before `now` (Unix time)."""
-    for field, reason, fix in over(objective, now):
+    """Yield conditions under which a valid objective works, and exclusions that ended before `now` (Unix time)."""
+    for field, reason, fix in ended_exclusions(objective, now):
         yield Problem(place(field), f"{objective.name}: {field}: {reason}", fix)
     thresholds = [
         objective.threshold_seconds,
@@ -162,7 +162,7 @@ def _long_window(objective: Objective, around: Surroundings) -> Iterator[FieldFi
         lengths = f"{duration_text(needed)} exceed the retention of Prometheus ({duration_text(retention)})"
         yield (
             "window",
-            f"{lengths}: the budget looks better",
+            f"{lengths}: older failures are missing from the budget",
             "keep data longer (--storage.tsdb.retention.time), or use a shorter window",
         )
 

@@ -1,4 +1,4 @@
-"""Exclusions that are valid and still useless: they leave nothing, repeat another, or have ended."""
+"""Exclusions that are valid and have no use: they exclude all time, repeat another one, or have ended."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _query_findings(text: str) -> Iterator[tuple[str, str]]:
         yield reason, "write a comparison that is true during it, as in maintenance_announced == 1"
 
 
-def over(objective: Objective, now: float | None) -> Iterator[FieldFinding]:
-    """Yield exclusions that are past: rules record as time goes by, so that they leave out nothing any more."""
+def ended_exclusions(objective: Objective, now: float | None) -> Iterator[FieldFinding]:
+    """Yield exclusions that ended before a Unix time; without one, none."""
     for index, exclusion in enumerate(objective.exclusions):
         if (
             now is not None
@@ -64,8 +64,8 @@ def over(objective: Objective, now: float | None) -> Iterator[FieldFinding]:
             and exclusion.days is None
             and exclusion.span[1] <= now
         ):
-            reason = "is over: what rules have recorded since stays; only backtest still honours it"
-            yield f"exclusions.{index}", reason, "drop it, unless you replay that time"
+            reason = "has ended; only backtest and replay still use it"
+            yield f"exclusions.{index}", reason, "remove it, unless you replay that time"
 
 
 def _overlap(exclusion: Exclusion, other: Exclusion) -> bool:

@@ -326,7 +326,7 @@ TWICE = "overlaps with exclusions.0 (r)"
         ([ONCE, {**ONCE, "end": "2026-12-24T23:00Z"}], 1, TWICE),
         ([WEEKLY, {**ONCE, "start": "2026-12-27T01:30Z", "end": "2026-12-27T02:00Z"}], 1, TWICE),
         ([WEEKLY, ONCE, PROMQL, {**WEEKLY, "start": "04:00", "end": "05:00"}], 0, "0 mistakes"),
-        ([{**ONCE, "start": "2020-12-24T20:00Z", "end": "2020-12-24T21:00Z"}], 0, "is over"),
+        ([{**ONCE, "start": "2020-12-24T20:00Z", "end": "2020-12-24T21:00Z"}], 0, "has ended; only backtest"),
     ],
     ids=["long", "two weekly", "two zones", "two once", "within", "sound", "past"],
 )
