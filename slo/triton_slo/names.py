@@ -130,7 +130,7 @@ def group_of(labels: Mapping[str, str]) -> GroupLabels:
 
 
 def sli_error(window: str) -> str:
-    """Name of the recorded error ratio over a nominal window, as in Sloth; absent where nothing happened."""
+    """Return the name of the recorded error ratio over a nominal window, as in Sloth; absent without events."""
     return f"slo:sli_error:ratio_rate{window}"
 
 
@@ -148,7 +148,7 @@ _BURN_PART, _TRUTH = "slo:burn_", ":bool"
 
 
 def burn_part(name: str) -> str:
-    """Name of the series that exists while a named part of a burn alert's condition is true (label `tier`)."""
+    """Return the name of the series that exists while a part of a burn alert's condition is true (label `tier`)."""
     return f"{_BURN_PART}{name}{_TRUTH}"
 
 
@@ -166,17 +166,17 @@ WITHIN_ERROR = burn_part("within_error")
 SLI_EVENTS_NOW = "slo:sli_events:now"
 """Events per second at this evaluation, for indicators that are evaluated rather than counted (readiness)."""
 SLI_EVENTS_LINK = "slo:sli_events:rate4scrapes"
-"""Events per second of the last scrapes (label `event`), of groups whose sum no longer window carries on yet."""
+"""Events per second of the last scrapes (label `event`), of groups whose sum is too young for a longer window."""
 SLI_EVENTS_SUM = "slo:sli_events:sum"
 """Events since the sum began (label `event`), which windows over an hour are differences of."""
 SLI_EVENTS_CHECKPOINT = "slo:sli_events:checkpoint"
-"""The sum every four minutes: it goes on from there after a pause of over an hour."""
+"""Copy of the sum, recorded every four minutes; after a pause of over an hour, the sum continues from it."""
 SLI_EVENTS_COUNTED = "slo:sli_events:checkpoint_rate6h"
 """Events per second over six hours of the counters, every four minutes (label `event`)."""
 
 
 def sli_events_base(window: str) -> str:
-    """Name of the sum at a window's start, while that is in a pause or soon will be; absent otherwise."""
+    """Return the name of the sum at a window's start, recorded while that is in a pause or soon will be."""
     return f"slo:sli_events:base{window}"
 
 
@@ -189,8 +189,8 @@ SLI_EVENTS_CORRECTION = "slo:sli_events:correction"
 where time does not count, above 0 for history of before the first evaluation. Only `tritonwatch correct` and
 `replay` write it, with what follows; no rule records it."""
 CORRECTION_FROM = "slo:sli_correction:from_timestamp_seconds"
-"""Unix time that the start of a group's sum must not be after, and the start of a calendar period neither, or else
-the correction does not count: the events it takes away are not in the sum."""
+"""Latest Unix time at which a group's sum (of a calendar objective: its period) may have begun for a correction to
+count: a later sum does not contain the events that the correction removes."""
 CORRECTION = "correction"
 """Label: which correction, as `tritonwatch correct list` names it."""
 NOT_OF_GROUP = frozenset(

@@ -54,7 +54,7 @@ _FIRST_WINDOWS = ("3d", "1d", "6h", "1h", "30m", "5m")
 def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
     """Yield the current period, the events in it, and their error ratio; all after the rules for windows."""
     for edge, expr in _wall_clock(plan, window):
-        # An edge is worked out from another one, whose label must go: vmalert would keep it as exported_edge.
+        # An edge is computed from another one, whose label is removed: vmalert would keep it as exported_edge.
         expr = expr if edge == _NOW else f"sum without ({names.EDGE}) (\n  {expr}\n)"
         yield recording_rule(plan, names.PERIOD_LOCAL, expr, {names.EDGE: edge})
     yield recording_rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
@@ -76,9 +76,10 @@ def budget_days(plan: Plan) -> str:
 
 
 def budget_remaining(plan: Plan) -> str:
-    """Return what is left of `(1 - target) * events`: of the whole period's seconds, or of the events so far.
+    """Return PromQL for the share of `(1 - target) * events` that is left.
 
-    The whole period has as many seconds more than have passed as it is longer, at the servers there were.
+    The events are those so far. Where seconds are events, they are those of the whole period: the seconds so far,
+    scaled by the length of the period, which assumes the same number of servers.
     """
     spent, until = f"{names.PERIOD_BURN_RATE}{plan.own}", _known_until(plan)
     if until == _NOW_SECONDS:
@@ -92,7 +93,7 @@ def _start_series(plan: Plan) -> str:
 
 
 def _known_until(plan: Plan) -> str:
-    """Return PromQL for the moment until when the number of the period's events is known."""
+    """Return PromQL for the end of the time of which the number of events is known: now, or the period's end."""
     return plan.objective.indicator.budget_until(_NOW_SECONDS, f"{names.PERIOD_END}{plan.own}")
 
 

@@ -39,7 +39,7 @@ def unless_excluded(plan: Plan, expr: str) -> str:
     """Return an expression that has no result while an exclusion applies."""
     if not plan.objective.exclusions:
         return expr
-    # Only `or` binds less than `unless`; a name that contains it costs brackets, no more.
+    # Only `or` binds less closely than `unless`. A name that contains the word gets brackets it does not need.
     whole = f"(\n{indent(expr)}\n)" if re.search(r"\bor\b", expr, re.IGNORECASE) else expr
     return f"{whole}\nunless on () {_exclusion_series(plan)}"
 
@@ -48,7 +48,7 @@ def without_excluded(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     """Return a measure without what happens in excluded time; `own` are the matchers of its groups."""
     if not plan.objective.exclusions:
         return measure
-    # Nothing, not absence: a mean over a window must not spread what surrounds an exclusion into it.
+    # Events of 0 instead of no sample: a mean over samples would apply the rest of the window to the excluded time.
     labels = plan.objective.group_by
     nothing = f"0 * max {by(labels)} ({names.LAST_SEEN}{own}) and on () {_exclusion_series(plan)}"
 
@@ -85,7 +85,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
     if exclusion.days is None:
         start, end = exclusion.span
         return f"vector(1) and (vector(time()) >= {number(start)} < {number(end + lag)})"
-    # Looked at now, as long ago as it lags, and so often between that no exclusion slips through.
+    # The clock is checked now, `lag` seconds ago, and at intervals that no exclusion is shorter than.
     count = math.ceil(lag / exclusion.duration)
     backs = [0.0, *(lag * step / count for step in range(1, count + 1))]
     shown = "\nor\n".join(_recurring(exclusion, back) for back in backs)
@@ -94,7 +94,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
 
 def _recurring(exclusion: Exclusion, back: float) -> str:
     """Return whether the clocks of the zone showed a time inside, so many seconds ago."""
-    # Clocks put back by the exclusion's start: it then begins at midnight of its day.
+    # The clock minus the exclusion's start: in this time, the exclusion begins at midnight.
     clock = _clock(clock_rule(exclusion.timezone or "UTC"), -back, exclusion.opens)
     conditions = []
     if exclusion.duration < DAY:

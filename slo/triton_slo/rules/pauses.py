@@ -1,8 +1,8 @@
-"""Evaluations of the rules and their pauses: means over evaluations, series of before a pause, a mark after one.
+"""PromQL that remains right after a pause of the rules, such as a restart of Prometheus or vmalert.
 
-Rules remember groups that are gone by reading what they themselves recorded. A Prometheus or vmalert that was
-stopped must find it again, and must not judge by it before the first scrapes are in. Reading a day of every group
-costs more than most rules, so only the slow group does; it records what the others miss, and nothing otherwise.
+Rules find groups whose series are gone in what they recorded themselves, which after a pause is up to a day old. To
+read a day of every group costs more than most rules. So only the slow group does, and it records only what the last
+minutes do not contain. Until the first scrapes have come in after a pause, no rule may call a group lost.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import RecordedWindow
 
 _RECENT, _RECENT_SCRAPES = "15m", 20
-"""Read whole, so that nothing in it is a minute off."""
+"""Every rule looks back this far (and at least so many scrapes) for its own records, at full resolution."""
 REACH = "1d"
 """Longest pause of the rules that is bridged; after a longer one running sums begin again."""
 _SEARCH_STEP = "5m"
-"""Prometheus looks back this far: at these steps, no recorded series is overlooked."""
+"""Step of the subquery over a day: as Prometheus looks back so far for a sample, it finds every recorded series."""
 _WARM = "2m"
-"""After a pause: until every target has been found and scraped."""
+"""Time after a pause until every target has been discovered and scraped."""
 _BEFORE = {names.RETIRED: names.RETIRED_BEFORE, names.LAST_SEEN: names.LAST_SEEN_BEFORE}
-"""Series -> where it is found after a pause. A group is known to be retired before it is known at all: otherwise it
-would look lost for an evaluation."""
+"""Recorded series -> series in which the slow group records it after a pause. RETIRED comes first: a group that was
+seen, and is not known to be retired, would count as lost for one evaluation."""
 
 
 def remembered(plan: Plan, series: str, own: Matchers) -> str:
@@ -35,7 +35,7 @@ def remembered(plan: Plan, series: str, own: Matchers) -> str:
 
 
 def memory_rules(plan: Plan) -> list[Rule]:
-    """Return rules of the slow group: what was recorded within a day, of groups without a recent record."""
+    """Return the rules of the slow group that record again what was last recorded up to a day ago."""
     search, matching = f"[{plan.clock.text(REACH)}:{plan.clock.text(_SEARCH_STEP)}]", on_group(plan)
     return [
         recording_rule(
@@ -50,10 +50,10 @@ def memory_rules(plan: Plan) -> list[Rule]:
 
 
 def remembered_start(plan: Plan, series: str, step: str, matching: str, first: str) -> str:
-    """Return when something began: as recorded last, also where a pause came after it; else `first`.
+    """Return PromQL for the time at which something began: the last record, also from before a pause; else `first`.
 
-    What a day before has serves only where nothing newer matches: a series from before the indicator of the
-    objective changed would become a second one with the labels of the rule, which Prometheus refuses.
+    The subquery counts only where no newer record matches. Otherwise, after a change of the objective's indicator,
+    its older series would become a second one with the labels of the rule, which Prometheus refuses.
     """
     recorded = f"{series}{plan.own}"
     memory = f"last_over_time({recorded}[{plan.clock.text(REACH)}:{plan.clock.text(step)}])"
@@ -67,10 +67,10 @@ def evaluations_rule(plan: Plan) -> Rule:
 
 
 def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
-    """Return a recorded series' mean over a window; an evaluation without it, or before the first, counts as 0.
+    """Return PromQL for the mean of a recorded series over a window; an evaluation without a sample counts as 0.
 
-    A mean over the samples alone would give a version that existed for minutes the weight of the whole window.
-    Evaluations that a pause left out count as the others did.
+    A mean over the samples alone would give a version that existed for minutes the weight of the whole window. The
+    mean also holds for the evaluations that a pause left out.
     """
     since = f"{names.RULES_SINCE}{plan.own}"
     # Aggregated: for a while there are two such series after a label of the rules has changed.
@@ -82,7 +82,7 @@ def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
 
 
 def warm(plan: Plan) -> str:
-    """Return a condition on other series: rules were evaluated some minutes ago, so scrapes had time to come in."""
+    """Return the condition that the rules were evaluated some minutes ago, so that scrapes have come in since."""
     return f"and on () ({names.INFO}{plan.own} offset {plan.clock.text(_WARM)})"
 
 

@@ -29,7 +29,7 @@ class Period:
 def period_at(window: CalendarWindow, at: float) -> Period:
     """Return the period that contains Unix time `at`."""
     now = datetime.fromtimestamp(at, time_zone(window.timezone))
-    # Midnight may come twice, where a clock is set back on it: the first one counts, also in the second hour.
+    # Where clocks are set back at midnight, there are two midnights: the period begins at the first.
     first = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     match window.calendar:
         case "week":

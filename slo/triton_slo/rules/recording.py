@@ -75,7 +75,7 @@ def slow_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Iterator[Rule]:
-    """Yield what each evaluation records of its moment: when a group was last seen, and the events of states."""
+    """Yield the rules that record the state at an evaluation: when a group was last seen, and events of states."""
     if any(measure.events.states for _, measure in measures):
         yield evaluations_rule(plan)
     for variant, measure in measures:
@@ -85,7 +85,7 @@ def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Ite
 
 
 def _difference_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
-    """Yield a window that is a difference of sums; its events only where something reads them."""
+    """Yield the rules of a window that is a difference of sums; its events are recorded if a rule reads them."""
     if window.nominal in plan.counted:
         yield recording_rule(plan, names.sli_events(window.nominal), difference(plan, window))
         yield recording_rule(plan, names.sli_error(window.nominal), error_ratio(plan, window.nominal))
@@ -137,10 +137,10 @@ def _next_shorter(plan: Plan, window: RecordedWindow) -> RecordedWindow | None:
 
 
 def _counter_range(plan: Plan, window: RecordedWindow) -> str:
-    """Return how far a window reads counters: windows that sums are made of reach back one scrape further.
+    """Return the range over which a window reads counters; for windows that sums add up, it is one scrape longer.
 
-    The increase between the last sample of one window and the first of the next is in neither; with one scrape
-    more, every increase is in exactly one of them, and the rate stays the same.
+    Otherwise the increase from the last sample of one window to the first of the next would be in neither. With one
+    scrape more, every increase is in exactly one of them, and the rate stays the same.
     """
     shown = window in plan.windows.values() and window not in step_windows(plan)
     return duration_text(window.seconds + (0 if shown else plan.clock.scrape_seconds))
@@ -155,7 +155,7 @@ def _target_rules(plan: Plan, variant: Variant) -> Iterator[Rule]:
 
 
 def _source_rules(plan: Plan, measure: Measure) -> Iterator[Rule]:
-    """Yield which source serves which group, so that an estimate is known for one."""
+    """Yield the rules that record the source of each group's numbers, by which status and alerts mark estimates."""
     for expr, source in measure.sources:
         yield recording_rule(plan, names.SLI_SOURCE, expr, {names.SOURCE: source} if source else {})
 

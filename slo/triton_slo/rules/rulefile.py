@@ -50,7 +50,7 @@ def render(groups: Iterable[Group], name: str, format: Format) -> str:
 
 
 def _group_text(group: Group, format: Format) -> str:
-    # vmalert writes results over the network and reads them back: without this a rule would see its
+    # vmalert writes results over the network and reads them back. Without this, a rule would see its
     # neighbour's result one evaluation late, or not at all.
     extra = "    concurrency: 1\n" if format == "vmalert" else ""
     extra += f"    interval: {group.interval}\n" if group.interval else ""

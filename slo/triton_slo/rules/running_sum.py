@@ -33,11 +33,11 @@ CHECKPOINT = "4m"
 CHECKPOINT_WINDOW = "6h"
 """Window of the counters that the slow group reads: a pause of the rules up to this length loses nothing."""
 _SEARCH_STEP = "1h"
-"""Distance of the moments at which a sum or a checkpoint of before a pause is looked for."""
+"""Step of the subquery that finds a sum or a checkpoint from before a pause."""
 _AHEAD = "10m"
-"""Longer than twice the slow group's interval: what it records is there when a window reaches a pause."""
+"""Time before a window reaches a pause at which the slow group begins to record: over twice its interval."""
 _RECENT = "11m"
-"""Holds an evaluation of the checkpoint, also a late one."""
+"""Range that contains an evaluation of the checkpoint, even a late one."""
 
 
 def step_windows(plan: Plan) -> tuple[RecordedWindow, ...]:
@@ -69,7 +69,7 @@ def _sum_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
     recorded = f"last_over_time({_sum_series(plan)}[{duration_text(seconds)}]{_ago(longest.seconds)})"
     for window in shorter:
         yield window.nominal, f"{_stepped(plan, window)}\nunless {recorded}"
-    # While there is no sum of ten minutes ago: each goes on from its neighbour, so that all of them agree.
+    # While there is no sum from ten minutes ago, the sum continues from the previous ones.
     yield "link", f"{_sum_series(plan, seconds)} + {number(seconds)} * {names.SLI_EVENTS_LINK}{plan.own}"
     yield "before", _sum_series(plan)
     yield "checkpoint", f"last_over_time({_checkpoint_series(plan)}[{plan.clock.text(_RECENT)}])"
@@ -81,7 +81,7 @@ def _stepped(plan: Plan, window: RecordedWindow) -> str:
 
 
 def unless_step_applies(plan: Plan) -> str:
-    """Return what follows the events of a link: there are none where there is a sum that a step is added to."""
+    """Return the end of the expression of a link, which has no events if there is a sum that a step is added to."""
     nearest = step_windows(plan)[-1]
     return f"unless {on_group(plan, names.EVENT)} {_sum_series(plan, nearest.seconds)}"
 
@@ -110,9 +110,9 @@ def _checkpoint_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def base_rules(plan: Plan) -> Iterator[Rule]:
-    """Yield rules of the slow group: sums of when windows began that lie in a pause of over an hour.
+    """Yield the rules of the slow group for windows that begin in a pause of over an hour: the sum at that time.
 
-    They begin to record before a window reaches a pause, and record nothing otherwise.
+    Each records some minutes before its window reaches the pause and until the window has passed it.
     """
     for window in plan.windows.values():
         if _has_base_rule(plan, window):
@@ -143,7 +143,7 @@ def _sums_at_start(plan: Plan, window: RecordedWindow, own: Matchers) -> Iterato
     yield f"(0 * {now} and {_of_groups_since(plan, window.seconds)})"
     yield f"{now}{_ago(window.seconds)}"
     if (later := window.seconds - hour.seconds) > 0:
-        # In a pause: the sum an hour later, less that hour's events.
+        # If the window began in a pause of under an hour: the sum an hour later, less that hour's events.
         yield f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})"
     if _has_base_rule(plan, window):
         yield f"{names.sli_events_base(window.nominal)}{own}"
@@ -165,7 +165,7 @@ def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
 
 
 def _has_base_rule(plan: Plan, window: RecordedWindow) -> bool:
-    """Return whether a window begins at what was recorded minutes ago: shorter ones change too fast for that."""
+    """Return whether the slow group records the sum at a window's start: shorter windows move too fast for it."""
     return not window.raw and window.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 

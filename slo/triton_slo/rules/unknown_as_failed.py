@@ -25,7 +25,8 @@ def counting_unknown(plan: Plan, own: Matchers, measure: Measure) -> Measure:
     if plan.objective.unknown.policy != "bad":
         return measure
     lost = _lost(plan, own)
-    # Gone, and not called unknown yet: nothing, so that the mean over a window does not spread what surrounds it.
+    # Until a group that is gone counts as unknown, it has 0 events: a mean over samples would apply the rest of the
+    # window to this time.
     idle = f"0 * max {by(plan.objective.group_by)} ({names.LAST_SEEN}{own})"
     return replace(
         measure, events=measure.events.with_lost(lambda *known: _first_choice(plan, lost, *known, idle))
@@ -39,7 +40,7 @@ def _first_choice(plan: Plan, *choices: str) -> str:
 def _lost(plan: Plan, own: Matchers) -> str:
     """Return PromQL for the events a second that a group would have had, where it is unknown."""
     unknown, labels = _unknown_groups(plan, own), plan.objective.group_by
-    # The group stops before it is called unknown: of the span looked back at, it ran for more than half.
+    # A group is gone for some time before it counts as unknown; the range is so long that it ran for most of it.
     after = plan.clock.real(plan.objective.unknown.after, UNKNOWN_SCRAPES)
     memory = duration_text(plan.clock.real(PACE_MEMORY) + 2 * after)
     recorded = f"{names.sli_events(_PACE_WINDOW)}{own.equal(names.EVENT, names.TOTAL)}"

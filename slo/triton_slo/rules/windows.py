@@ -74,7 +74,7 @@ def recorded_windows(objective: Objective, clock: Clock) -> dict[str, RecordedWi
     wanted = {*_BASE, *(canonical(w) for tier in objective.alerting.tiers for w in (tier.long, tier.short))}
     if not objective.calendar:
         wanted.add(objective.window.nominal)
-    # An exclusion masks what is recorded every few seconds; an hour read from counters would ignore it.
+    # Exclusions are applied to what each evaluation records; an hour read from counters would ignore them.
     raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
     windows: dict[str, RecordedWindow] = {}
     for nominal in sorted(wanted, key=parse_seconds):
