@@ -35,7 +35,7 @@ _NUMBERS = frozenset({"scalar", "time", "pi"})
 
 
 def check(text: str, field: str, wrap: str = "") -> None:
-    """Make sure that a text is PromQL, also where it will stand (`wrap`). Raises ValueError."""
+    """Raise ValueError unless a text is PromQL, alone and inside `wrap`, where a rule puts it for `{}`."""
     if len(text) > _MAX_CHARACTERS:  # the parser recurses: nested deeply enough, it ends the whole process
         raise ValueError(
             f"{field} is longer than {_MAX_CHARACTERS} characters; record a part of it by a rule"
@@ -45,7 +45,7 @@ def check(text: str, field: str, wrap: str = "") -> None:
     except ValueError as error:
         raise ValueError(f"{field} is not PromQL: {error}") from None
     if wrap:
-        # An expression that is valid alone is refused here only where its type does not fit.
+        # An expression that is valid alone is refused here only because of its type.
         try:
             promql_parser.parse(wrap.format(text))
         except ValueError:
@@ -53,7 +53,7 @@ def check(text: str, field: str, wrap: str = "") -> None:
 
 
 def always_answers(text: str) -> bool:
-    """Return whether nothing in an expression keeps it from having a result for as long as its series exist."""
+    """Return whether an expression has a result at any time at which its series exist."""
     return not _conditional(promql_parser.parse(text))
 
 
@@ -91,7 +91,7 @@ def our_series(text: str, alerts: Collection[str]) -> Iterator[str]:
 
 
 def _varies(part: object) -> bool:
-    """Return whether a part of an expression may be another one at another time."""
+    """Return whether the value of a part of an expression can change with time."""
     if isinstance(part, Call):
         return part.func.name in _CLOCK
     return isinstance(part, VectorSelector | MatrixSelector)

@@ -38,7 +38,7 @@ def read_ratio(value: Any) -> float:
         if isinstance(value, str) and not re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*%?\s*", value):
             raise ValueError
         if isinstance(value, str) and value.strip().endswith("%"):
-            # Through a rounding to 12 digits, so that 99.9% is 0.999 and not 0.9990000000000001.
+            # Rounded to 12 digits, so that 99.9% is 0.999 and not 0.9990000000000001.
             return round(float(value.strip()[:-1]) / 100, 12)
         return float(value)
     except ValueError:

@@ -37,7 +37,7 @@ class Problem:
 
     def short(self) -> str:
         """Return the place and the reason."""
-        # A token given instead of the file that holds it is part of the place.
+        # If a token is given instead of its file, the place contains the token.
         return f"{without_secrets(self.place)}: {self.reason}"
 
 

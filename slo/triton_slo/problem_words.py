@@ -19,7 +19,7 @@ _FORMS = {"timestamp": "a date", "int": "a whole number", "float": "a number", "
 
 
 def reason(detail: Mapping[str, Any]) -> str:
-    """Return one finding of pydantic's `errors()` as a person would put it."""
+    """Return the reason of one finding of pydantic's `errors()`, in words for people."""
     explain = _REASONS.get(detail["type"])
     if explain is not None:
         return explain(detail.get("input"), detail.get("ctx", {}))

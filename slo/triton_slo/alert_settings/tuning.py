@@ -1,6 +1,6 @@
 """Settings by which an installation changes alerts of the catalogue: by alert, and by models within an alert.
 
-The values were checked against the catalogue before; here a threshold is a plain number, in the alert's own unit.
+`alerts_file` has checked the values against the catalogue; a threshold is a number in the alert's own unit.
 """
 
 from __future__ import annotations

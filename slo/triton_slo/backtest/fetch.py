@@ -1,4 +1,4 @@
-"""Reads a history and its excluded time from a Prometheus: the expressions of the rules, raw, step by step."""
+"""Read a history and its excluded time from a Prometheus, with the expressions of the rules, step by step."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _STEPS_APART = 60
 def records_from(
     prometheus: Prometheus, plans: Sequence[Plan], start: float, end: float, step: float
 ) -> float:
-    """Return the Unix time from which to read a history: later than `start` where there are no records before.
+    """Return the Unix time from which to read a history: `start`, or later if nothing was recorded before.
 
-    Records are looked for at few moments, so that decades without any cost little; a history that is read at once
+    Records are searched at few moments, so that decades without any cost little; a history that one query can read
     begins at `start`. Raises PrometheusError.
     """
     if end - start <= step * MAX_STEPS:
@@ -45,7 +45,7 @@ def records_from(
             if records := prometheus.range(_presence(plan, step), begin, until, apart):
                 first = min(at for series in records for at in series.times)
                 break
-    # Records of the last minutes lie between two moments; reading as much as is read at once finds them.
+    # No moment had a record, but there may be some after the last one: read as much as one query can.
     first = first if first < end else end - step * MAX_STEPS
     return max(start, first - apart)
 
@@ -91,12 +91,13 @@ def fetch(
 def _event_sources(
     prometheus: Prometheus, plan: Plan, start: float, step: float, recorded: bool
 ) -> list[Events]:
-    """Return recorded events, which are much cheaper, where steps are theirs and they reach back far enough."""
+    """Return recorded events, which cost less, if they have this step and reach back to `start`; else sources."""
     events = _recorded_events(plan)
     if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
         own = group_matchers(plan, chosen(plan.objective))
         labels = (*plan.objective.group_by, *plan.fixed_labels)
-        # Rules record 0 events of a group whose series are gone. A history has unknown there, unless it is retired.
+        # Rules record 0 events for a group whose series are gone. In a history, this time is unknown,
+        # unless the group is retired.
         seen, retired = (f"max {by(labels)} ({name}{own})" for name in (LAST_SEEN, RETIRED))
         gone = f"time() - {seen} >= {number(step)} unless {on(labels)} {retired} >= {on(labels)} {seen}"
         known = f"sum {by(labels)} ({events.total}) unless {on(labels)} ({gone})"
@@ -123,7 +124,7 @@ def source_events(plan: Plan, measure: Measure, step: float) -> Events:
     def mean(expression: str) -> str:
         return f"avg_over_time((\n{expression}\n)[{duration_text(span)}:{resolution}])"
 
-    # A sample at the very beginning is one too many where ranges include it (Prometheus 2).
+    # Ranges of Prometheus 2 include a sample at their very beginning, which would be one too many.
     reach = duration_text(step + scrape - 0.001)
     return measure.events.at_once(reach, mean)
 

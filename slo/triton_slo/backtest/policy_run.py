@@ -161,7 +161,7 @@ class _Chunk:
     def firing(self, alert: PolicyAlert) -> Flags:
         """Return for each step whether the alert fires."""
         if isinstance(alert.condition, Missing):
-            # A model that has never been there is not missing yet.
+            # Before its first data, a series is not missing.
             true: Flags = ~self._known & np.logical_or.accumulate(self._known, axis=1)
         else:
             true = self._evaluate(alert.condition)

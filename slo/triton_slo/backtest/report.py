@@ -1,4 +1,4 @@
-"""Replays a history through several policies and puts together what a person wants to compare."""
+"""Replay a history through several policies, and collect what a person compares."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ class Score:
     """One policy against the incidents. Times in seconds; None where nothing was there to measure.
 
     `precision` is the share of alerts that began during an incident they are about: one that begins after
-    it is over is noise. `recall` is the share of incidents alerted as loudly as their label asks.
+    its end is noise. `recall` is the share of incidents alerted as loudly as their label asks.
     `detection` runs from an incident's start to its first such alert, `reset` from its end until the last
-    alert that began in it is over; one that still fires where the history ends counts until there.
+    alert that began in it has ended; one that still fires where the history ends counts until there.
     """
 
     policy: str

@@ -1,4 +1,4 @@
-"""A history as a policy counts it: nothing where time is excluded, failures where it is unknown."""
+"""A history as a policy counts it: no events in excluded time, and failed events in unknown time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _failed(history: History, unknown: UnknownSteps) -> History:
         edges = np.diff(missing.astype(np.int8), prepend=0, append=0)
         for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
             if start == 0 or end - start <= after:
-                continue  # what has never been there is not missed
+                continue  # before its first data, a series is not unknown
             before = total[row, max(0, start - memory) : start]
             pace = float(np.nanmedian(before))
             pace = pace if pace > 0 else unknown.otherwise * history.step

@@ -79,7 +79,7 @@ class WhatIf:
 
 def what_if(evidence: Evidence, objective: Objective, options: Options | None = None) -> WhatIf:
     """Replay an objective over what was read; it must measure what the evidence was read for."""
-    # The groups are those that Prometheus chose. A pattern of a form is not matched here: it could take for ever.
+    # Prometheus has chosen the groups. A pattern from a form is not matched here, where it could take for ever.
     chosen_already = grouped_by_version(objective).model_copy(
         update={"models": Choice(), "versions": Choice()}
     )

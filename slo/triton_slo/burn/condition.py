@@ -87,7 +87,7 @@ def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
 def burn_condition(plan: Plan, tier: Tier) -> Condition:
     """Return the condition of one tier of an objective."""
     long = _condition_window(plan, tier.long)
-    # Only where one event is one event do minimum failures and statistical tests mean anything.
+    # Minimum failures and statistical tests need independent events, which seconds of an outage are not.
     counted = plan.objective.indicator.counted
     burning, _ = burning_over(plan, tier)
     now = _burning_now(plan, tier)
@@ -171,7 +171,7 @@ def _recovered(plan: Plan, tier: Tier) -> Named:
     words = "the last minutes have few failures, fewer than if the incident continued"
     if late := late_guard(tier):
         calm_late = Compare(Burn(_condition_window(plan, late)), "<=", round(CALM_SHARE * factor, 9))
-        # Calm is true of every healthy group: only while the short window burns does it end anything.
+        # Every healthy group is calm, so that calm shows a recovery only while the short window burns.
         recovered = All((Compare(Burn(short), ">", factor), Either((recovered, calm_late))))
     return Named("recovered", recovered, words)
 

@@ -50,7 +50,7 @@ def burn_tiers(plan: Plan) -> tuple[Tier, ...]:
 
 
 def condition_rules(plan: Plan) -> Iterator[Rule]:
-    """Record the named parts of every tier's condition; they read the recorded ratios and events."""
+    """Yield the rules that record the named parts of every tier's condition."""
     for tier in burn_tiers(plan):
         for part in named_parts(burn_condition(plan, tier)):
             holds = f"0 * (\n{indent(condition_expression(plan, tier, part.condition))}\n) + 1"

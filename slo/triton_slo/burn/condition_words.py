@@ -33,7 +33,7 @@ from triton_slo.rules.windows import RESTART
 
 
 def explained(plan: Plan, tier: Tier) -> Iterator[tuple[str, str, str]]:
-    """Name, meaning and definition of each recorded part of a tier's condition, and of the alert itself."""
+    """Yield name, meaning and definition of each recorded part of a tier's condition, and of the alert itself."""
     condition = burn_condition(plan, tier)
     for part in named_parts(condition):
         yield names.burn_part(part.name), part.meaning, condition_text(part.condition)

@@ -27,7 +27,7 @@ def days(entry: Entry) -> float:
 
 
 def window(spec: Entry, default: str, ledger: Ledger) -> Any:
-    """Return the window as an objective writes it; what is not there becomes the nearest that is."""
+    """Return the window as an objective writes it: the nearest one that an objective can have."""
     listed = spec.get("timeWindow")
     entries = listed.items() if listed is not None else []
     if not entries:

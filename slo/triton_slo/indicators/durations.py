@@ -117,8 +117,8 @@ class HistogramOrSlices(TimedIndicator):
         if self.source == "histogram":
             events = CounterQuery(counted, scope.group_by, may_begin_late=True)
             return Measure(in_histogram, events, ((fed, ""),), wrong_settings, error, stated)
-        # Groups that the exporter has a histogram of keep to it, even where it has not the right bucket or is not
-        # stored: the estimate must not hide that mistake, which is reported by name.
+        # A group with a histogram of the exporter never falls back to slices, even if the histogram lacks the
+        # bucket or is not stored: the estimate would hide this mistake, which is reported by name.
         without = f"unless {scope.on} {exported}"
         return Measure(
             f"{in_histogram} or {scope.on} {in_slices}",

@@ -84,8 +84,8 @@ class Errors(GatewayIndicator):
         sees_full = QUEUE_FULL in self.reasons
 
         def counted(window: str) -> Events:
-            # Each counter as few times as possible: reading them is most of what rules cost. Where a model has no
-            # failure counter, and once it is unloaded, the rules record zeros.
+            # Reading counters is most of the cost of the rules, so each is read as few times as possible. For a
+            # model without a failure counter, and for one that is unloaded, the rules record zeros.
             failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
             if sees_full:
                 full = f'label_replace({queue_full_rate(scope, window)}, "{names.EVENT}", "{QUEUE_FULL}", "", "")'

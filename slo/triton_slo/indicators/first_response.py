@@ -42,7 +42,7 @@ class FirstResponse(TimedIndicator):
         events = CounterQuery(
             lambda window: in_buckets(histogram, edge, scope, window)[1], scope.group_by, may_begin_late=True
         )
-        # No gauge shows that there is one: Prometheus' own conversion stores it under the name without a suffix.
+        # Prometheus stores a converted (native) histogram under the name without a suffix.
         native = no_histogram(histogram, scope.present(histogram), scope)
         wrong_settings = (no_bucket(histogram, edge, scope), native, self._not_exported(histogram, scope))
         return Measure(presence, events, ((presence, "histogram"),), wrong_settings)

@@ -163,7 +163,7 @@ class Indicator(Value):
         return iter(())
 
     def notes(self, thresholds: Sequence[float]) -> Iterator[FieldFinding]:
-        """Return what is right only if something else is set up for it."""
+        """Yield conditions under which a valid objective works, such as a setting of the exporter."""
         return iter(())
 
     def ratio_query(self, window: str) -> str | None:

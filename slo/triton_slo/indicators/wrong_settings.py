@@ -1,4 +1,4 @@
-"""Settings because of which nothing is known of a group: what is wrong, and what to change."""
+"""Settings that leave a group without data: what is wrong, and what to change."""
 
 from __future__ import annotations
 

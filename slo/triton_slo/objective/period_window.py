@@ -40,7 +40,7 @@ class Rolling(Value):
 
     @property
     def history_seconds(self) -> float:
-        """Samples of this age are read."""
+        """Age of the oldest samples that the rules read."""
         return self.seconds
 
     def real_seconds(self, time_scale: float) -> float:
@@ -84,7 +84,7 @@ class CalendarWindow(Value):
 
     @property
     def history_seconds(self) -> float:
-        """Samples of this age are read: a period's events are added up from hour to hour."""
+        """Age of the oldest samples that the rules read; a period's events are added up from hour to hour."""
         return 3 * DAY
 
     def real_seconds(self, time_scale: float) -> float:

@@ -178,7 +178,7 @@ def queue_threshold(model: ObservedModel) -> float:
     """Return a threshold above the batcher's own delay and above what was measured, below the queue's timeout."""
     delay = 0.0 if model.config is None else model.config.max_queue_delay_microseconds / 1e6
     measured = model.queue.threshold(Queue.default_seconds)
-    # A saturated model is measured queueing; that must not become its promise.
+    # The measured queue of a saturated model must not become its target.
     return round_up(max(delay * QUEUE_DELAY_HEADROOM, min(measured, Queue.default_seconds)))
 
 

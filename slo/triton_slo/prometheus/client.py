@@ -80,7 +80,7 @@ class Prometheus:
         # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
         # them to wherever it points.
         self._session.hooks["response"] += [_refuse, self._listen]
-        # A command that fails at once with the reason helps more than one that retries in silence.
+        # A command fails at once with the reason; silent retries would hide it.
         self._connect = PrometheusConnect(
             url=self._url,
             session=self._session,

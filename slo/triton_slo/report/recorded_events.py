@@ -88,7 +88,7 @@ def recorded_objectives(
 
     `timezone` is that of objectives with a rolling window; a calendar objective has its own.
     """
-    # On whole days around, so that it holds the period of every time zone.
+    # A day more on both sides contains the period of every time zone.
     around = reported.in_zone("UTC")
     infos = _infos(prometheus, around.start - DAY, min(around.end + DAY, now))
     by_period: dict[Period, list[tuple[_Info, str]]] = defaultdict(list)
@@ -222,7 +222,7 @@ class _Records:
             defaultdict[names.GroupLabels, set[str]](set),
         )
         for sample in self.unknown:
-            # Two reasons may hold at once: the longer one is what is surely unknown.
+            # A group can be unknown for two reasons at once; the longer time is surely unknown.
             unknown[names.group_of(sample.labels)] = max(
                 unknown[names.group_of(sample.labels)], sample.value * STEP_SECONDS
             )

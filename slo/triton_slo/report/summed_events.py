@@ -49,7 +49,7 @@ class RecordedGroup:
 
 
 def _edges(period: Period, pauses: Iterable[Period]) -> list[float]:
-    """Return when the present sums are read besides the end: before and after every long pause."""
+    """Return the times, besides the period's end, at which the sums are read: before and after every long pause."""
     edges = {
         at
         for pause in pauses
@@ -119,7 +119,7 @@ def _counted_group(
     first = read[moments[0]]
     began = first[names.SLI_EVENTS_SINCE]
     counted = dict.fromkeys((names.ERROR, names.TOTAL), 0.0)
-    # A sum that began before the first reading: what it had then is not of this period, or not known to be.
+    # What a sum had at the first reading counts only if it began in the period, and while the rules recorded.
     if began > period.start and not _within_pause(began, pauses):
         counted = {event: first.get(event, 0.0) for event in counted}
     restarted = False

@@ -148,7 +148,7 @@ def _judge(
         if events < minimum:
             return "hold", f"the {name} has {events:.0f} events, {minimum:.0f} are needed"
     ratios = f"{ours.bad / ours.total:.3%} bad against {theirs.bad / theirs.total:.3%}"
-    # Worse and still within the margin happens when both are huge: then what the budget bears decides.
+    # With very many events a canary can be surely worse and surely within the margin; the margin decides.
     if acceptable >= confidence:
         return "promote", f"{acceptable:.1%} sure that the canary is at most {margin:.3%} worse ({ratios})"
     if worse >= confidence:

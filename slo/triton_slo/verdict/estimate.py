@@ -99,7 +99,7 @@ def _traces_needed(row: GroupStatus) -> int:
 
 
 def is_precise_enough(row: GroupStatus, source: str) -> bool:
-    """Return whether a caveated source is precise enough for the row's target: off by no more than may fail."""
+    """Return whether the error of a source with a caveat is at most the share of events that may fail."""
     known = source not in HIDING and row.estimate_error is not None and row.target is not None
     return known and (row.estimate_error or 0.0) <= error_budget(row.target or 0.0)
 

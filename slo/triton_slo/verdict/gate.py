@@ -179,7 +179,7 @@ def judge_canary(
 ) -> Judgement:
     """Judge a canary: by what pages for it, by the age of both versions' data, then by the comparison.
 
-    Its own budget is not asked: a version of this morning has hardly any history to have a budget of.
+    The budget of the canary is not considered, because a new version has too little history.
     """
     age = _oldest(ages)
     stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits)

@@ -64,7 +64,7 @@ def _firing(sample: Sample) -> Firing:
 
 
 def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
-    """Return objectives recorded in the last hour and not now: their rules failed, or were taken away."""
+    """Return objectives that were recorded in the last hour and are not now: their rules failed or were removed."""
     query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
     now = f"group by ({names.SLO}) ({names.INFO})"
     samples = prometheus.instant(f"{query} unless {now}", at)

@@ -22,7 +22,7 @@ SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
 _MIN_SHOWN_ERROR = 0.0001
 _MIN_ERROR = 1e-9
-"""Below this the bounds of a share are one number: counts and sums leave nothing to estimate."""
+"""Smallest error that is shown: below it, counts and sums determine the share exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class GroupStatus:
     budget_left: float | None = None
     """1 when nothing is spent, negative when more than all is."""
     exhausted_in_seconds: float | None = None
-    """Time until the budget is spent at the last hour's pace, if nothing is won back: 0 when it is spent, infinite
-    when nothing burns or when a calendar period, and with it the budget, begins again before (see `lasts`)."""
+    """Time until the budget is spent at the burn rate of the last hour: 0 if it is spent, infinite if nothing burns
+    or if the next calendar period begins before (see `lasts`)."""
     lasts: Lasts = "unknown"
     period_ends_in_seconds: float | None = None
     """None for rolling windows."""

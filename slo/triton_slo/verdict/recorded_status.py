@@ -20,7 +20,7 @@ from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
 
 _PACE = "1h"
 _FRESH_SECONDS = 300.0
-"""Prometheus' own lookback: what was last seen longer ago is not there any more."""
+"""Lookback of Prometheus: series that were last seen longer ago are gone."""
 _ERROR_PREFIX = names.sli_error("")
 _PLAIN = (
     names.OBJECTIVE_RATIO,
@@ -95,7 +95,7 @@ class _SamplesByGroup:
             self._infos[slo] = indicator
             return
         if name == names.SLI_EXCLUDED:
-            # Of the whole objective: the other labels are those of all its series (a selector's).
+            # An exclusion is about the whole objective; its other labels are those of all series (a selector's).
             self._excluded[slo].append((set(group), labels.get(names.REASON, "")))
             return
         finite = math.isfinite(sample.value)
@@ -106,7 +106,7 @@ class _SamplesByGroup:
         key = _GroupKey(slo, indicator, group)
         values = (self._objectives if name in _OF_OBJECTIVE else self._values)[key]
         if not finite:
-            # No rule of ours records such a value. Of another it must not become a number here, nor seem idle.
+            # Our rules record no such value. If others do, the group must neither get a number nor seem idle.
             self._not_finite[slo].append((set(group), name))
             return
         values[name] = sample.value
@@ -150,7 +150,7 @@ class _SamplesByGroup:
         ]
 
     def _nothing(self, key: _GroupKey) -> bool:
-        """Return whether nothing ever happened to a group: a model that is listed and was never meant to serve."""
+        """Return whether a group has neither a budget nor an unknown state: a listed model that never served."""
         return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
 
     def _only_counted(self, key: _GroupKey) -> bool:
@@ -177,7 +177,7 @@ class _SamplesByGroup:
         lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
         reasons = self._labelled(key, names.REASON)
         unknown = (*reasons, *self._not_a_number(key))
-        # Data without events leaves no ratio; data that is gone leaves none either, but is not seen any more.
+        # There is no ratio without events, nor without series; only in the first case was the group just seen.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return GroupStatus(
             slo=slo,

@@ -45,7 +45,7 @@ class EventQuery(ABC):
     has_past: ClassVar[bool] = True
     """True if the first evaluation of the rules sees what happened before it, as counters show it."""
     may_begin_late: bool = False
-    """True if a window can lack events that shorter ones have: of a series that began after the window."""
+    """True if a window can lack events that a shorter one has, because the series began within the window."""
 
     @property
     def states(self) -> tuple[Events, ...]:
@@ -69,11 +69,11 @@ class EventQuery(ABC):
 
     @abstractmethod
     def map_states(self, change: Change) -> EventQuery:
-        """Return the same with changed states."""
+        """Return the query with a change made to its states."""
 
     @abstractmethod
     def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        """Return the same with unknown time as failed events: `lost(*known)` gives those, else `known`."""
+        """Return the query with unknown time as failed events: `lost` returns these, or its arguments."""
 
     def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
         """Return how far back a window reads: as far as the longest that is read from counters."""
@@ -101,7 +101,7 @@ class StateQuery(EventQuery):
         return StateQuery(self.events.map(change))
 
     def with_lost(self, lost: Callable[..., str]) -> EventQuery:
-        # Both from one place: what calls itself ready while it is stuck has a total of its own.
+        # Failed and all events are replaced together: a stuck group still has events, as it calls itself ready.
         return self.map_states(lost)
 
     def reach_seconds(self, longest_window: float, slice_seconds: float) -> float:
@@ -205,7 +205,7 @@ class Scope:
         for index, (label, operator, value) in enumerate(matchers.split):
             mark, marked, word = label, value.replace("$", "$$"), "unless" if operator[0] == "!" else "and"
             if "~" in operator:
-                # Only series can be selected by a pattern: of a result, label_replace marks those that match.
+                # Only a selector takes a pattern; in a result, label_replace marks the series that match.
                 mark, marked = f"chosen_{index}", '"yes"'
                 query = f'label_replace(\n{query},\n"{mark}", "yes", "{label}", {value}\n)'
             query = f'(\n{query}\n)\n{word} on ({mark}) label_replace(vector(1), "{mark}", {marked}, "", "")'
@@ -224,7 +224,7 @@ class Scope:
         return f"{metric}{self.matchers.also(*extra)}"
 
     def summed(self, expr: str) -> str:
-        """Sum of an expression by group."""
+        """Return the sum of an expression by group."""
         return f"sum {self.by} ({expr})"
 
 

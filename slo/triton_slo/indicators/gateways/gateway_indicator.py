@@ -114,7 +114,7 @@ class GatewayRequests:
         return f"{series}{self.matchers(*extra)}"
 
     def summed(self, expr: str) -> str:
-        """Sum of an expression by group."""
+        """Return the sum of an expression by group."""
         return self._grouped("sum", expr)
 
     def matchers(self, *extra: str) -> Matchers:
