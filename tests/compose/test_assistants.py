@@ -114,7 +114,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_answers_are_those_of_the_command_line(
     prometheus: str, bridge: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each tool gives what `--json` writes, hostile names included, with an age; only what is sure is sure."""
+    """Each tool returns the JSON of `--json`, hostile names included, with an age; doubts are never left out."""
     at, where = ["--at", str(END)], ["--prometheus", prometheus]
     questions = {
         "status": {"at": str(END)},

@@ -214,7 +214,7 @@ def test_an_address_without_a_scheme_is_one_of_http(words: str) -> None:
     ],
 )
 def test_bash_completes_verbs_options_and_choices(line: str, completed: set[str], tmp_path: Path) -> None:
-    """What is printed is a script that a real bash takes."""
+    """The printed script works in a real bash."""
     (tmp_path / "completion").write_text(printed("completion", "bash")[1])
     words = line.split()
     script = (

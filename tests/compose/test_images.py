@@ -63,7 +63,7 @@ def test_the_targets_are_those_that_the_stack_builds() -> None:
 
 
 def test_what_is_copied_exists_and_is_let_through() -> None:
-    """A file that is not there, or that .dockerignore keeps back, ends the build."""
+    """A file that is missing, or that .dockerignore excludes, ends the build."""
     let_through = (ROOT / ".dockerignore").read_text().split()
     copied = [
         word

@@ -151,7 +151,7 @@ def test_what_an_overlay_renders_is_valid(overlay: str) -> None:
 
 
 def _values(value: object, key: str) -> Iterator[Any]:
-    """Everything that stands under a key, at any depth."""
+    """Every value of a key, at any depth."""
     if isinstance(value, dict):
         yield from (inner for name, inner in value.items() if name == key)
         value = list(value.values())
@@ -249,7 +249,7 @@ def test_network_policies_guard_the_ports_that_are_served() -> None:
 
 
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
-    """kustomize cannot reach outside a folder, so one file stands twice; they must not part."""
+    """kustomize cannot read outside a folder, so one file exists twice; both must be the same."""
     first, other = (
         KUBERNETES / "overlays" / name / "pod-monitor.yaml"
         for name in ("prometheus-operator", "remote-write")
@@ -283,7 +283,7 @@ def test_the_autoscalers_see_the_queue(
     by_pod: list[tuple[str, float]],
     tmp_path: Path,
 ) -> None:
-    """10 requests a second that wait 0.3 s are 0.3; no traffic is 0, to scale in; no data gives no answer."""
+    """10 requests a second that wait 0.3 s are 0.3; no traffic is 0; without data there is no result."""
     keda, adapter = _autoscaling()
     series = []
     for pod, waited in pods.items():

@@ -214,7 +214,7 @@ def test_a_folder_without_permission_is_reported(capsys: pytest.CaptureFixture[s
 
 
 def test_one_file_replaces_none_unasked(tmp_path: Path) -> None:
-    """A file that came meanwhile stays as it is, whole; asked to, the new one takes its place; no draft is left."""
+    """A file created meanwhile is not changed; with `replace` it is replaced; no temporary file is left."""
     path = tmp_path / "new" / "o.yaml"
     write_file(path, "first")
 

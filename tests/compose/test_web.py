@@ -253,7 +253,7 @@ def test_the_pages_have_the_tls_and_the_users_of_the_web_configuration(tmp_path:
 
 
 def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:
-    """The reason stands beside the value; the next interval asks again."""
+    """The reason is beside the value; the next interval queries again."""
     clock = [0.0]
     with Prometheus(Access("http://127.0.0.1:1")) as client:
         reader = Reader(client, 10.0, now=lambda: clock[0])

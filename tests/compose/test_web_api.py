@@ -64,7 +64,7 @@ MISREAD = [
 
 @pytest.mark.parametrize(("path", "parameter", "words"), MISREAD)
 def test_a_parameter_that_cannot_be_read_is_named(site: str, path: str, parameter: str, words: str) -> None:
-    """In JSON, with what it takes and an example; the page of the same parameters has the same words."""
+    """In JSON, with the valid values and an example; the page of the same parameters has the same words."""
     answer = answered(site, path)
     page = answered(site, path.replace("/api/status", "/").replace("/api", ""))
 
@@ -316,7 +316,7 @@ def test_a_gate_names_the_warning_for_assistants_and_people(
 
 @pytest.mark.real
 def test_nothing_is_corrected_on_a_partial_answer(partial: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A part of the groups would keep the events that a correction takes out."""
+    """Some groups would still have the events that a correction removes."""
     words = ["correct", "plan", "--prometheus", partial, "--from", "2020-01-01", "--to", "2020-01-02"]
 
     assert 1 == main(words)

@@ -102,7 +102,7 @@ def test_without_javascript_the_numbers_are_in_tables(browser: Browser, site: st
 
 
 def test_the_page_is_used_by_keyboard(browser: Browser, site: str) -> None:
-    """The first stop skips to the content; a column is sorted by Enter, and the address keeps the order."""
+    """The first stop skips to the content; Enter sorts a column, and the address contains the order."""
     with page_on(browser) as shown:
         page = shown.open(site + "/")
         page.keyboard.press("Tab")

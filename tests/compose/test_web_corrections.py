@@ -42,7 +42,7 @@ EARLIER = {"from": "2026-05-01T09:30Z", "to": "2026-05-01T10:15Z"}
 def pages(
     url: str, trail: Path | None, *, writes: bool = True, objectives: tuple[Objective, ...] = ()
 ) -> Iterator[str]:
-    """The pages over a server; what they write goes there, too."""
+    """The pages of a server, to which they also write."""
 
     def into(*_: object) -> VictoriaMetrics:
         return VictoriaMetrics(Access(url))
@@ -131,7 +131,7 @@ def test_a_form_that_is_refused_keeps_its_fields(
 
 @pytest.mark.parametrize("path", ["/corrections", "/correction"])
 def test_without_the_option_no_form_is_read(path: str, tmp_path: Path) -> None:
-    """A page that only shows the trail has no form that writes, and takes none."""
+    """A page that only shows the trail has no form that writes, and rejects one."""
     with pages(NOWHERE, tmp_path, writes=False) as site:
         answer = sent(site, path, **EARLIER, **SIGNED, id="x", action="undo")
         page = requests.get(f"{site}/corrections", timeout=20).text

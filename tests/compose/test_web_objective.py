@@ -56,7 +56,7 @@ def test_what_the_page_cannot_know_is_unknown() -> None:
 
 
 def test_a_gap_ends_a_band() -> None:
-    """Two stretches of unknown time are two bands; each sample stands for the step before it."""
+    """Two spans of unknown time are two bands; each sample represents the step before it."""
     labels = {"__name__": "slo:sli_unknown:state", "reason": "vanished"}
     past = Past(AXIS, (Series(labels, (20, 30, 70), (1, 1, 1)),))
 

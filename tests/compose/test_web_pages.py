@@ -440,7 +440,7 @@ def test_the_objective_is_one_that_check_accepts(
 
 @pytest.mark.real
 def test_a_mistake_in_the_form_is_named_as_check_names_it(site: str) -> None:
-    """The form stays as it was typed, and no result of another objective stands below it."""
+    """The form has what was typed, and no result of another objective is below it."""
     page = _shown(site, "/what-if", base="latency", history="1d", target="101", window="8 days")
 
     text = text_of(page)
@@ -481,7 +481,7 @@ def test_further_viewers_cost_prometheus_nothing(prometheus: str, bridge: Path, 
 
 @pytest.mark.parametrize("path", ["/model?model=ranker", "/what-if?history=1d"])
 def test_without_prometheus_nothing_is_claimed(path: str) -> None:
-    """A banner, and no sentence that takes what could not be read for what is not there."""
+    """A banner, and no sentence that calls something missing that could not be read."""
     with _pages("http://127.0.0.1:9") as url:
         text = text_of(requests.get(f"{url}{path}", timeout=20).text)
 

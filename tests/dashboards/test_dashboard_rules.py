@@ -18,7 +18,7 @@ from triton_slo.names import TRAFFIC, model_traffic, server_traffic
 
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_every_promtool_loads_the_rules(promtool: Path, tmp_path: Path) -> None:
-    """Every promtool there is takes the file."""
+    """Every installed promtool accepts the file."""
     (tmp_path / "rules.yml").write_text(rules_text(Options(selector='cluster="eu1"')), encoding="utf-8")
     checked = subprocess.run(
         [promtool, "check", "rules", tmp_path / "rules.yml"], capture_output=True, text=True, check=False

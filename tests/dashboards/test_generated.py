@@ -39,7 +39,7 @@ def test_the_committed_example_of_a_models_own_dashboard_has_not_drifted() -> No
 
 
 def test_the_same_input_makes_the_same_dashboards() -> None:
-    """Grafana sees a change by checksum, so the same input gives the same bytes."""
+    """Grafana detects a change by checksum, so the same input gives the same bytes."""
     assert _made() == _made()
 
 

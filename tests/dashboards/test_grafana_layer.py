@@ -30,7 +30,7 @@ def test_one_module_imports_grafanalib() -> None:
 
 
 def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:
-    """grafanalib writes keys that Grafana 13 takes for an Angular panel; none of them leaves the layer."""
+    """Grafana 13 treats some keys of grafanalib as those of an Angular panel; the layer removes them."""
     panel = body(Stat("A", "B", [Query("up")], Display(thresholds=(Threshold("green"), Threshold("red", 1)))))
     raw, model = encode(panel), panel_model(panel)
 

@@ -447,7 +447,7 @@ def test_bands_of_pages_and_of_tickets_differ(views: tuple[View, ...]) -> None:
 
 
 def test_the_made_history_fires_alerts_that_there_are() -> None:
-    """What fires in the pictures is in the catalogue, with the severity and tier that its rule gives it."""
+    """The alerts of the pictures are in the catalogue, with the severity and tier of their rules."""
     rules = [
         rule["labels"] | {"alertname": rule["alert"]}
         for path in RULES.glob("*.yml")

@@ -52,7 +52,7 @@ def test_a_panel_in_perses_queries_and_shows_what_grafana_does(board: Dashboard)
 
 @each
 def test_its_rows_are_grafanas(board: Dashboard) -> None:
-    """Each row has its heading and is open or closed as in Grafana, and panels keep their size."""
+    """Each row has its heading and is open or closed as in Grafana, and panels have the same size."""
     theirs = [
         (panel["title"], not panel["collapsed"])
         for panel in dashboard_model(board)["panels"]
@@ -98,7 +98,7 @@ def test_a_panel_states_what_perses_cannot_show() -> None:
 
 
 def test_links_lead_to_dashboards_that_exist() -> None:
-    """Links of panels, cells and the page stay in the project, and keep a model that is chosen."""
+    """Links of panels, cells and the page stay in the project, and carry a model that is chosen."""
     matches = re.findall(r'"url": "(/[^"]+)"', json.dumps(list(BY_NAME.values())).replace('\\"', "'"))
     names = {urlsplit(url).path.removeprefix("/projects/triton/dashboards/") for url in matches}
 

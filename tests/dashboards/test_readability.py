@@ -138,7 +138,7 @@ def test_the_first_graphs_of_the_gpu_dashboard_are_open_and_explain_missing_data
 
 
 def test_links_of_the_operator_are_on_every_dashboard() -> None:
-    """Logs and traces are where the operator keeps them."""
+    """Logs and traces are in places that only the operator knows."""
     link = ("Logs", "https://logs.example.org/?q=${model}&from=${__from}")
     made = [dashboard_model(dashboard) for dashboard in dashboards(Options(links=(link,)))]
 
