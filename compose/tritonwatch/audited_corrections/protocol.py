@@ -33,12 +33,12 @@ def apply_correction(
     writer: Writer,
 ) -> Entry:
     """Store a correction in the trail, write it, and store that it is written. Raises CommandError."""
-    # The name contains a part of the samples, which contain the name.
-    identity = new_id(kind, openmetrics(corrections, ""))
-    text = openmetrics(corrections, identity)
+    # The id contains a hash of the samples, which contain the id.
+    entry_id = new_id(kind, openmetrics(corrections, ""))
+    text = openmetrics(corrections, entry_id)
     groups = list(map(group_values, corrections))
     with locked(folder) as trail:
-        entry = _entry(identity, kind, span, signed, writer, text, groups)
+        entry = _entry(entry_id, kind, span, signed, writer, text, groups)
         with _locked_writer_trail(trail, writer) as trails:
             for known in (trail, *trails):
                 _refuse_overlap(known, kind, span, groups)
@@ -63,10 +63,10 @@ def undo(trail: Trail, entry: Entry, signed: tuple[str, str], writer: Writer) ->
     if not trail.is_done(entry):
         # The opposite of what was never written whole would change the budget.
         resume(trail, entry, writer)
-    identity = f"undo-{entry.id}"
-    text = reversed_text(trail.text(entry), entry.id, identity)
+    entry_id = f"undo-{entry.id}"
+    text = reversed_text(trail.text(entry), entry.id, entry_id)
     groups = list(map(reversed_group, entry.groups))
-    made = _entry(identity, "undo", (entry.start, entry.end), signed, writer, text, groups, entry.id)
+    made = _entry(entry_id, "undo", (entry.start, entry.end), signed, writer, text, groups, entry.id)
     trail.begin(made, text)
     return _write_samples(trail, made, text, writer)
 
@@ -78,7 +78,7 @@ def resume(trail: Trail, entry: Entry, writer: Writer) -> None:
 
 
 def _entry(
-    identity: str,
+    entry_id: str,
     kind: Kind,
     span: Span,
     signed: tuple[str, str],
@@ -89,7 +89,7 @@ def _entry(
 ) -> Entry:
     reason, author = signed
     return Entry(
-        id=identity,
+        id=entry_id,
         kind=kind,
         at=now_text(),
         author=author,

@@ -88,26 +88,26 @@ class Trail:
         """Return whether all samples of an entry are written."""
         return entry.id in self._done
 
-    def find(self, name: str) -> Entry:
-        """Return the entry with this name, or the only one that begins so. Raises CommandError."""
-        matching = [entry for entry in self.entries if entry.id == name] or [
-            entry for entry in self.entries if entry.id.startswith(name)
+    def find(self, entry_id: str) -> Entry:
+        """Return the entry with this id, or the only one whose id begins so. Raises CommandError."""
+        matching = [entry for entry in self.entries if entry.id == entry_id] or [
+            entry for entry in self.entries if entry.id.startswith(entry_id)
         ]
         if len(matching) != 1:
             known = f"{len(matching)} begin with it" if matching else "the trail has no such correction"
             raise CommandError(
-                f"correction {name}: {known}; see tritonwatch correct list --trail {self.folder}"
+                f"correction {entry_id}: {known}; see tritonwatch correct list --trail {self.folder}"
             )
         return matching[0]
 
     @property
     def signatures(self) -> dict[str, tuple[str, str]]:
-        """Reason and author of each entry by name."""
+        """Reason and author of each entry by its id."""
         return {entry.id: (entry.reason, entry.author) for entry in self.entries}
 
-    def interrupted(self, name: str) -> Entry:
-        """Return the entry with this name, or its undo, that is not written whole. Raises CommandError."""
-        entry = self.find(name)
+    def interrupted(self, entry_id: str) -> Entry:
+        """Return the entry with this id, or its undo, whose samples are not all written. Raises CommandError."""
+        entry = self.find(entry_id)
         if self.is_done(entry):
             entry = next((later for later in self.entries if later.undoes == entry.id), entry)
         if self.is_done(entry):
@@ -194,7 +194,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[Trail]:
 
 
 def new_id(kind: Kind, text: str) -> str:
-    """Return a name for a new correction: when it is made, and a part of what it writes."""
+    """Return the id of a new correction: its kind, the time, and a hash of what it writes."""
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 

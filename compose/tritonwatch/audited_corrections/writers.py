@@ -49,7 +49,7 @@ class Writer(Protocol):
     def check(self) -> None:
         """Check that samples can be written, without writing any."""
 
-    def write(self, file: Path, text: str, identity: str) -> None:
+    def write(self, file: Path, text: str, entry_id: str) -> None:
         """Write the samples of a file that are not there yet."""
 
     def next_step(self) -> str:
@@ -85,7 +85,7 @@ class Blocks:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise UsageError(f"--blocks {self._folder}: not writable; run it as the user of Prometheus")
 
-    def write(self, file: Path, text: str, identity: str) -> None:
+    def write(self, file: Path, text: str, entry_id: str) -> None:
         """Make the blocks; those of an earlier attempt have the same samples, of which Prometheus reads one."""
         command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(self._folder)]
         try:
@@ -126,19 +126,19 @@ class VictoriaMetrics:
         """Raise CommandError unless there is a VictoriaMetrics that exports."""
         self._present("tritonwatch-check")
 
-    def write(self, file: Path, text: str, identity: str) -> None:
+    def write(self, file: Path, text: str, entry_id: str) -> None:
         """Import what is not there yet: VictoriaMetrics would count a sample twice that it has twice."""
         wanted = list(samples_of(text))
-        missing = self._missing(wanted, identity)
+        missing = self._missing(wanted, entry_id)
         for first in range(0, len(missing), _LINES):
             lines = missing[first : first + _LINES]
             body = "".join(f"{series} {value!r} {round(1000 * at)}\n" for series, value, at in lines)
             self._request("POST", "/api/v1/import/prometheus", body=body.encode())
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        while self._missing(wanted, identity):
+        while self._missing(wanted, entry_id):
             if time.monotonic() > deadline:
                 raise CommandError(
-                    f"{self._url} does not show all samples that it took; resume {identity} later"
+                    f"{self._url} does not show all samples that it took; resume {entry_id} later"
                 )
             time.sleep(0.2)
         # Cached results of queries about the past do not contain the new samples.
@@ -149,9 +149,9 @@ class VictoriaMetrics:
         return "budgets change at the next evaluation of the rules"
 
     def _missing(
-        self, wanted: list[tuple[str, float, float]], identity: str
+        self, wanted: list[tuple[str, float, float]], entry_id: str
     ) -> list[tuple[str, float, float]]:
-        present = self._present(identity)
+        present = self._present(entry_id)
         # A model may be named like a sample: series are compared as a whole, by their labels.
         return [
             sample
@@ -159,10 +159,10 @@ class VictoriaMetrics:
             if round(1000 * sample[2]) not in present.get(labels_of(sample[0]), frozenset())
         ]
 
-    def _present(self, identity: str) -> Mapping[frozenset[tuple[str, str]], set[int]]:
+    def _present(self, entry_id: str) -> Mapping[frozenset[tuple[str, str]], set[int]]:
         self._request("GET", "/internal/force_flush", required=False)
         times_by_labels: dict[frozenset[tuple[str, str]], set[int]] = defaultdict(set)
-        match = f'{{{names.CORRECTION}="{identity}"}}'
+        match = f'{{{names.CORRECTION}="{entry_id}"}}'
         answer = self._request("GET", "/api/v1/export", params={"match[]": match, "start": "0"})
         try:
             for line in answer.splitlines():

@@ -62,7 +62,7 @@ class Place:
     def check(self) -> None:
         return
 
-    def write(self, file: Path, text: str, identity: str) -> None:
+    def write(self, file: Path, text: str, entry_id: str) -> None:
         assert file.read_text() == text
         if self.fails:
             raise CommandError("no space left")

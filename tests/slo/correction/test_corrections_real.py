@@ -224,9 +224,9 @@ def evaluated(url: str, at: float) -> Budgets:
 class Interrupted(VictoriaMetrics):
     """Imports half of the samples and is gone."""
 
-    def write(self, file: Path, text: str, identity: str) -> None:
+    def write(self, file: Path, text: str, entry_id: str) -> None:
         lines = text.splitlines()[:-1]
-        super().write(file, "\n".join(lines[::2]), identity)
+        super().write(file, "\n".join(lines[::2]), entry_id)
         raise KeyboardInterrupt
 
 

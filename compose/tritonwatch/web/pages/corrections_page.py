@@ -114,12 +114,12 @@ def _list_page(
     return response
 
 
-def _correction(site: Site, request: Request, name: str, problem: str = "", code: int = 200) -> Response:
+def _correction(site: Site, request: Request, entry_id: str, problem: str = "", code: int = 200) -> Response:
     source = site.sources.corrections
     trail = site.sources.trail()
     if trail.value is None:
         raise HTTPException(404, trail.problem or "no audit trail is known here")
-    entry = _exact(trail.value, name)
+    entry = _entry_of(trail.value, entry_id)
     line = _correction_line(trail.value, entry)
     groups = ordered(stored_groups(entry))
     now = site.sources.reader.now
@@ -154,11 +154,11 @@ def _next_step(source: CorrectionSource | None, entry: Entry) -> str:
         return ""
 
 
-def _exact(trail: Trail, name: str) -> Entry:
-    """Return the entry with this name; a part of a name, as the command line takes, is answered with 404."""
-    entry = next((entry for entry in trail.entries if entry.id == name), None)
+def _entry_of(trail: Trail, entry_id: str) -> Entry:
+    """Return the entry with exactly this id. Raises HTTPException 404."""
+    entry = next((entry for entry in trail.entries if entry.id == entry_id), None)
     if entry is None:
-        raise HTTPException(404, f"there is no correction {name[:80]!r}")
+        raise HTTPException(404, f"there is no correction {entry_id[:80]!r}")
     return entry
 
 
@@ -196,20 +196,20 @@ def _apply_page(site: Site, request: Request, form: Mapping[str, str]) -> Respon
 
 
 def _change(site: Site, request: Request, form: Mapping[str, str]) -> Response:
-    name = form.get("id", "")
+    entry_id = form.get("id", "")
     try:
         source, writing = _writable(site, form)
         with locked(source.trail) as trail:
-            entry = _exact(trail, name)
+            entry = _entry_of(trail, entry_id)
             if form.get("action") == "resume":
-                entry = trail.interrupted(name)
+                entry = trail.interrupted(entry_id)
                 protocol.resume(trail, entry, writing.writer_of(entry))
             else:
                 signed = protocol.signature(form.get("reason", ""), form.get("author", ""))
                 protocol.undo(trail, entry, signed, writing.writer_of(entry))
     except CommandError as error:
-        return _correction(site, request, name, _form_message(error), _status_code(error))
-    return RedirectResponse(urls.address("/correction", {"id": name}), 303)
+        return _correction(site, request, entry_id, _form_message(error), _status_code(error))
+    return RedirectResponse(urls.address("/correction", {"id": entry_id}), 303)
 
 
 class _RefusedError(CommandError):
