@@ -46,7 +46,7 @@ def whole(text: str) -> int:
 
 
 def parsed(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Make a type of arguments of a function whose ValueError explains what is wrong with the text."""
+    """Make a type of arguments from a function that raises ValueError with the mistake in the text."""
 
     def parse(text: str) -> T:
         try:
@@ -58,7 +58,7 @@ def parsed(read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def checked(read: Callable[[str], object]) -> Callable[[str], str]:
-    """Keep the text of an argument that `read` understands, and the default, which is empty."""
+    """Make a type of arguments that returns the text itself if `read` accepts it, or if it is empty."""
     parse = parsed(read)
 
     def check(text: str) -> str:

@@ -144,7 +144,7 @@ def entry_point() -> None:
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
-        code = 1  # not 0, which would be a verdict
+        code = 1  # 0 would mean success
         # Python flushes stdout again at exit, which would fail the same way.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.ENOSPC:  # a closed pipe (`| head`) is not an error

@@ -20,7 +20,7 @@ class GrafanaError(CommandError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDashboard:
     """A dashboard as stored in Grafana."""
 
     model: Mapping[str, Any]
@@ -49,11 +49,11 @@ class Grafana:
         return None if folder is None else str(folder.get("title", ""))
 
     def create_folder(self, uid: str, title: str) -> None:
-        """Make a folder."""
+        """Create a folder."""
         self._request("POST", "/api/folders", {"uid": uid, "title": title})
 
     def rename_folder(self, uid: str, title: str) -> None:
-        """Give a folder another title."""
+        """Change the title of a folder."""
         self._request("PUT", f"/api/folders/{uid}", {"title": title, "overwrite": True})
 
     def tagged(self, tag: str, folder_uid: str) -> list[str]:
@@ -65,13 +65,13 @@ class Grafana:
         """Delete a dashboard."""
         self._request("DELETE", f"/api/dashboards/uid/{uid}")
 
-    def dashboard(self, uid: str) -> Stored | None:
+    def dashboard(self, uid: str) -> StoredDashboard | None:
         """Return the dashboard with this uid, or None."""
         answer = self._request("GET", f"/api/dashboards/uid/{uid}", missing=True)
         if answer is None:
             return None
         meta = answer.get("meta", {})
-        return Stored(
+        return StoredDashboard(
             answer.get("dashboard", {}), str(meta.get("folderUid", "")), bool(meta.get("provisioned", False))
         )
 

@@ -40,12 +40,12 @@ def url(text: str) -> str:
     return url.rstrip("/")
 
 
-def number(text: str, least: float, most: float, wanted: str) -> float:
+def number(text: str, minimum: float, maximum: float, wanted: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not least <= number <= most:
+    if not minimum <= number <= maximum:
         raise ValueError(f"{text!r} is not {wanted}")
     return number
 

@@ -33,7 +33,7 @@ def prometheus_config(
     interval_seconds: float,
     triton: str = "",
 ) -> str:
-    """Return a prometheus.yml that scrapes the exporter (and through it Triton) and pages by Alertmanager.
+    """Return a prometheus.yml that scrapes the exporter (and through it Triton) and sends alerts to Alertmanager.
 
     `exporter`, `alertmanager` and the values of `others` (job -> target) are host:port; `triton` is the instance
     of the exporter's series, by default its own address.

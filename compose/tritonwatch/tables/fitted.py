@@ -14,13 +14,13 @@ from rich.text import Text
 from triton_exporter.common.printable import printable
 
 Row = TypeVar("Row")
-_WORDS = 20
-"""Columns of the terminal below which the words of a cell are not wrapped for a further column."""
+_MIN_WRAPPED_WIDTH = 20
+"""Width to which a column of words is narrowed before another column is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column of a table; on a narrow terminal that of the highest `rank` is left out first, rank 0 never."""
+    """A column of a table; on a narrow terminal the highest `rank` is left out first, and rank 0 never."""
 
     heading: str
     cell: Callable[[Row], str]
@@ -29,9 +29,9 @@ class Column(Generic[Row]):
     wraps: bool = False
 
     def width(self, cells: Sequence[str]) -> int:
-        """Return the columns of the terminal that it needs: a state is wrapped rather than a number left out."""
+        """Return the width that the column needs in the terminal; a column that wraps needs at most the minimum."""
         widest = max(map(cell_len, (self.heading, *cells)))
-        return min(widest, _WORDS) if self.wraps else widest
+        return min(widest, _MIN_WRAPPED_WIDTH) if self.wraps else widest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Fitted(Generic[Row]):
         while sum(widths[column.heading] for column in shown) > options.max_width:
             last = max(shown, key=lambda column: column.rank)
             if not last.rank:
-                break  # what a row is about stays, on several lines if need be
+                break  # columns of rank 0 stay, wrapped if necessary
             shown.remove(last)
             hidden.append(last)
         drawn = Table(title=self.title, title_justify="left", caption_justify="left", box=None)
