@@ -489,7 +489,7 @@ def test_overrides_that_match_nothing_are_named(given: list[object], warned: str
 
 def test_the_page_quotes_messages_as_they_are() -> None:
     """Each message in the page's table is what its mistake gives."""
-    page = (ROOT / "docs" / "alert-settings.md").read_text().partition("## What is refused")[2]
+    page = (ROOT / "docs" / "alert-settings.md").read_text().partition("## What is rejected")[2]
     quoted = [cell[1].strip() for cell in re.findall(r"^\| .* \| (``?)(.+?)\1 \|$", page, re.MULTILINE)]
     mistakes = [
         settings(TritonInstanceSaturated={}),
