@@ -15,7 +15,8 @@ from support.history import backfilled, openmetrics
 from support.loopback import Handler, answering
 from support.mounted_stack import MountedStack
 from support.recorded_fleet import RecordedFleet
-from support.slack import SlackServer, Workspace
+from support.slack import Workspace
+from support.slack_server import SlackServer
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
 from triton_exporter.common.moments import rfc3339

@@ -15,7 +15,8 @@ import yaml
 
 from containers.engine import Engine, engine
 from support.mounted_stack import PASSWORD
-from support.slack import TOKEN, SlackServer, Workspace
+from support.slack import TOKEN, Workspace
+from support.slack_server import SlackServer
 from support.tools import ROOT
 from support.waiting import eventually
 

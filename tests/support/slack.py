@@ -1,33 +1,22 @@
-"""Stand in for Slack: its documented limits, rates, errors and thread rules, and faults on request.
+"""Stand in for a Slack workspace: its methods, documented limits, rates, errors and thread rules.
 
-`Workspace` has the rules and takes the time as an argument, so that a test can simulate hours;
-`SlackServer` serves one over HTTP. Sources: docs.slack.dev, reference/methods/chat.postMessage, chat.update,
-reference/block-kit/blocks, apis/web-api/rate-limits.
+`Workspace` takes the time as an argument, so that a test can simulate hours; `slack_server` serves one over HTTP.
+Sources: docs.slack.dev, reference/methods/chat.postMessage, chat.update, apis/web-api/rate-limits.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-from support.loopback import Handler, HttpServer
+from support.slack_limits import SlackError, check_message
 
 TOKEN = "xoxb-stand-in"
 APP_TOKEN = "xapp-stand-in"
 ALL_SCOPES = frozenset({"chat:write", "files:write", "channels:history"})
-
-READS = {"conversations.history", "conversations.replies", "chat.getPermalink"}
-"""Methods that take a form or a query, never JSON."""
-
-FAULTS = ("429", "500", "502", "internal_error", "fatal_error", "hang", "hang_done", "reset", "reset_done")
-"""`..._done`: the request took effect, its answer was lost; fatal_error may have taken effect too."""
 
 
 @dataclass
@@ -69,10 +58,6 @@ class Answer:
     status: int
     body: dict[str, Any]
     headers: dict[str, str] = field(default_factory=dict)
-
-
-class SlackError(Exception):
-    """An `ok: false` answer with this code."""
 
 
 @dataclass
@@ -299,249 +284,3 @@ class Workspace:
             "metadata": metadata,
             **thread,
         }
-
-
-def check_message(arguments: dict[str, Any]) -> None:
-    """Raise SlackError where Slack would refuse the content."""
-    text, blocks = arguments.get("text", ""), arguments.get("blocks") or []
-    if not isinstance(text, str) or not isinstance(blocks, list):
-        raise SlackError("invalid_arguments")
-    if not text.strip() and not blocks:
-        raise SlackError("no_text")
-    if len(text) > 40_000:
-        raise SlackError("msg_too_long")
-    if len(blocks) > 50:
-        raise SlackError("invalid_blocks")
-    for block in blocks:
-        _check_block(block)
-    if len(json.dumps(blocks, ensure_ascii=False)) > 40_000 or _letters(blocks) > 13_200:
-        raise SlackError("msg_blocks_too_long")
-
-
-def _letters(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(
-            len(v) if k in ("text", "value", "url") and isinstance(v, str) else _letters(v)
-            for k, v in value.items()
-        )
-    return sum(_letters(part) for part in value) if isinstance(value, list) else 0
-
-
-def _check_block(block: Any) -> None:
-    kind = block.get("type") if isinstance(block, dict) else None
-    _need(len(block.get("block_id", "")) <= 255 if kind else False)
-    if kind == "header":
-        _check_text(block.get("text"), 150, ("plain_text",))
-    elif kind == "section":
-        _need("text" in block or block.get("fields"))
-        if "text" in block:
-            _check_text(block["text"], 3000)
-        _need(len(block.get("fields", [])) <= 10)
-        for cell in block.get("fields", []):
-            _check_text(cell, 2000)
-    elif kind == "context":
-        _need(0 < len(block.get("elements", [])) <= 10)
-        for element in block["elements"]:
-            _check_text(element, 2000)
-    elif kind == "actions":
-        _need(0 < len(block.get("elements", [])) <= 25)
-        names = [element.get("action_id") for element in block["elements"]]
-        _need(len(names) == len(set(names)))
-        for element in block["elements"]:
-            _check_element(element)
-    else:
-        _need(kind == "divider")
-
-
-def _check_element(element: dict[str, Any]) -> None:
-    _need(0 < len(element.get("action_id", "x")) <= 255)
-    if element.get("type") == "button":
-        _check_text(element.get("text"), 75, ("plain_text",))
-        url = element.get("url", "")
-        _need(len(element.get("value", "")) <= 2000 and len(url) <= 3000)
-        _need(not url or url.startswith(("http://", "https://")))
-        _need(element.get("style", "primary") in ("primary", "danger"))
-    elif element.get("type") == "static_select":
-        _check_text(element.get("placeholder"), 150, ("plain_text",))
-        _need(0 < len(element.get("options", [])) <= 100)
-        for option in element["options"]:
-            _check_text(option.get("text"), 75, ("plain_text",))
-            _need(0 < len(option.get("value", "")) <= 150)
-        if "confirm" in element:
-            for part, limit in (("title", 100), ("text", 300), ("confirm", 30), ("deny", 30)):
-                _check_text(element["confirm"].get(part), limit, ("plain_text",))
-    else:
-        raise SlackError("invalid_blocks")
-
-
-def _check_text(value: Any, limit: int, kinds: tuple[str, ...] = ("plain_text", "mrkdwn")) -> None:
-    _need(isinstance(value, dict) and value.get("type") in kinds)
-    _need(
-        isinstance(value.get("text"), str) and 0 < len(value["text"]) <= limit and value["text"].strip() != ""
-    )
-    _need(value["type"] == "plain_text" or "emoji" not in value)
-
-
-def _need(condition: Any) -> None:
-    if not condition:
-        raise SlackError("invalid_blocks")
-
-
-class SlackServer(HttpServer):
-    """A Workspace over HTTP. `fault(method)` names the fault of the next request, or nothing."""
-
-    request_queue_size = 64
-
-    def __init__(
-        self, workspace: Workspace, clock: Callable[[], float] = time.time, host: str = "127.0.0.1"
-    ) -> None:
-        self.workspace = workspace
-        self.clock = clock
-        self.fault: Callable[[str], str] = lambda _method: ""
-        self.release = threading.Event()
-        self.acknowledged: list[str] = []
-        self.responses: list[dict[str, Any]] = []
-        self._sockets: list[Any] = []
-        super().__init__(_Handler, host=host)
-
-    @property
-    def api_url(self) -> str:
-        return f"{self.url}/api/"
-
-    @property
-    def connected(self) -> bool:
-        """Whether a Socket Mode connection is open."""
-        return bool(self._sockets)
-
-    def press(self, envelope: str, root: Posted, action: str, value: str = "", user: str = "U0ANA") -> None:
-        """Press a button of a message; the same envelope twice is Slack's redelivery."""
-        block = next(block for block in root.blocks if block["type"] == "actions")
-        element = next(element for element in block["elements"] if element["action_id"] == action)
-        pressed: dict[str, Any] = {"action_id": action, "block_id": block["block_id"], "action_ts": envelope}
-        if element["type"] == "static_select":
-            pressed["selected_option"] = next(o for o in element["options"] if o["value"] == value)
-        payload = {
-            "type": "block_actions",
-            "user": {"id": user},
-            "channel": {"id": root.channel, "name": "pages"},
-            "container": {"type": "message", "channel_id": root.channel, "message_ts": root.ts},
-            "actions": [pressed],
-            "response_url": f"{self.url}/respond",
-        }
-        message = {"envelope_id": envelope, "type": "interactive", "payload": payload}
-        for connection in self._sockets:
-            connection.sendall(_frame(json.dumps(message).encode()))
-
-    def __enter__(self) -> SlackServer:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release.set()
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Callers that hang up are part of the game."""
-
-
-def _frame(data: bytes, opcode: int = 1) -> bytes:
-    size = bytes([len(data)]) if len(data) < 126 else bytes([126]) + len(data).to_bytes(2, "big")
-    return bytes([128 | opcode]) + size + data
-
-
-class _Handler(Handler):
-    server: SlackServer
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = self.body()
-        path = urlsplit(self.path).path
-        if path == "/respond":
-            self.server.responses.append(json.loads(body))
-            return self.reply("ok")
-        if path.startswith("/upload/"):
-            return self.reply("OK", self.server.workspace.receive_upload(path.rpartition("/")[2], body))
-        method = path.rpartition("/")[2] if path.startswith("/api/") else "webhook"
-        return self._serve(method, body)
-
-    def do_GET(self) -> None:
-        """Socket Mode: RFC 6455, the part that slack_sdk uses."""
-        key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-        self.send_response(101)
-        self.send_header("Upgrade", "websocket")
-        self.send_header("Connection", "Upgrade")
-        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
-        self.send_header("Sec-WebSocket-Accept", accept)
-        self.end_headers()
-        self.connection.sendall(_frame(b'{"type": "hello"}'))
-        self.server._sockets.append(self.connection)
-        self.close_connection = True
-        try:
-            while (frame := self._read_frame()) is not None:
-                opcode, data = frame
-                if opcode == 1:
-                    self.server.acknowledged.append(json.loads(data)["envelope_id"])
-                elif opcode == 9:
-                    self.connection.sendall(_frame(data, 10))
-                elif opcode == 8:
-                    break
-        except OSError:
-            pass
-        finally:
-            self.server._sockets.remove(self.connection)
-
-    def _read_frame(self) -> tuple[int, bytes] | None:
-        head = self.rfile.read(2)
-        if len(head) < 2:
-            return None
-        length = head[1] & 127
-        if length == 126:
-            length = int.from_bytes(self.rfile.read(2), "big")
-        mask = self.rfile.read(4) if head[1] & 128 else bytes(4)
-        data = bytes(byte ^ mask[n % 4] for n, byte in enumerate(self.rfile.read(length)))
-        return head[0] & 15, data
-
-    def _serve(self, method: str, body: bytes) -> None:
-        fault = self.server.fault(method)
-        if fault in ("reset", "hang"):
-            return self._break(fault)
-        if fault == "429":
-            return self.reply({"ok": False, "error": "ratelimited"}, 429, {"Retry-After": "1"})
-        if fault.isdigit():
-            return self.reply(
-                "<html>upstream connect error</html>", int(fault), {"Content-Type": "text/html"}
-            )
-        if fault == "internal_error":
-            return self.reply({"ok": False, "error": "internal_error"})
-        answer = self._act(method, body)
-        if fault in ("reset_done", "hang_done"):
-            return self._break(fault)
-        if fault == "fatal_error":
-            return self.reply({"ok": False, "error": "fatal_error"})
-        return self.reply(*answer)
-
-    def _act(self, method: str, body: bytes) -> tuple[object, int, dict[str, str]]:
-        arguments = self._arguments(method, body)
-        now = self.server.clock()
-        if method == "webhook":
-            status, text, headers = self.server.workspace.webhook(arguments, now)
-            return text, status, headers
-        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        answer = self.server.workspace.call(method, arguments, now, token=token)
-        if answer.body.get("url") == "/socket":
-            answer.body["url"] = f"ws://127.0.0.1:{self.server.server_address[1]}/socket"
-        if "upload_url" in answer.body:
-            answer.body["upload_url"] = self.server.url + answer.body["upload_url"]
-        return answer.body, answer.status, answer.headers
-
-    def _arguments(self, method: str, body: bytes) -> dict[str, Any]:
-        if "json" in (self.headers.get("Content-Type") or ""):
-            return {} if method in READS else json.loads(body or b"{}")
-        return {name: values[-1] for name, values in parse_qs(body.decode()).items()}
-
-    def _break(self, fault: str) -> None:
-        if fault.startswith("hang"):
-            self.server.release.wait(30)
-        self.close_connection = True
-        self.connection.close()

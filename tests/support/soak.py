@@ -23,7 +23,8 @@ import requests
 from support.loopback import free_ports
 from support.mounted_stack import MountedStack
 from support.repository import Repository
-from support.slack import Posted, SlackServer, Workspace
+from support.slack import Posted, Workspace
+from support.slack_server import SlackServer
 from support.tools import ROOT, alertmanagers, prometheuses
 from support.triton import control, infer
 from triton_exporter.catalogue import state
