@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import random
-import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -25,6 +23,7 @@ from support.mounted_stack import MountedStack
 from support.repository import Repository
 from support.slack import Posted, Workspace
 from support.slack_server import SlackServer
+from support.soak_record import Fault, Incident, Record
 from support.tools import ROOT, alertmanagers, prometheuses
 from support.triton import control, infer
 from triton_exporter.catalogue import state
@@ -41,69 +40,12 @@ BACK_SECONDS = 60.0
 LOAD_PAUSE = 0.1
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What was done, when (seconds since the start), and how long until the part answered again."""
-
-    at: float
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Incident:
-    """One model that failed to load: when, and how long until Slack had the news and the end of it."""
-
-    at: float
-    model: str
-    opened_seconds: float
-    resolved_seconds: float
-
-
-@dataclass
-class Record:
-    """What happened in a soak."""
-
-    faults: list[Fault] = field(default_factory=list)
-    incidents: list[Incident] = field(default_factory=list)
-    memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Part -> (seconds since the start, MiB resident)."""
-    seen: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(alert, model) -> polls in which Alertmanager had it firing, neither silenced nor inhibited."""
-    ended: list[str] = field(default_factory=list)
-    """Parts that nobody killed and that ended."""
-    answers: int = 0
-    failures: int = 0
-
-    def undelivered(self, messages: Sequence[Posted]) -> list[tuple[str, str]]:
-        """Alerts that Alertmanager had for three polls or more and that no message in Slack ever showed."""
-        shown = [text for message in messages for text in message.shown_over_time]
-        return [
-            (alert, model)
-            for (alert, model), times in sorted(self.seen.items())
-            if times >= 3 and not any(alert in text and model in text for text in shown)
-        ]
-
-    def thirds(self, part: str) -> tuple[float, float]:
-        """Median memory of the second third of the run, in MiB, and of the last."""
-        points = self.memory[part]
-        end = points[-1][0]
-        second = [size for at, size in points if end / 3 <= at < 2 * end / 3]
-        last = [size for at, size in points if at >= 2 * end / 3]
-        return statistics.median(second), statistics.median(last)
-
-    def growth(self, part: str) -> float:
-        """Median memory of the last third of the run over that of the second."""
-        second, last = self.thirds(part)
-        return last / second
-
-
 class TimedOutError(AssertionError):
-    """Something that had to happen did not, in time."""
+    """A part did not recover, or a message did not arrive, in time."""
 
 
 class Soak:
-    """A running stack and its saboteur."""
+    """A running stack, its load, and the faults that are caused in it."""
 
     def __init__(
         self, folder: Path, slack: SlackServer, stack: MountedStack, seed: int, *, patient: bool
@@ -408,63 +350,3 @@ def _faketime() -> Path | None:
         *Path("/usr/lib").glob(f"*/faketime/{FAKETIME}"),
     ]
     return libraries[0] if libraries else None
-
-
-def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:
-    """Return the page: what was done to the stack and what became of it."""
-    record = soak.record
-    kinds: dict[str, list[float]] = {}
-    for fault in record.faults:
-        kinds.setdefault(fault.name, []).append(fault.seconds)
-    lines = [
-        "# Soak test",
-        "",
-        "This page shows how the whole stack behaves while its parts fail.",
-        "",
-        f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes",
-        f"(seed {seed}), at about {record.answers / (60 * minutes):.0f} requests a second, and caused the faults",
-        "in the first table. It fails if a part does not return, an alert in Alertmanager is in no message, an",
-        "incident or its end is not delivered, one of our programs logs a traceback, or memory grows. CI runs one",
-        "minute of the same test.",
-        "",
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
-        "",
-        "| fault | times | back after, median | at most |",
-        "|---|---|---|---|",
-        *(
-            f"| {name} | {len(seconds)} | {statistics.median(seconds):.1f} s | {max(seconds):.1f} s |"
-            for name, seconds in sorted(kinds.items())
-        ),
-        "",
-        f"Requests answered: {record.answers:,}; failed while Triton was killed: {record.failures:,}.",
-        "",
-        "| incidents | delivered | end delivered | median delay | at most | median delay of the end | at most |",
-        "|---|---|---|---|---|---|---|",
-        _incidents(record),
-        "",
-        f"Alerts with a model in Alertmanager: {len(record.seen)}; in no message: {len(soak.undelivered())}.",
-        "",
-        "| part | memory, median of the second third | of the last third | at most |",
-        "|---|---|---|---|",
-        *(_memory(name, record) for name in sorted(record.memory)),
-        "",
-        *(() if soak.faked else ("The clock was not changed, because libfaketime was not available.", "")),
-        *(() if soak.mounted else ("No disk was filled, because no file system could be mounted.", "")),
-    ]
-    return "\n".join(lines)
-
-
-def _incidents(record: Record) -> str:
-    opened = [incident.opened_seconds for incident in record.incidents]
-    ended = [incident.resolved_seconds for incident in record.incidents]
-    many = len(record.incidents)
-    return (
-        f"| {many} | {many} | {many} | {statistics.median(opened):.1f} s | {max(opened):.1f} s "
-        f"| {statistics.median(ended):.1f} s | {max(ended):.1f} s |"
-    )
-
-
-def _memory(name: str, record: Record) -> str:
-    second, last = record.thirds(name)
-    most = max(size for _, size in record.memory[name])
-    return f"| {name} | {second:.0f} MiB | {last:.0f} MiB | {most:.0f} MiB |"
