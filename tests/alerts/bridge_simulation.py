@@ -149,7 +149,7 @@ class SimulatedBridge(BridgeUnderTest):
         return script
 
     def _episode(self, script: list[Any], name: str, at: float, episode: Episode) -> float:
-        """Returns when it ended."""
+        """Return when it ended."""
         began, severity = at, "warning" if episode.page else "critical"
         firing = {f"{name}-m0": at}
         self._send(script, name, at, firing, {}, episode.peer, severity)
@@ -247,7 +247,7 @@ class SimulatedBridge(BridgeUnderTest):
         return planned
 
     def _kill(self, *points: str) -> Kill | None:
-        """The kill of one of these kinds that is due; it is due no more."""
+        """Return the kill of one of these kinds that is due, and remove it."""
         passed = self.clock.now - START
         for kill in () if self.calm else self.due:
             if kill.start <= passed and kill.point in points:
@@ -279,13 +279,13 @@ class SimulatedBridge(BridgeUnderTest):
         return rows
 
     def events(self, name: str) -> list[Event]:
-        """What happened to an incident."""
+        """Return what happened to an incident."""
         number = self.store.incidents.find(name)
         assert number is not None
         return self.store.incidents.events(number, 0, 1_000_000)
 
     def posted(self, name: str) -> list[Posted]:
-        """The incident's own messages in the channel; more than one after a kill."""
+        """Return the incident's own messages in the channel; more than one after a kill."""
         return [m for m in self.workspace.roots() if f"incident `{name}`" in m.shown and "📋" not in m.text]
 
     def duplicates(self) -> int:
@@ -303,7 +303,7 @@ class SimulatedBridge(BridgeUnderTest):
         return again + sum(count - 1 for count in firsts.values())
 
     def delivered(self, name: str) -> list[tuple[float, str, Posted]]:
-        """What the channel was sent about an incident, in order: (time, "opened" or "resolved", message)."""
+        """Return what the channel was sent about an incident, in order: (time, "opened" or "resolved", message)."""
         delivered: list[tuple[float, str, Posted]] = []
         for message in self.workspace.messages:
             if "📋" in message.text:
@@ -319,7 +319,7 @@ class SimulatedBridge(BridgeUnderTest):
         return sorted(delivered, key=lambda entry: entry[0])
 
     def shown(self, name: str) -> str:
-        """The newest state of an incident that a reader of the channel sees now."""
+        """Return the newest state of an incident that a reader of the channel sees now."""
         delivered = self.delivered(name)
         # The first message of a digest names only some of its incidents after an edit.
         return [what for _, what, message in delivered if message.thread_ts or f"`{name}`" in message.shown][

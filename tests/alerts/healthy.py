@@ -60,7 +60,7 @@ def during(rate: float, *hours: tuple[float, float]) -> Floats:
 
 
 def nightly_jobs(seed: int, days: int, step: int) -> Floats:
-    """A counter of requests of a job of about two hours that begins and ends at another minute each night."""
+    """Return a counter of a nightly job's requests: about two hours, from another minute each night."""
     rng = np.random.default_rng(seed)
     nights = [during(12, tuple(rng.normal((2, 4), 0.2))) for _ in range(days)]
     return np.concatenate(([0.0], np.concatenate(nights).cumsum()[step - 1 :: step]))
@@ -87,7 +87,7 @@ def shapes(rng: np.random.Generator) -> list[Shape]:
 
 
 def counted(per_second: Floats) -> Floats:
-    """A counter, as it stands at each minute."""
+    """Return a counter, as it stands at each minute."""
     return np.concatenate(([0.0], per_second.cumsum()[STEP - 1 :: STEP]))
 
 
@@ -98,7 +98,7 @@ def sampled(per_second: Floats) -> Floats:
 def noise(
     rng: np.random.Generator, mean: float, deviation: float, minutes: float = 1.0, least: float = 0.0
 ) -> Floats:
-    """A level that varies around its mean, correlated over `minutes`."""
+    """Return a level that varies around its mean, correlated over `minutes`."""
     memory = np.exp(-1 / minutes)
     drawn = rng.normal(0, deviation * np.sqrt(1 - memory**2), MINUTES + 1)
     level = 0.0
@@ -123,7 +123,7 @@ class Fleet:
         self._meta()
 
     def series(self) -> Mapping[str, str]:
-        """The series in the notation of promtool."""
+        """Return the series in the notation of promtool."""
         return {name: " ".join(map(_number, values)) for name, values in self._values.items()}
 
     @property
@@ -173,7 +173,7 @@ class Fleet:
             self._restart(labels["instance"], int(restart) // STEP)
 
     def _canary(self, labels: Mapping[str, str], good: Floats, took: float) -> None:
-        """A second version with a twentieth of the requests, a fifth slower, and times of a heavy tail."""
+        """Add a second version with a twentieth of the requests, a fifth slower, and times of a heavy tail."""
         some = self._rng.binomial(good.astype(int), 0.05)
         slow = some * took * 1.2 * self._rng.lognormal(0, 1, DAY) / np.exp(0.5)
         other = {**labels, "version": "2"}

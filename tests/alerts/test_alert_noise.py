@@ -57,7 +57,7 @@ SERVING = ("bursty", "long-bursts", "nightly", "hourly", "few-an-hour", "one-an-
 
 
 def rules(step: int = STEP) -> list[Mapping[str, object]]:
-    """The rules of the catalogue, without texts: those are written again at each evaluation, which takes time."""
+    """Return the rules of the catalogue, without texts, which promtool expands slowly at each evaluation."""
     options = Options(scrape_interval_seconds=step)
     return _without_texts(
         artifact for artifact in artifacts((), options) if artifact.name.startswith("triton-")
@@ -65,7 +65,7 @@ def rules(step: int = STEP) -> list[Mapping[str, object]]:
 
 
 def objective_rules() -> list[Mapping[str, object]]:
-    """The rules of an objective."""
+    """Return the rules of an objective."""
     return _without_texts(slo_artifacts([PROMISED], Options(scrape_interval_seconds=STEP)))
 
 

@@ -42,7 +42,7 @@ def test_every_promtool_loads_the_rules(binary: Path, options: Options, tmp_path
 
 
 def alone(alert: Alert, groups: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """The proofs of one alert on its own rule: beside the family's others they would take ten times as long."""
+    """Return the proofs of an alert on its own rule: with the whole family they take ten times as long."""
     own = [
         {**group, "rules": [rule for rule in group["rules"] if rule["alert"] == alert.name]}
         for group in groups

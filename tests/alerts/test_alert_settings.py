@@ -36,7 +36,7 @@ EVERY_THRESHOLD = [alert for alert in ALERTS if alert.threshold]
 
 
 def settings(**alerts: object) -> AlertsFile:
-    """What is read from a file with these alerts."""
+    """Read a file with these alerts."""
     return read("alerts.yaml", yaml.safe_dump({"alerts": alerts}))
 
 
@@ -166,7 +166,7 @@ def test_a_file_that_changes_nothing_generates_the_same_bytes(text: str) -> None
 
 
 def rules(options: Options, name: str) -> list[dict[str, Any]]:
-    """The rules of one alert."""
+    """Return the rules of one alert."""
     own = [alert for alert in ALERTS if alert.name == name]
     rule_file = rulefile.render([alert_rules.group("own", own, options)], "own", options.format)
     [group] = yaml.safe_load(rule_file)["groups"]
@@ -325,7 +325,7 @@ def test_an_alert_outlives_its_condition_as_long_as_it_is_tuned() -> None:
 
 
 def of_an_objective(options: Options, name: str, **more: object) -> list[dict[str, Any]]:
-    """The rules of an alert of an objective on errors, without their texts."""
+    """Return the rules of an alert of an objective on errors, without their texts."""
     objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors", **more})
     every = list(groups(Plan(objective, options)))
     return [

@@ -46,7 +46,7 @@ FULL = Options(
 
 @pytest.fixture(params=[Options(), DEMO, FULL], ids=["real time", "demo", "everything"])
 def config(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The configuration, written down."""
+    """Write the configuration; return its path."""
     path = tmp_path / "alertmanager" / alertmanager.FILE
     write(alertmanager.artifacts(request.param), tmp_path)
     return path
@@ -91,7 +91,7 @@ BURN_LABELS = ("slo", "indicator", "tier", "urgency", *names.GROUPING)
 
 
 def named(matchers: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The labels of each alert that a side of an inhibition names."""
+    """Return the labels of each alert that a side of an inhibition names."""
     if f'{names.COMPONENT}="slo"' in matchers or f'alertname="{names.UNKNOWN_ALERT}"' in matchers:
         return [BURN_LABELS]
     labels = {alert.name: alert.labels for alert in ALERTS}

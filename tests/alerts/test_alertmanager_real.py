@@ -47,7 +47,7 @@ class Inbox:
     notifications: list[dict[str, object]] = field(default_factory=list)
 
     def notified(self, receiver: str, status: str = "firing") -> list[set[str]]:
-        """The alerts of each notification to a receiver that fired (or resolved) in it."""
+        """Return the alerts of each notification to a receiver that fired (or resolved) in it."""
         return [
             names
             for notification in self.notifications
@@ -62,7 +62,7 @@ class Inbox:
 
 @contextmanager
 def webhook() -> Iterator[tuple[Inbox, str]]:
-    """A real HTTP server that keeps every notification and answers 200."""
+    """Yield a real HTTP server that keeps every notification and answers 200."""
     inbox = Inbox()
 
     def store(request: Handler) -> None:
@@ -93,7 +93,7 @@ class Running:
         requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=5).raise_for_status()
 
     def silenced_by_another(self) -> set[str]:
-        """The alerts that an inhibition silences now."""
+        """Return the alerts that an inhibition silences now."""
         answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
         return {listed["labels"]["alertname"] for listed in answer if listed["status"]["inhibitedBy"]}
 
@@ -128,12 +128,12 @@ def running(binary: Path, directory: Path) -> Iterator[Running]:
 
 
 def alert(name: str, **labels: str) -> dict[str, str]:
-    """The labels with which an alert of the catalogue fires."""
+    """Return the labels with which an alert of the catalogue fires."""
     return {"alertname": name, **rules.labels(BY_NAME[name]), **labels}
 
 
 def burn(tier: str) -> dict[str, str]:
-    """The labels with which the readiness budget's burn alert fires."""
+    """Return the labels with which the readiness budget's burn alert fires."""
     severity = "critical" if tier.startswith("page") else "warning"
     return {**BURN, "tier": tier, "urgency": str(1 + TIERS.index(tier)), "severity": severity}
 

@@ -44,7 +44,7 @@ class Delivered:
     config: str
 
     def of(self, host: str, about: str) -> tuple[Any, Any]:
-        """What a service got first and last about a model; skips the test where this version has no receiver."""
+        """Return a service's first and last message about a model; skip the test without such a receiver."""
         bodies = [request.body for request in self.vendors.of(host) if about in str(request.body)]
         assert bodies, f"nothing about {about}: {self.vendors.refused}"
         return bodies[0], bodies[-1]
@@ -123,7 +123,7 @@ def _arrived(vendors: Vendors, hosts: set[str], mail: Sequence[MailServer], roun
 
 
 def _through(proxy: str, config: Any) -> Any:
-    """The configuration with the test's proxy, and nothing else changed."""
+    """Return the configuration with the test's proxy, and nothing else changed."""
     config["global"]["http_config"] = {"proxy_url": proxy}
     for receiver in config["receivers"]:
         for integration in (entry for ones in receiver.values() if isinstance(ones, list) for entry in ones):

@@ -18,7 +18,7 @@ from triton_slo.artifact import Options
 
 
 def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str, str]:
-    """What Prometheus stores of one server with one model, `ranker`."""
+    """Return what Prometheus stores of one server with one model, `ranker`."""
     labels = f'instance="{name}:9095", job="{EXPORTER_JOB}"'
     return {
         f"{stack.UP}{{{labels}}}": "1x160",
@@ -30,13 +30,13 @@ def server(name: str, *, live: str = "1x160", ready: str = "1x160") -> dict[str,
 
 
 def exporter_down(name: str) -> dict[str, str]:
-    """The same once Prometheus cannot scrape the exporter any more: only `up` is left."""
+    """Return the series of a server whose exporter cannot be scraped any more: only `up` is left."""
     gone = dict.fromkeys(server(name), "1x19 stale")
     return gone | {series: "1x19 0x140" for series in gone if series.startswith(f"{stack.UP}{{")}
 
 
 def not_ready_since(name: str, seconds: str) -> dict[str, str]:
-    """The exporter's clock of an episode in which `ranker` is not ready on this server."""
+    """Return the exporter's clock of an episode in which `ranker` is not ready on this server."""
     labels = f'instance="{name}:9095", job="{EXPORTER_JOB}", model="ranker", version="1"'
     return {f"{state.MODEL_NOT_READY_SINCE}{{{labels}}}": seconds}
 

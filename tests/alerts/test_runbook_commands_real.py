@@ -29,7 +29,7 @@ BLOCK = re.compile(r"^( *)```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="module")
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """The four addresses that runbooks expect in the environment, each of a real server."""
+    """Yield the four addresses that runbooks expect in the environment, each of a real server."""
     directory = tmp_path_factory.mktemp("runbooks")
     repository = Repository(directory / "models")
     repository.model("ranker")

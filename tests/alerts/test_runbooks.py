@@ -35,7 +35,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def queries(page: str) -> list[str]:
-    """The PromQL that a page asks the reader to run."""
+    """Return the PromQL that a page asks the reader to run."""
     return re.findall(r"promtool query instant \"\$PROMETHEUS\" '([^']+)'", page)
 
 

@@ -79,7 +79,7 @@ def _opsgenie(base: str) -> Callable[[Request], str]:
 
 
 def _teams(request: Request) -> str:
-    """A message of one adaptive card; text blocks show a subset of Markdown, in which one newline is a space."""
+    """Check a message of one adaptive card, in whose Markdown a single newline is a space."""
     body = request.body
     (attachment,) = body["attachments"]
     card = attachment["content"]
@@ -96,7 +96,7 @@ def _teams(request: Request) -> str:
 
 
 def _alertmanager(path: str, authorization: str = "", largest: int = 512 * 1024) -> Callable[[Request], str]:
-    """The document of Alertmanager's webhook, which these services read themselves."""
+    """Return the document of Alertmanager's webhook, which these services read themselves."""
 
     def check(request: Request) -> str:
         body = request.body
@@ -141,7 +141,7 @@ class Vendors(HttpServer):
         super().__init__(_Handler)
 
     def of(self, host: str) -> list[Request]:
-        """The requests that a service accepted, in order."""
+        """Return the requests that a service accepted, in order."""
         return [request for request in self.taken if request.host == host]
 
 

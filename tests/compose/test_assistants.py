@@ -33,7 +33,7 @@ DAY = 86_400
 
 
 def recorded() -> Iterator[history.Series]:
-    """A healthy model, one whose state is unknown, and the counters of both over a day."""
+    """Yield a healthy model, one whose state is unknown, and the counters of both over a day."""
     times = [END - DAY + 300 * step for step in range(DAY // 300 + 1)]
     exporter = {"job": "triton-exporter", "instance": "a"}
     yield own.LAST_SUCCESS.name, exporter, [(at, at - 20) for at in times]
@@ -78,7 +78,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assistant(*options: str) -> Any:
-    """The official client, of a server process with these options."""
+    """Return the official client, of a server process with these options."""
     # Not above: its import takes each worker of the tests half a second, and one of them needs it.
     from mcp import Client, StdioServerParameters, stdio_client
 
@@ -105,7 +105,7 @@ def asked(*questions: tuple[str, Mapping[str, Any]], options: tuple[str, ...]) -
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """What the verb writes on the command line."""
+    """Run the verb; return what it prints."""
     main(words)
     return json.loads(capsys.readouterr().out)
 

@@ -27,7 +27,7 @@ def _start(folder: Path, *arguments: str, base: int | None = None) -> subprocess
 
 
 def _left_behind(folder: Path) -> list[str]:
-    """Processes that still work in the demo's folder, after a moment to end."""
+    """Return processes that still work in the demo's folder, after a moment to end."""
     deadline = time.monotonic() + 30
     while True:
         left = []

@@ -65,7 +65,7 @@ def given(words: str) -> list[str]:
 
 
 def printed(*words: str) -> tuple[int, str]:
-    """The exit code, and all that was written."""
+    """Return the exit code, and all that was written."""
     written = io.StringIO()
     with redirect_stdout(written), redirect_stderr(written):
         code = main(words)

@@ -25,7 +25,7 @@ FROM_FILES = ("PrometheusRule", "ConfigMap")
 
 
 def _by_kustomize(overlay: str) -> Objects:
-    """What an overlay renders, with the network policy that comes with the sidecar."""
+    """Return what an overlay renders, with the network policy that comes with the sidecar."""
     policy = objects(kustomized("example"))["NetworkPolicy", "tritonwatch-exporter"]
     return {**objects(kustomized(overlay)), ("NetworkPolicy", "tritonwatch-exporter"): policy}
 

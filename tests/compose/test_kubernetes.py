@@ -161,7 +161,7 @@ def _values(value: object, key: str) -> Iterator[Any]:
 
 
 def _pods() -> list[dict[str, Any]]:
-    """The pods of the example, of the base and of the web page, as they would run."""
+    """Return the pods of the example, of the base and of the web page, as they would run."""
     return [document["spec"]["template"] for document in _running() if document["kind"] == "Deployment"]
 
 

@@ -64,7 +64,7 @@ def _applies(requirement: Requirement, extra: str = "") -> bool:
 
 @pytest.fixture(scope="module")
 def running() -> Parts:
-    """What an installation with every extra for users consists of, here and now."""
+    """Return what an installation with every extra for users consists of, here and now."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = {
         name: texts for name, texts in project["optional-dependencies"].items() if name not in NOT_USERS

@@ -35,13 +35,13 @@ HOSTILE = "<script>alert(1)</script>\"'../../{{7*7}}"
 
 @pytest.fixture(scope="module")
 def end() -> float:
-    """The newest moment of the history: now, on a whole minute."""
+    """Return the newest moment of the history: now, on a whole minute."""
     return time.time() // 60 * 60
 
 
 @pytest.fixture(scope="module")
 def prometheus(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Prometheus with a month of a fleet, and one model with a hostile name."""
+    """Yield a real Prometheus with a month of a fleet, and one model with a hostile name."""
     series = [*web_fleet.fleet(MODELS, end), *web_fleet.group(end, "latency", HOSTILE)]
     with history.serve(
         history.openmetrics(series), tmp_path_factory.mktemp("prometheus"), flags=web_fleet.LOOKBACK
@@ -51,7 +51,7 @@ def prometheus(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def site(prometheus: str) -> Iterator[str]:
-    """The address of the pages."""
+    """Yield the address of the pages."""
     with web_fleet.pages(prometheus, objectives=ROOT / "slo" / "objectives") as (url, _):
         yield url
 

@@ -163,13 +163,13 @@ def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def end() -> float:
-    """The newest moment of the history: now, on a whole minute."""
+    """Return the newest moment of the history: now, on a whole minute."""
     return time.time() // 60 * 60
 
 
 @pytest.fixture(scope="module")
 def partial(end: float, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus with two objectives of two models, behind a vmselect of which a storage node is away."""
+    """Yield a Prometheus with two objectives of two models, behind a vmselect of which a storage node is away."""
     text = history.openmetrics(web_fleet.fleet(2, end))
     folder = tmp_path_factory.mktemp("prometheus")
     with history.serve(text, folder, flags=web_fleet.LOOKBACK) as url:
@@ -250,7 +250,7 @@ def test_a_script_sees_that_an_answer_is_partial(
 def infinite(
     request: pytest.FixtureRequest, end: float, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """A Prometheus with a healthy model, and another of which each value of the last two days is not a number."""
+    """Yield a Prometheus with a healthy model, and one whose values of the last two days are not finite."""
     wrong = [
         (
             name,

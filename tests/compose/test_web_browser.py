@@ -42,7 +42,7 @@ PICTURES = os.environ.get("TRITONWATCH_PICTURES")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The pages on a real Prometheus with a made fleet."""
+    """Yield the pages on a real Prometheus with a made fleet."""
     end = time.time() // 60 * 60
     series = [
         *web_fleet.fleet(1000, end),
@@ -119,7 +119,7 @@ LONG = "m" * 500
 
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The pages of a model whose name has 500 characters, with its incident and a correction of it."""
+    """Yield the pages of a model whose name has 500 characters, with its incident and a correction of it."""
     end = time.time() // 300 * 300
     folder = tmp_path_factory.mktemp("long")
     store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)

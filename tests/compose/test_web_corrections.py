@@ -42,7 +42,7 @@ EARLIER = {"from": "2026-05-01T09:30Z", "to": "2026-05-01T10:15Z"}
 def pages(
     url: str, trail: Path | None, *, writes: bool = True, objectives: tuple[Objective, ...] = ()
 ) -> Iterator[str]:
-    """The pages of a server, to which they also write."""
+    """Yield the pages of a server, to which they also write."""
 
     def into(*_: object) -> VictoriaMetrics:
         return VictoriaMetrics(Access(url))
@@ -184,7 +184,7 @@ def test_options_that_do_not_fit_end_the_start(
 
 @pytest.fixture(scope="module")
 def fleet() -> RecordedFleet:
-    """A week of two models; half of the requests of one failed for three hours."""
+    """Return a week of two models; half of the requests of one failed for three hours."""
     return RecordedFleet(recorded=True)
 
 

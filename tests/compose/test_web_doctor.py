@@ -30,7 +30,7 @@ PAGE = "Settings that expose more metrics"
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """The address of a real `tritonwatch web`, whose answers are a second old at most."""
+    """Yield the address of a real `tritonwatch web`, whose answers are a second old at most."""
     [port] = free_ports(1)
     command = [
         sys.executable,
@@ -48,7 +48,7 @@ def serving(*options: str) -> Iterator[str]:
 
 
 def findings(site: str, model: str, at: str = "") -> str:
-    """The text of the last part of a model's page."""
+    """Return the text of the last part of a model's page."""
     answer = requests.get(f"{site}/model", params={"model": model, "at": at}, timeout=20)
     return text_of(answer.text).partition(PAGE)[2]
 

@@ -24,7 +24,7 @@ AXIS = ChartAxis(0, 100, 10)
 
 
 def _tier(true: frozenset[str]) -> TierCondition:
-    """The most urgent tier, with these named parts true now."""
+    """Return the most urgent tier, with these named parts true now."""
     return tier_conditions(PLAN, ROW, lambda _tier, part: part in true, lambda tier: False)[0]
 
 

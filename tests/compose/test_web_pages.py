@@ -61,7 +61,7 @@ def _every(value: float, since: float = START, until: float = END) -> list[tuple
 
 
 def _counter(rate: float, slow: float | None = None) -> list[tuple[float, float]]:
-    """A counter; in the last but one hour it grows by `slow` a second."""
+    """Return a counter; in the last but one hour it grows by `slow` a second."""
     total, samples = 0.0, []
     for at in range(int(START), int(END) + 1, 60):
         during = END - 2 * HOUR < at <= END - HOUR
@@ -109,7 +109,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a bridge with a page that fires, one of a hostile name that has ended, and an old ticket."""
+    """Return a bridge's folder with a firing page, an ended one of a hostile name, and an old ticket."""
     folder = tmp_path_factory.mktemp("bridge")
     store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)
     for model, since, lasted, severity in (

@@ -14,7 +14,7 @@ from support.tools import ROOT
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from this checkout and unpacked."""
+    """Build the wheel of this checkout; return the folder of its unpacked content."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -171,7 +171,7 @@ def _queries(model: Json) -> Iterator[str]:
 
 
 def _exemplars(model: Json) -> Iterator[str]:
-    """A graph of quantiles queries exemplars once; other graphs have none to query."""
+    """Check that a graph of quantiles queries exemplars once, and other graphs none."""
     for panel in _asking(model):
         offered = [
             target for target in panel["targets"] if any(name in target["expr"] for name in _WITH_EXEMPLARS)
@@ -186,7 +186,7 @@ def _exemplars(model: Json) -> Iterator[str]:
 
 
 def _links(model: Json) -> Iterator[str]:
-    """A link must keep the time range and the data source."""
+    """Check that a link keeps the time range and the data source."""
     for panel in _asking(model):
         for url in _addresses(panel):
             lacking = [variable for variable in _CARRIED if variable not in url]

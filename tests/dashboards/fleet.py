@@ -28,7 +28,7 @@ CUSTOM = 12
 
 
 def exposition(models: int, moment: int, first: int = 0) -> bytes:
-    """What a fleet exposes at a moment: every counter has moved since the moment before."""
+    """Return what a fleet exposes at a moment: every counter has moved since the moment before."""
     labels = [f'model="model_{number}",version="1"' for number in range(first, first + models)]
     lines: list[str] = []
     for metric, step in COUNTERS:

@@ -36,7 +36,7 @@ class State:
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def writes(self) -> list[tuple[str, str]]:
-        """Requests that change something."""
+        """Return requests that change something."""
         return [request for request in self.requests if request[0] != "GET"]
 
 

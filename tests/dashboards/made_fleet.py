@@ -76,7 +76,7 @@ BROKEN = Model("broken", "1", 0, 0, 0)
 
 
 def _wave(at: float, phase: float) -> float:
-    """A daily swing squeezed into hours, with some unrest on top; about 1."""
+    """Return a daily swing squeezed into hours, with some unrest on top; about 1."""
     slow = 0.16 * math.sin(at / 2400 + phase)
     quick = 0.05 * math.sin(at / 97 + phase * 3) + 0.03 * math.sin(at / 41 + phase * 7)
     return 1 + slow + quick
@@ -213,7 +213,7 @@ def _configuration(
 
 
 def _retries(at: float) -> float:
-    """Loads that failed: one at the fault, one every ten minutes since."""
+    """Return the failed loads: one at the fault, one every ten minutes since."""
     return (at - FAULT) // 600 + 1.0 if at >= FAULT else 0.0
 
 
@@ -466,7 +466,7 @@ def _objective(budget: Budget) -> Iterator[Series]:
     allowed = 1 - budget.target
 
     def error(hours: float, at: float) -> float:
-        """The ratio moves from one value to the other as a window fills."""
+        """Return a ratio that moves from one value to the other as a window fills."""
         share = min(1.0, max(0.0, (at - FAULT) / (hours * 3600)))
         return budget.before + (budget.since - budget.before) * share
 

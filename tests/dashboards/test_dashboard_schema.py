@@ -48,7 +48,7 @@ def _schema(release: str) -> dict[str, Any]:
 
 
 def _validator(release: str, *path: str) -> Draft7Validator:
-    """A validator of one part of the schema's root: the dashboard, or options and custom of a panel kind."""
+    """Return a validator of one part of the schema's root: the dashboard, or options and custom of a panel kind."""
     schema = _schema(release)["dashboard" if path[0] == "dashboard" else "panels"]
     part = schema["definitions"]["Root"]
     for key in path:
@@ -64,7 +64,7 @@ def _errors(validator: Draft7Validator, thing: object) -> list[str]:
 
 
 def _without_known(model: Json) -> Json:
-    """The model less the keys that the types leave out."""
+    """Return the model without the keys that the types leave out."""
     copy: Json = json.loads(json.dumps(model))
     for variable in copy["templating"]["list"]:
         variable.pop("definition", None)

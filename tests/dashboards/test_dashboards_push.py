@@ -22,14 +22,14 @@ UIDS = ["triton-fleet", "triton-model", "triton-slo", "triton-gpu", "triton-serv
 
 @pytest.fixture
 def api() -> Iterator[tuple[str, State]]:
-    """A stand-in of Grafana's API."""
+    """Yield a stand-in of Grafana's API."""
     with grafana() as served:
         yield served
 
 
 @pytest.fixture
 def token(tmp_path: Path) -> str:
-    """A file with the right token and, as editors leave it, a newline."""
+    """Write a file with the right token and, as editors leave it, a newline; return its path."""
     (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
     return str(tmp_path / "token")
 
@@ -277,6 +277,6 @@ def test_dashboards_of_models_that_are_gone_are_deleted_on_request(
 
 
 def known_models() -> AbstractContextManager[str]:
-    """A Prometheus that knows one model."""
+    """Return a Prometheus that knows one model."""
     result = [{"metric": {"model": "serving", "version": "1"}, "value": [0, "1"]}]
     return answering({"status": "success", "data": {"resultType": "vector", "result": result}})

@@ -43,7 +43,7 @@ GROUPS: dict[tuple[str, str], dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Groups of one objective, and two objectives without any listed group."""
+    """Yield groups of one objective, and two objectives without any listed group."""
     times = [END - 60.0 + 15 * step for step in range(5)]
     rows: list[history.Series] = []
     groups = [("errors", *group) for group in GROUPS]

@@ -58,7 +58,7 @@ EVERY = "anything"
 
 
 def _parts(node: Any) -> Iterator[Any]:
-    """An expression and all that it is made of."""
+    """Yield an expression and all that it is made of."""
     yield node
     for name in ("expr", "lhs", "rhs"):
         if hasattr(node, name):

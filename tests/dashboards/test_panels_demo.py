@@ -96,7 +96,7 @@ NO_CHOICE = {("triton-gpu", "gpu_uuid"): "needs a GPU"}
 
 @pytest.fixture(scope="module")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> DemoRun:
-    """The demo up to its open incident; about half a minute."""
+    """Return the demo up to its open incident; about half a minute."""
     return run_demo(tmp_path_factory.mktemp("lived"))
 
 

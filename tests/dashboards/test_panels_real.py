@@ -66,7 +66,7 @@ def grafana(
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made history with what the dashboards' own rules record of it."""
+    """Return the made history with what the dashboards' own rules record of it."""
     directory = tmp_path_factory.mktemp("history")
     return fleet.backfill(directory, rules_text(Options()))
 
@@ -385,7 +385,7 @@ PLAIN = {"short", "locale", "percentunit", "reqps", "count:tok/s", "dateTimeFrom
 
 
 def _units(panel: Json) -> Iterator[tuple[str, str]]:
-    """(unit, query) of a panel, or of each column of a table."""
+    """Yield (unit, query) of a panel, or of each column of a table."""
     columns = {"Value": "A"}
     for step in panel.get("transformations", ()):
         for old, new in step["options"].get("renameByName", {}).items():

@@ -57,7 +57,7 @@ def test_a_lost_heartbeat_is_red(without_alerts: Grafana) -> None:
 
 @pytest.fixture(scope="module")
 def without_alerts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
-    """A Prometheus that evaluates no rules."""
+    """Yield a Prometheus that evaluates no rules."""
     with history.serve("# EOF\n", tmp_path_factory.mktemp("prometheus")) as url:
         yield Grafana(url, END)
 
@@ -179,7 +179,7 @@ def test_a_panel_of_failures_names_what_triton_cannot_count() -> None:
 
 
 def _failures(panel: Panel) -> list[str]:
-    """Queries of a panel, or of a table's column, that is about failures."""
+    """Return queries of a panel, or of a table's column, that is about failures."""
     if isinstance(panel, Table):
         return [column.expr for column in panel.columns if column.name.startswith("Fail")]
     return [query.expr for query in panel.asked] if panel.title.startswith("Fail") else []

@@ -36,7 +36,7 @@ def grafana(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grafana]:
 
 
 def sorted_models(grafana: Grafana, uid: str, title: str) -> list[str]:
-    """The models of a table from top to bottom."""
+    """Return the models of a table from top to bottom."""
     panel = next(panel for panel in panels(MODELS[uid]) if panel["title"] == title)
     [sort] = panel["options"]["sortBy"]
     renamed = panel["transformations"][-1]["options"]["renameByName"]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Prometheus that knows one model, one server and one alert now."""
+    """Yield a real Prometheus that knows one model, one server and one alert now."""
     at = ("job", EXPORTER_JOB), ("instance", "triton:9400")
     labels = dict((*at, ("model", "a.b"), ("version", "1")))
     rules = [

@@ -73,7 +73,7 @@ def write(
     extra_labels: Mapping[str, str] | None = None,
     only: Sequence[str] | None = None,
 ) -> str:
-    """The page of a dcgm-exporter; `only` keeps the families named."""
+    """Return the page of a dcgm-exporter; `only` keeps the families named."""
     families: dict[str, list[str]] = {}
     heads: dict[str, str] = {}
     for card in cards:
@@ -264,7 +264,7 @@ class Stub:
 
 @cache
 def bomb() -> bytes:
-    """A small body that unpacks to more than any reader should take."""
+    """Return a small body that unpacks to more than any reader should take."""
     return gzip.compress(b"0" * 64 * 1024 * 1024)
 
 

@@ -80,7 +80,7 @@ def _serve(connection: socket.socket, server: FaultyServer, stop: threading.Even
 
 
 def body(content: bytes, status: str = "200 OK", **headers: str) -> Answer:
-    """An ordinary answer."""
+    """Write an ordinary answer."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return raw("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
@@ -109,7 +109,7 @@ def drip(content: bytes, seconds: float) -> Answer:
 
 
 def flood(chunk: bytes, times: int) -> Answer:
-    """An answer without a length, of many chunks."""
+    """Write an answer without a length, of many chunks."""
 
     def answer(connection: socket.socket, stop: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")

@@ -353,7 +353,7 @@ def _phase(servers: IndexServers, phase: str) -> None:
 
 
 def table(directory: Path) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows(directory))
 
 

@@ -72,7 +72,7 @@ def between(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def random_traffic(kind: Kind, seed: int, seconds: float) -> RandomTraffic:
-    """The same traffic for the same seed."""
+    """Return the traffic of a seed, always the same."""
     rng = np.random.default_rng([seed, 15])
     how, interval = str(rng.choice(ARRIVALS)), float(rng.choice([0.05, 0.07, 0.1, 0.15]))
     mean = between(rng, 0.003, 0.15)

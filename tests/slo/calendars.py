@@ -33,7 +33,7 @@ def objective(name: str, kind: str, zone: str, **more: object) -> Objective:
 
 
 def rules(objective: Objective, shift: int, wanted: str) -> list[dict[str, Any]]:
-    """The generated rules that a recorded series rests on, as they are at another time."""
+    """Return the generated rules that a recorded series rests on, as they are at another time."""
     recording = [
         {"record": rule.record, "expr": rule.expr, "labels": dict(rule.labels)}
         for rule in recording_rules(Plan(objective, Options(scrape_interval_seconds=SCRAPE)))

@@ -70,7 +70,7 @@ def envoy(upstream: str, directory: Path, names: Sequence[str]) -> Iterator[tupl
 
 
 def envoy_counters(admin: str) -> Counter[str]:
-    """Requests by model and status as Envoy exposes them."""
+    """Return requests by model and status as Envoy exposes them."""
     page = requests.get(f"http://{admin}/stats/prometheus", timeout=9).text
     series = rf'^{gateway.ENVOY_REQUESTS}{{envoy_response_code="(\d+)",envoy_cluster_name="(\w+)"}} (\d+)$'
     return Counter(

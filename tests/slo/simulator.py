@@ -173,14 +173,14 @@ def _scraped(replica: Replica, counts: Counts, pauses: Sequence[Pause]) -> list[
 
 
 def _allowed(replica: Replica, counts: Counts) -> float:
-    """What one counter may hide: per tile, and where its scrapes are broken off."""
+    """Return what one counter may hide: per tile, and where its scrapes are broken off."""
     scrapes = counter(replica, counts)
     ends = [BEFORE + TILE * number for number in range(1, PERIOD // TILE + 1)]
     return sum(_allowed_in_tile(replica, counts, scrapes, end) for end in ends)
 
 
 def allowed_since(replica: Replica, counts: Counts, tiles: Iterable[tuple[int, int]]) -> float:
-    """What one counter may hide in tiles of any lengths: (start, end) in ticks."""
+    """Return what one counter may hide in tiles of any lengths: (start, end) in ticks."""
     scrapes = counter(replica, counts)
     hidden = 0.0
     for start, end in tiles:

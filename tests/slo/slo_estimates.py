@@ -50,7 +50,7 @@ class Shown:
     error: Floats
 
     def series(self, model: str) -> dict[str, str]:
-        """The series of promtool."""
+        """Return the series of promtool."""
         own = f'model="{model}", version="1"'
         signal, le = f'{own}, signal="request"', f'le="{THRESHOLD}"'
         estimated = ~np.isnan(self.error)
@@ -92,7 +92,7 @@ class Scenario:
 def simulated(
     make: Callable[[np.random.Generator, float], Requests],
 ) -> Callable[[float, float], dict[str, Shown]]:
-    """Requests, and what the estimator makes of Triton's counters of them."""
+    """Return requests, and what the estimator makes of Triton's counters of them."""
 
     def shown(seconds: float, scrape: float) -> dict[str, Shown]:
         requests = make(np.random.default_rng(11), seconds).until(seconds)
@@ -307,7 +307,7 @@ the time since the start, so tickets fire early.
 
 
 def section() -> str:
-    """The part of docs/slo-proof.md."""
+    """Return the part of docs/slo-proof.md."""
     lines = ["| scenario | expected | exact source | estimated |", "|---|---|---|---|"]
     lines += [
         line for scenarios, scale in ((SIMULATED, 0.1), (MADE, 1.0)) for line in _rows(scenarios, scale)

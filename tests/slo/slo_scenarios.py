@@ -78,7 +78,7 @@ def traffic(stretches: Sequence[Stretch], model: str = "m", **extra: str) -> tup
 
 
 def counter(stretches: Sequence[tuple[float, float]], start: float = 0.0) -> str:
-    """A counter from (minutes, increase a minute)."""
+    """Return a counter from (minutes, increase a minute)."""
     parts, value = [], start
     for minutes, rate in stretches:
         scrapes, step = round(minutes * 60 / STEP), rate * STEP / 60
@@ -369,7 +369,7 @@ def run(engine: str, scenarios: Sequence[Scenario], every: int = STEP) -> list[O
 
 
 def _series(number: int, scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """The scenario's series, its models renamed, and whether each model's rules are paused."""
+    """Yield the scenario's series, its models renamed, and whether each model's rules are paused."""
     models = set()
     for name, values in scenario.all_series():
         own = name.replace('model="', f'model="{number} ')
@@ -380,7 +380,7 @@ def _series(number: int, scenario: Scenario) -> Iterator[tuple[str, str]]:
 
 
 def _questions(number: int, scenario: Scenario, budget: str) -> Iterator[tuple[str, int]]:
-    """What fires, minute by minute, and at the end the budget."""
+    """Yield what fires, minute by minute, and at the end the budget."""
     own = f'model=~"{number} .+"'
     firing = f'group by (severity) (ALERTS{{alertstate="firing", {own}}})'
     for minute in range(int(scenario.minutes) + 1):

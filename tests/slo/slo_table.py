@@ -119,7 +119,7 @@ def table(
     paused: Outcomes,
     noise: Sequence[Noise],
 ) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(
         (
             _HEAD,
@@ -132,12 +132,12 @@ def table(
 
 
 def pauses_section(pauses: Sequence[Scenario], paused: Outcomes) -> str:
-    """What each engine does where no rule is evaluated for a while."""
+    """Return what each engine does where no rule is evaluated for a while."""
     return _PAUSES + rows(pauses, paused)
 
 
 def rows(scenarios: Sequence[Scenario], outcomes: Outcomes) -> str:
-    """A table, a scenario a row."""
+    """Return a table, a scenario a row."""
     lines = ["| scenario | expected | " + " | ".join(ENGINES) + " |", "|---|---|" + "---|" * len(ENGINES)]
     for number, scenario in enumerate(scenarios):
         cells = [describe(scenario, outcomes[engine][number]) for engine in ENGINES]
@@ -181,5 +181,5 @@ def late(scenario: Scenario, outcome: Outcome) -> int:
 
 
 def true_budget(scenario: Scenario) -> float | None:
-    """The budget left by arithmetic, where the scenario knows its error ratio."""
+    """Return the budget left by arithmetic, where the scenario knows its error ratio."""
     return None if scenario.true_ratio is None else 1 - scenario.true_ratio / (1 - OBJECTIVE.target)

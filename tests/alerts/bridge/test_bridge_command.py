@@ -302,7 +302,7 @@ def test_a_sample_can_be_sent_without_slack(order: list[str], capsys: pytest.Cap
 
 @pytest.fixture
 def slack_flags(tmp_path: Path) -> Iterator[tuple[Workspace, list[str]]]:
-    """A Slack with two channels, and the flags that lead there."""
+    """Run a Slack with two channels; yield the flags for it."""
     workspace = Workspace()
     (tmp_path / "token").write_text(TOKEN)
     with SlackServer(workspace) as server:

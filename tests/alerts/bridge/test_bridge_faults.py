@@ -70,7 +70,7 @@ def episodes(longest_pause: float) -> st.SearchStrategy[tuple[Episode, ...]]:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
-    """An hour of five groups, or twenty minutes of so many that an outage ends in a digest."""
+    """Draw an hour of five groups, or twenty minutes of so many that an outage ends in a digest."""
     many = draw(st.integers(0, 4)) == 4
     length = HOUR / 3 if many else HOUR
     groups = st.lists(

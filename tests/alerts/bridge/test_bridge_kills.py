@@ -37,7 +37,7 @@ class _KilledAfter(sqlite3.Connection):
 
 
 def bridge_in(folder: Path) -> BridgeUnderTest:
-    """A bridge that may not read the channel's history: only the store knows what was sent."""
+    """Return a bridge that may not read the channel's history: only the store knows what was sent."""
     return BridgeUnderTest(folder, workspace=Workspace(scopes=ALL_SCOPES - {"channels:history"}))
 
 
@@ -102,7 +102,7 @@ def test_a_kill_between_commits_repeats_no_digest(tmp_path: Path) -> None:
 
 
 def without_parent(bridge: BridgeUnderTest) -> None:
-    """An incident whose message a person deleted, and a second alert of it."""
+    """Open an incident, delete its message as a person does, and add a second alert."""
     bridge.notify({"a": bridge.clock()}, name="g")
     bridge.send()
     bridge.workspace.messages.clear()

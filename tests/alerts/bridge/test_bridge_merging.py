@@ -31,7 +31,7 @@ def notified(*alerts: Member, source: str = "am-0", truncated: int = 0) -> Notif
 
 
 def merged_all(*notifications: Notification) -> tuple[Incident | None, list[str]]:
-    """The last incident and the outcomes, after one notification after the other was merged."""
+    """Return the last incident and the outcomes, after one notification after the other was merged."""
     current, outcomes = None, []
     for second, notification in enumerate(notifications):
         result = merge_notification(current, notification, 1000.0 + second)

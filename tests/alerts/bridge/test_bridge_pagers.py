@@ -286,7 +286,7 @@ def test_the_bridge_pages_without_slack(tmp_path: Path, server: PagerServer) -> 
 
 
 def _acknowledged(at: float) -> Change:
-    """What the button does."""
+    """Acknowledge an incident, as the button does."""
 
     def change(before: Incident) -> tuple[Incident, tuple[Event, ...]]:
         mark = Mark(by="U0ANA", at=at)

@@ -79,7 +79,7 @@ class Stack:
         return process
 
     def named(self, name: str) -> Process:
-        """The process that writes this log."""
+        """Return the process that writes this log."""
         return next(process for process in self.started if process.log.stem == name)
 
     def bridge(self, at: str = "") -> Process:
@@ -111,7 +111,7 @@ class Stack:
         )
 
     def stored(self, name: str) -> dict[str, Any]:
-        """What the bridge has stored of a scheduled message."""
+        """Return what the bridge has stored of a scheduled message."""
         with closing(sqlite3.connect(self.folder / "data" / DATABASE_FILE)) as database:
             row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return json.loads(row[0]) if row else {}
@@ -220,7 +220,7 @@ def fires(port: int) -> bool:
 
 
 def firing(port: int) -> list[Any]:
-    """The alerts that this Alertmanager knows of."""
+    """Return the alerts that this Alertmanager knows of."""
     return list(requests.get(f"http://127.0.0.1:{port}/api/v2/alerts", timeout=2).json())
 
 

@@ -241,7 +241,7 @@ def test_a_slow_caller_of_the_bridge_is_dropped_in_time(
 
 @contextmanager
 def dial(receiver: Server, tls: ServerCertificates | None) -> Iterator[socket.socket]:
-    """A plain connection, or a TLS one that asks for no names."""
+    """Yield a plain connection, or a TLS one that asks for no names."""
     with socket.create_connection(("127.0.0.1", receiver.server_address[1]), timeout=5) as wire:
         if tls is None:
             yield wire
@@ -346,7 +346,7 @@ def test_any_json_is_accepted_or_refused_never_a_crash(field: str, value: object
 
 
 def certificate(folder: Path, name: str, signed_by: tuple[Path, Path] | None = None) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 and its key, made with openssl."""
+    """Make a certificate for 127.0.0.1 and its key with openssl."""
     path, key = folder / f"{name}.pem", folder / f"{name}.key"
     command = [
         "openssl",

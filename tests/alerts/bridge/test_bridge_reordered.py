@@ -180,7 +180,7 @@ class BridgeOfTwoPeers:
             self.reconcile(self.clock())
 
     def firing(self) -> set[str]:
-        """What really fires. A start that was not reported may be unknown, unless the end before it is, too."""
+        """Return what fires. A start that was not reported may be unknown, unless the end before it is, too."""
         shown = dict(self.shown())
         return {
             name
@@ -189,7 +189,7 @@ class BridgeOfTwoPeers:
         }
 
     def shown(self) -> list[tuple[str, float]]:
-        """The alerts that open incidents show as firing, and since when."""
+        """Return the alerts that open incidents show as firing, and since when."""
         return sorted(
             (name, member.starts_at)
             for _, incident in self.store.incidents.open()
@@ -198,7 +198,7 @@ class BridgeOfTwoPeers:
         )
 
     def wrong(self) -> list[str]:
-        """What is shown wrongly now: as firing after its end was reported, or not at all while it fires."""
+        """Return alerts shown wrongly now: firing after their end was reported, or missing while they fire."""
         shown = dict(self.shown())
         wrong = []
         newest = self.store.incidents.newest()

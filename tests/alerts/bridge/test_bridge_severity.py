@@ -29,7 +29,7 @@ class Bridge(BridgeUnderTest):
         self.began = self.clock()
 
     def fire(self, *firing: str, ended: tuple[str, ...] = ()) -> None:
-        """A notification of one group: alerts named `page...` are critical, the others warnings."""
+        """Receive a notification of one group: alerts named `page...` are critical, the others warnings."""
         body = body_of(
             "g0",
             dict.fromkeys(firing, self.began),
@@ -54,7 +54,7 @@ class Bridge(BridgeUnderTest):
         self.send()
 
     def in_channel(self, channel: str) -> list[str]:
-        """What a reader of the channel saw appear, in order: messages, and replies shown there too."""
+        """Return what a reader of the channel saw appear, in order: messages, and replies shown there too."""
         return [
             message.text
             for message in self.workspace.messages

@@ -85,7 +85,7 @@ class RealAlertmanager:
         requests.post(f"{self.url}/api/v2/alerts", json=[alert], timeout=5).raise_for_status()
 
     def alerts(self) -> dict[str, Any]:
-        """What fires, by name of the alert."""
+        """Return what fires, by name of the alert."""
         answer = requests.get(f"{self.url}/api/v2/alerts", timeout=5).json()
         return {alert["labels"]["alertname"] + alert["labels"].get("model", ""): alert for alert in answer}
 
@@ -98,12 +98,12 @@ class RealAlertmanager:
             requests.delete(f"{self.url}/api/v2/silence/{silence['id']}", timeout=5).raise_for_status()
 
     def silences(self) -> list[str]:
-        """The state of every silence that was ever made here."""
+        """Return the state of every silence that was ever made here."""
         answer = requests.get(f"{self.url}/api/v2/silences", timeout=5).json()
         return [silence["status"]["state"] for silence in answer]
 
     def notification(self, group: Mapping[str, str], *names: str) -> bytes:
-        """The webhook body about some of the alerts that fire."""
+        """Return the webhook body about some of the alerts that fire."""
         listed = self.alerts()
         alerts = [{**listed[name], "status": "firing", "endsAt": "0001-01-01T00:00:00Z"} for name in names]
         return json.dumps(
@@ -166,7 +166,7 @@ def alertmanager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rea
 
 @pytest.fixture
 def other(alertmanager: RealAlertmanager, tmp_path: Path) -> Iterator[RealAlertmanager]:
-    """A second Alertmanager that knows nothing of the first."""
+    """Yield a second Alertmanager that knows nothing of the first."""
     started = RealAlertmanager(alertmanager.binary, tmp_path / "other")
     started.start()
     yield started

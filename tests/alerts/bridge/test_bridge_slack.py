@@ -126,7 +126,7 @@ def test_a_webhook_delivers_or_states_why_not(server: SlackServer, fault: str) -
 def worker(
     folder: Path, workspace: Workspace, fault: str = "", writes: Sequence[str] = ()
 ) -> tuple[DeliveryWorker, Clock]:
-    """A worker whose every request has a fault, or whose first writes have these."""
+    """Return a worker whose every request has a fault, or whose first writes have these."""
     clock, rest = Clock(), iter(writes)
     store = Store(folder / "bridge.sqlite", lambda _severity: CHANNEL)
     slack = SimulatedSlack(

@@ -52,29 +52,29 @@ class Storm(BridgeUnderTest):
 
 
 def nothing_more(storm: Storm) -> None:
-    """The storm itself has only just been received."""
+    """Change nothing: the storm itself has only just been received."""
 
 
 def named_by_digests(storm: Storm) -> None:
-    """Every page of the storm is named by a digest and waits for its own message."""
+    """Post the digest that names every page of the storm; each waits for its own message."""
     storm.send_until_new(most=20)
 
 
 def all_resolved(storm: Storm) -> None:
-    """Whether every page of the storm is in a digest and has ended."""
+    """End every page of the storm after the digest."""
     storm.send_until_new()
     storm.each(lambda name: storm.notify({}, {name: (storm.began, storm.clock())}, name=name))
 
 
 def all_escalated(storm: Storm) -> None:
-    """Nobody acknowledged any page of the storm."""
+    """Escalate every page of the storm, because nobody acknowledged one."""
     storm.send_until_new()
     storm.clock.now += 1000
     Escalator(storm.store, storm.worker.options.escalation, lambda _: CHANNEL, lambda: None)(storm.clock())
 
 
 def all_grown(storm: Storm) -> None:
-    """One more alert in every incident of the storm."""
+    """Add an alert to every incident of the storm."""
     storm.send_until_new()
     storm.each(lambda name: storm.notify({name: storm.began, f"{name}-more": storm.clock()}, name=name))
 

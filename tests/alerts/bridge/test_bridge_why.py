@@ -34,13 +34,13 @@ GIB = 1024.0**3
 
 
 def about(now: float, **labels: str) -> Incident:
-    """An incident of one alert, ten minutes old."""
+    """Return an incident of one alert, ten minutes old."""
     member = Member(labels=labels, starts_at=now - 600)
     return Incident(name="n", key="k", receiver="r", opened_at=now - 590, members={"a": member})
 
 
 def flat(now: float, value: float, start: float = -2 * HOURS, end: float = 0.0) -> list[tuple[float, float]]:
-    """The same value from `start` to `end`, seconds from now."""
+    """Return the same value from `start` to `end`, seconds from now."""
     return [(now + at, value) for at in range(int(start), int(end) + 1, STEP)]
 
 

@@ -547,7 +547,7 @@ def test_links_to_silences_cover_every_alert_of_the_incident() -> None:
 
 
 def links(incident: Incident, style: Style, label: str) -> list[str]:
-    """The addresses of the buttons with this label."""
+    """Return the addresses of the buttons with this label."""
     blocks = message.root(incident, style, 1_700_000_600.0).blocks
     elements = [element for block in blocks if block["type"] == "actions" for element in block["elements"]]
     return [element["url"] for element in elements if element.get("url") and element["text"]["text"] == label]

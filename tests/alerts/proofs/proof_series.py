@@ -16,11 +16,11 @@ NOBODY = Fires({})
 
 
 def series(metric: object, labels: Mapping[str, str] = SERVER, /, **more: str) -> str:
-    """A series as Prometheus stores it: `labels` and `more` together."""
+    """Return a series as Prometheus stores it: `labels` and `more` together."""
     inner = ",".join(f'{name}="{value}"' for name, value in {**labels, **more}.items())
     return f"{metric}{{{inner}}}"
 
 
 def only(labels: Mapping[str, str], *names: str) -> dict[str, str]:
-    """These labels alone: what is left when an expression aggregates the others away."""
+    """Return these labels alone: what is left when an expression aggregates the others away."""
     return {name: labels[name] for name in names}

@@ -19,7 +19,7 @@ from tritonwatch.cli import main
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Prometheus."""
+    """Yield a real Prometheus."""
     with history.serve("", tmp_path_factory.mktemp("prometheus")) as url:
         yield url
 

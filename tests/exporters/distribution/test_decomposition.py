@@ -57,7 +57,7 @@ def observed(
     interval: float = INTERVAL,
     decomposition: Decomposition | None = None,
 ) -> np.ndarray:
-    """The share within each bound that a decomposition shows which settles every second and fits every five.
+    """Return the share within each bound that a decomposition shows which settles every second and fits every five.
 
     One that is passed also states the errors of these shares.
     """
@@ -98,7 +98,7 @@ def errors(requests: Requests, bounds: tuple[float, ...], interval: float = INTE
 
 @cache
 def decomposed(name: str) -> tuple[Requests, np.ndarray]:
-    """The requests, and the share within each of the bounds from which quantiles are read."""
+    """Return the requests, and the share within each of the bounds from which quantiles are read."""
     traffic = TRAFFIC[name]
     requests = traffic.make(np.random.default_rng(zlib.crc32(name.encode())), SECONDS).until(SECONDS)
     return requests, observed(requests, fine_bounds(traffic.thresholds)[0])
@@ -198,7 +198,7 @@ def test_shares_of_random_traffic_are_right_to_twelve_points(
 
 @cache
 def random_waits() -> list[tuple[float, float]]:
-    """The errors of shares of waits, and the stated ones, however requests arrive and are served; in points."""
+    """Return the errors of shares of waits, and the stated ones, for any traffic; in points."""
     pairs: list[tuple[float, float]] = []
     for seed in range(80 if THOROUGH else 5):
         rng = np.random.default_rng(seed)
@@ -241,7 +241,7 @@ def test_shares_of_random_waits_are_right_to_a_few_points() -> None:
 
 
 def covered(kind: Kind, seeds: Iterable[int]) -> list[tuple[float, float]]:
-    """The errors of shares of random traffic at seven quantiles of its times, and the stated ones; in points."""
+    """Return the errors of shares at seven quantiles of random traffic, and the stated ones; in points."""
     pairs: list[tuple[float, float]] = []
     for seed in seeds:
         traffic = random_traffic(kind, seed, 60)

@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator
 
 @pytest.fixture(scope="module")
 def traced(server: TritonServer, otlp_port: int) -> Iterator[RunningExporter]:
-    """An exporter that receives the server's traces."""
+    """Yield an exporter that receives the server's traces."""
     settings = Settings(
         server.http_url,
         server.metrics_url,

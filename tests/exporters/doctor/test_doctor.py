@@ -34,7 +34,7 @@ _TRACES = "Traces would show exact distributions and queue-full rejections"
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the command prints, run in this process."""
+    """Run the command in this process; return what it prints."""
     command = ["doctor", "--watch", "500ms", *arguments]
     with redirect_stdout(StringIO()) as stdout, redirect_stderr(StringIO()) as stderr:
         code = main(command)
@@ -42,13 +42,13 @@ def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def findings(*arguments: str) -> dict[str, dict[str, str]]:
-    """Findings by title."""
+    """Return findings by title."""
     return {finding["title"]: finding for finding in json.loads(doctor("--json", *arguments).stdout)}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A real Triton with everything set the wrong way."""
+    """Yield a real Triton with everything set the wrong way."""
     directory = tmp_path_factory.mktemp("doctor")
     repository = Repository(directory / "models")
     repository.model("echo", config="dynamic_batching { }")
@@ -133,7 +133,7 @@ _BOUNDS = ("100", "500", "2000", "5000", "+Inf")
 
 @pytest.fixture
 def newer() -> Iterator[FaultyServer]:
-    """A Triton newer than the wheel carries, as its documentation describes it."""
+    """Yield a Triton newer than the wheel carries, as its documentation describes it."""
     histogram = "".join(
         f'{triton.FIRST_RESPONSE_MS.bucket}{{model="a",version="1",le="{le}"}} 0\n' for le in _BOUNDS
     )

@@ -75,7 +75,7 @@ def test_every_name_that_the_rules_record_is_reserved() -> None:
 def _stored(
     prometheus: Path, tmp_path: Path, bare: int, exporter: RunningExporter
 ) -> dict[tuple[str, str], float]:
-    """The last value of each series by job and name, after both jobs were scraped twice."""
+    """Return the last value of each series by job and name, after both jobs were scraped twice."""
     jobs = [
         {
             "job_name": job,

@@ -360,7 +360,7 @@ numbers = st.floats(width=64) | st.integers(0, 2**64).map(float)
 
 @st.composite
 def expositions(draw: st.DrawFn) -> str:
-    """A valid body: families with unique names, each with unique series."""
+    """Draw a valid body: families with unique names, each with unique series."""
     lines = []
     for name in draw(st.lists(names, unique=True, max_size=5)):
         kind = draw(st.sampled_from(["counter", "gauge", "untyped", ""]))

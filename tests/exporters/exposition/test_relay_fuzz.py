@@ -68,7 +68,7 @@ _JUNK = st.one_of(
 
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
-    """A real exposition with a few bytes cut, put in, or repeated."""
+    """Draw a real exposition with a few bytes cut, put in, or repeated."""
     body = _SEED
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(body)))
@@ -167,7 +167,7 @@ def _damaged(rng: random.Random) -> bytes:
 
 
 def _scraped(prometheus: Path, directory: Path, port: int, paths: list[str]) -> dict[str, str]:
-    """What a Prometheus server found wrong with each path, nothing where it took it."""
+    """Return what a Prometheus server found wrong with each path, nothing where it took it."""
     targets = [
         {"targets": [f"127.0.0.1:{port}"], "labels": {"__metrics_path__": path, "path": path}}
         for path in paths

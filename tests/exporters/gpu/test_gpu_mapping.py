@@ -105,7 +105,7 @@ def placed(**groups: InstanceGroup) -> dict[ModelVersion, ModelConfig]:
 
 
 def reported(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **labels: str) -> GpuEvidence:
-    """What Triton reports: GPUs and labels are written by their letters."""
+    """Return what Triton reports: GPUs and labels are written by their letters."""
     named = {
         ModelVersion(name, "1"): frozenset(f"GPU-{line}" for line in text) for name, text in labels.items()
     }
@@ -113,7 +113,7 @@ def reported(configs: dict[ModelVersion, ModelConfig], own: str = "abc", **label
 
 
 def bare(*entities: Entity) -> GpuReading:
-    """What Triton itself reports about GPUs: UUIDs and nothing else."""
+    """Return what Triton itself reports about GPUs: UUIDs and nothing else."""
     return GpuReading("triton", 0.0, {entity.uuid: Device(entity.uuid) for entity in entities})
 
 

@@ -35,7 +35,7 @@ json.dump({"values": values, "xids": [report.code for report in reading.xids]}, 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which the driver library is the test's."""
+    """Return an environment in which the driver library is the test's."""
     folder: Path = tmp_path_factory.mktemp("driver")
     source = ROOT / "tests" / "exporters" / "fake_nvml.c"
     command = [str(COMPILER), "-shared", "-fPIC", "-w", "-o", str(folder / "libnvidia-ml.so.1"), str(source)]

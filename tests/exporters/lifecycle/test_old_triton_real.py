@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TritonServer]:
-    """It serves two models, and has failed to load a third."""
+    """Yield a server that serves two models, and has failed to load a third."""
     monkeypatch.syspath_prepend(_WHEEL)
     repository = Repository(tmp_path / "models")
     repository.model("echo")

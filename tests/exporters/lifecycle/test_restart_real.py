@@ -146,7 +146,7 @@ def exporting_again(server: TritonServer, tmp_path: Path, *options: str) -> Iter
 def through_restarts(
     server: TritonServer, tmp_path: Path, ends: list[signal.Signals], *options: str
 ) -> tuple[Scraper, int]:
-    """What a scraper counted, and how many requests were answered, while exporters ended so."""
+    """Return what a scraper counted, and how many requests were answered, while exporters ended so."""
     draw = random.Random(15)
     with (
         exporting_again(server, tmp_path, *options) as process,

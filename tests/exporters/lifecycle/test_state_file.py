@@ -102,7 +102,7 @@ def test_time_that_waits_for_its_request_is_stored() -> None:
 
 
 def after_three_minutes(gained: int, seconds: float) -> float:
-    """The share of `gained` unwatched requests within 0.25 s; of 1,800 before, 1 of 20 took 0.4 s, others 10 ms."""
+    """Return the share of `gained` unwatched requests within 0.25 s; of 1,800 before, 1 of 20 took 0.4 s."""
     before = distributions()
     requests, micros = 0, 0.0
     for tenth in range(1801):
@@ -212,7 +212,7 @@ def stored_models() -> list[StoredModel]:
 
 
 def path_with(tmp_path: Path, change: Any = None, ended: bool = False) -> Path:
-    """A good file whose JSON or bytes `change` spoils."""
+    """Return a good file whose JSON or bytes `change` spoils."""
     path = tmp_path / "state.json"
     file = StateFile(path, TRITON)
     assert file.write(stored_models(), ended=ended)

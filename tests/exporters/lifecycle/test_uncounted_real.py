@@ -46,7 +46,7 @@ class Row:
 
 
 def rows(heading: str) -> Mapping[str, Row]:
-    """The measured rows below a heading of the page."""
+    """Return the measured rows below a heading of the page."""
     section = _PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
     cells = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -179,7 +179,7 @@ class TracedTriton:
     def http(
         self, name: str, value: float, *, timeout: float = 30, version: str = "", body: object = None
     ) -> str:
-        """The status of one request; `body` replaces all of it, as text or as what becomes JSON."""
+        """Send a request; return its status. `body` replaces all of it, as text or as what becomes JSON."""
         sent = body if isinstance(body, str) else json.dumps(body or asking(value))
         url = f"{self.server.http_url}/v2/models/{name}{version}/infer"
         try:
@@ -190,7 +190,7 @@ class TracedTriton:
         return f"{answer.status_code}{' without outputs' if empty else ''}"
 
     def rpc(self, model: str, value: float, cancel_after: float | None = None) -> str:
-        """The status of one request over gRPC."""
+        """Send a request over gRPC; return its status."""
         ended: list[str] = []
         done = threading.Event()
 
@@ -208,7 +208,7 @@ class TracedTriton:
         return "gave up"
 
     def stream(self, model: str, value: float) -> str:
-        """What comes of a stream until it ends."""
+        """Return what comes of a stream until it ends."""
         parts: list[str] = []
         done = threading.Event()
 
@@ -232,7 +232,7 @@ class TracedTriton:
         return ", ".join(parts)
 
     def counts(self, name: str) -> Counter[str]:
-        """What the page shows of a model: successes, failures by reason, and traces by outcome."""
+        """Return what the page shows of a model: successes, failures by reason, and traces by outcome."""
         page, counted = self.exporter.scrape(), Counter[str]()
         labels = {"model": name, "version": "1"}
         counted["success"] = int(page.value(triton.REQUEST_SUCCESS, **labels) or 0)
@@ -249,7 +249,7 @@ class TracedTriton:
 
 
 def asking(value: float, **changed: object) -> dict[str, object]:
-    """The body of a request, whose tensor may be changed."""
+    """Return the body of a request, whose tensor may be changed."""
     tensor = {"name": "X", "shape": [1, 1], "datatype": "FP32", "data": [value]}
     return {"inputs": [{**tensor, **changed}]}
 
@@ -456,7 +456,7 @@ def test_an_older_triton_counts_otherwise(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def assert_counted(traced: TracedTriton, row: Row, name: str, send: Send) -> None:
-    """The failed statuses are those of the row, and each counter grows as the row states."""
+    """Check the row's failed statuses, and the growth of each of its counters."""
     if name == "cached":
         send(traced)
         eventually(lambda: traced.counts(name)["not_executed"], "no trace of a cache hit")

@@ -17,7 +17,7 @@ def _executed(size: int, executions: int, seconds: float) -> ModelStatistics:
 
 
 def _shown(*polls: ModelStatistics) -> dict[str, float]:
-    """What is shown after a first poll without work and then these."""
+    """Return what is shown after a first poll without work and then these."""
     counters = StatisticsCounters()
     config = {_MODEL: ModelConfig("worker", max_batch_size=8)}
     for second, statistics in enumerate((ModelStatistics(*_MODEL), *polls)):

@@ -238,7 +238,7 @@ def test_a_probe_over_grpc_is_marked_as_a_probe() -> None:
 
 @contextmanager
 def _grpc_server() -> Iterator[tuple[str, dict[str, Any]]]:
-    """A gRPC server that keeps what a stream brings and ends it."""
+    """Yield a gRPC server that keeps what a stream brings and ends it."""
     seen: dict[str, Any] = {}
 
     def stream(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from triton_exporter.processor_time.pace import TRITON_PART, Pace
 def spent(
     pace: Pace, reading_cpu_seconds: float, seconds: float, other_work_share: float = 0.0
 ) -> tuple[float, list[float]]:
-    """The share of a core that reading takes over some time, beside `other_work_share`, and the intervals."""
+    """Return the share of a core that reading takes, beside `other_work_share`, and the intervals."""
     at, cost, process_cpu_seconds, intervals = 0.0, 0.0, 0.0, []
     while at < seconds:
         process_cpu_seconds += reading_cpu_seconds

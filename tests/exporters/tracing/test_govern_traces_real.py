@@ -38,7 +38,7 @@ def otlp_port() -> int:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, otlp_port: int) -> Iterator[TritonServer]:
-    """The start line that the documentation recommends: it traces nothing."""
+    """Start Triton as the documentation recommends: it traces nothing."""
     directory = tmp_path_factory.mktemp("govern")
     for name in ("stepped", "left"):
         write_sleeper(directory / "models", name, instances=4 if name == "stepped" else 1)
@@ -102,7 +102,7 @@ def of(page: ScrapedPage, metric: object, **labels: str) -> float:
 
 
 def share(begun: ScrapedPage, ended: ScrapedPage) -> float:
-    """The share within the threshold of what entered the histogram between two pages."""
+    """Return the share within the threshold of what entered the histogram between two pages."""
     whole, name = {"model": "stepped", "version": "1"}, state.REQUEST_DURATION
     within, total = (
         (ended.value(series, **labels) or 0) - (begun.value(series, **labels) or 0)

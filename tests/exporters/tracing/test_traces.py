@@ -409,7 +409,7 @@ def watched(
     ahead: float = 0,
     hurry: float | None = None,
 ) -> Mapping[str, float]:
-    """What is shown of 100 requests a second, 30 % of them slow, whose traces arrive in batches of 5 s.
+    """Return what is shown of 100 requests a second, 30 % of them slow, whose traces arrive in batches of 5 s.
 
     `forged` traces, of so many seconds each, are added every second; one is dated `ahead` once. With `hurry`
     another sender sends a trace every second at once, of another model, dated so many seconds ahead.

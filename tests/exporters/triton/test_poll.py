@@ -29,7 +29,7 @@ def index(*models: str) -> Answer:
 
 
 def once(then: Answer) -> Answer:
-    """An empty 200 the first time, something else from then on."""
+    """Return an empty 200 the first time, something else from then on."""
     asked = Counter[str]()
 
     def answer(connection: socket.socket, stop: threading.Event) -> None:

@@ -37,7 +37,7 @@ from tritonwatch.local.triton import TritonPorts
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA, what it signed, an unsigned client, an encrypted key, and files that are none of these."""
+    """Write a CA, what it signed, an unsigned client, an encrypted key, and files that are none of these."""
     folder = tmp_path_factory.mktemp("pki")
     authority(folder)
     certificate(folder, "locked", "ca", password=b"1234")
@@ -54,13 +54,13 @@ def shown(pki: Path, name: str = "client") -> Certificates:
 
 @pytest.fixture
 def page(pki: Path) -> Iterator[str]:
-    """The URL of a server behind a proxy that demands a certificate."""
+    """Yield the URL of a server behind a proxy that demands a certificate."""
     with faulty({"/": body(b"inside")}) as target, tls_in_front_of(target.port, pki) as port:
         yield f"https://127.0.0.1:{port}"
 
 
 def _ask(url: str, certificates: Certificates) -> str:
-    """What one request brings, or the reason why it brings nothing."""
+    """Send one request; return its answer, or the reason why there is none."""
     with closing(Client(url, tls=ReloadedTls(certificates))) as client:
         try:
             return client.get("/").body.decode()

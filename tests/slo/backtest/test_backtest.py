@@ -42,7 +42,7 @@ INCIDENT = (END - 6 * 3600, END - 6 * 3600 + 1800)
 
 
 def increments(rate: float, bad: float) -> list[tuple[float, float]]:
-    """A counter's samples every 15 s; during the incident it grows by `bad` per second, else by `rate`."""
+    """Return a counter's samples every 15 s; during the incident it grows by `bad` per second, else by `rate`."""
     times = np.arange(START, END + 15, 15.0)
     growth = np.where((times > INCIDENT[0]) & (times <= INCIDENT[1]), bad, rate) * 15
     return list(zip(times.tolist(), np.cumsum(growth).tolist(), strict=True))
@@ -322,7 +322,7 @@ GAP = "[red]gap\x1b[2J"
 
 
 def write_history(path: Path) -> Path:
-    """A day in which model m failed wholly for five minutes, another was idle, and a third had gaps."""
+    """Return a day in which model m failed wholly for five minutes, another was idle, and a third had gaps."""
     times = 60.0 * np.arange(1, 1441)
     total = np.full((3, 1440), 600.0)
     bad = np.zeros_like(total)

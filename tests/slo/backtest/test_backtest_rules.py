@@ -64,7 +64,7 @@ def random_history(random: np.random.Generator, worse: float = 1.0) -> list[int]
 
 
 def counter(increments: Sequence[int]) -> str:
-    """A counter as promtool writes it, with one term for each run of equal increments."""
+    """Return a counter as promtool writes it, with one term for each run of equal increments."""
     terms, value = ["0"], 0
     for increment, run in groupby(increments):
         count = len(list(run))

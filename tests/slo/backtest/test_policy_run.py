@@ -173,7 +173,7 @@ class BruteForce:
         raise AssertionError(condition)
 
     def quantity(self, quantity: Quantity, at: int) -> Fraction | float | None:
-        """The number, None where a window that it needs had no events."""
+        """Return the number, None where a window that it needs had no events."""
         bad, total = self.sums(at, quantity.window)
         ratio = self.ratio(at, quantity.window)
         match quantity:

@@ -34,7 +34,7 @@ def objective(**changes: object) -> Objective:
 
 
 def points(rate: float, during: float, gap: bool = False) -> list[tuple[float, float]]:
-    """A counter's samples every minute; in the slow hour it grows by `during` a second, else by `rate`."""
+    """Return a counter's samples every minute; in the slow hour it grows by `during` a second, else by `rate`."""
     total, samples = 0.0, []
     for at in range(int(START), int(END) + 1, 60):
         total += 60 * (during if SLOW[0] < at <= SLOW[1] else rate)

@@ -40,7 +40,7 @@ def line(*points: tuple[float, float]) -> str:
 
 
 def between(start: float, end: float) -> str:
-    """A series that exists from one day to another only."""
+    """Return a series that exists from one day to another only."""
     return f"_x{round(start * PER_DAY)} 1x{round((end - start) * PER_DAY)}"
 
 
@@ -63,7 +63,7 @@ class Case:
         return re.sub("[^a-z]+", "-", self.name)
 
     def series(self) -> dict[str, str]:
-        """What the other rules record."""
+        """Return what the other rules record."""
         about = f'slo="{self.slo}",indicator="errors"'
         own = f'{about},model="m",version="1"'
         recorded: dict[str, str | float] = {
@@ -89,7 +89,7 @@ ABOUT_ALL = tuple(f"{name}{{%s}}" for name in (names.PERIOD_START, names.PERIOD_
 
 
 def period(start: float, end: float) -> dict[str, str]:
-    """A calendar period from one day to another; promtool's clock begins at 0."""
+    """Return a calendar period from one day to another; promtool's clock begins at 0."""
     return {name: f"{86400 * day:g}x{7 * PER_DAY}" for name, day in zip(ABOUT_ALL, (start, end), strict=True)}
 
 

@@ -55,17 +55,17 @@ OFF_BY_POINTS = " Estimated, +-3.4 points (decomposed): " + CAVEATS["decomposed"
 
 
 def source(name: str) -> dict[str, str]:
-    """What feeds the histograms of the model's requests."""
+    """Return what feeds the histograms of the model's requests."""
     return {f'{state.DISTRIBUTION_SOURCE}{{{WHO}, signal="request", source="{name}"}}': "1+0x40"}
 
 
 def off_by(error: float) -> dict[str, str]:
-    """What the exporter states about its estimate."""
+    """Return what the exporter states about its estimate."""
     return {f'{state.DISTRIBUTION_ERROR}{{{WHO}, signal="request", le="1.0"}}': f"{error}+0x40"}
 
 
 def backend(name: str) -> dict[str, str]:
-    """What runs the model."""
+    """Return what runs the model."""
     return {f'{models.INFO}{{{WHO}, backend="{name}", platform=""}}': "1+0x40"}
 
 
@@ -96,7 +96,7 @@ class Case:
     caveat: str = ""
 
     def renamed(self) -> dict[str, str]:
-        """The series as this model's: all cases of an objective are proven in one run."""
+        """Return the series as this model's: all cases of an objective are proven in one run."""
         return {name.replace("ranker", self.model): values for name, values in self.series.items()}
 
 
@@ -143,7 +143,7 @@ def test_a_burn_alert_names_the_problem_its_cause_and_the_first_step(name: str, 
 
 
 def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, str]]:
-    """What promtool must find of one tier."""
+    """Return what promtool must find of one tier."""
     target, promise, pace = PROMISES[name]
     severity, urgency, long, short = TIERS[tier]
     burns = BURNS.format(target=target, promise=promise, long=long, short=short)
@@ -205,14 +205,14 @@ def test_bursts_are_not_called_a_burn_that_still_goes_on(tmp_path: Path) -> None
 
 
 def counted(steps: Iterable[int]) -> str:
-    """A counter that grows by these steps, as promtool writes values."""
+    """Return a counter that grows by these steps, as promtool writes values."""
     return " ".join(map(str, accumulate(steps)))
 
 
 def described(
     folder: Path, name: str, series: Mapping[str, str], more: str = "", at: Sequence[str] = ("10m",)
 ) -> list[str]:
-    """The descriptions of the fastest page at these times, model by model, as a promtool fills them in."""
+    """Return the descriptions of the fastest page at these times, model by model, as a promtool fills them in."""
     text = (SHIPPED / f"{name}.yaml").read_text() + more
     reading = read([(f"{name}.yaml", text)])
     assert () == tuple(reading.problems)
@@ -299,7 +299,7 @@ def contradictions(
 def proven(
     folder: Path, name: str, alert: str, series: Mapping[str, str], expected: Mapping[str, Sequence[object]]
 ) -> Path:
-    """A file for `promtool test rules`: when which alerts of a name are expected."""
+    """Return a file for `promtool test rules`: when which alerts of a name are expected."""
     proof = {
         "rule_files": [str(folder / "rules" / f"slo-{file}.yml") for file in (name, "causes")],
         "evaluation_interval": "1m",

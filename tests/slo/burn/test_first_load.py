@@ -37,7 +37,7 @@ TWO_MINUTES = "1x7 _x27"
 
 
 def fleet(model: str, *servers: Mapping[str, str], first_load: str = "", serves: str = "") -> dict[str, str]:
-    """A model's servers, by what each reports of every state; a probe may know better when it `serves`."""
+    """Return a model's servers, by what each reports of every state; a probe may know better when it `serves`."""
     written = {}
     for number, states in enumerate(servers):
         who = f'instance="{number}", model="{model}"'

@@ -33,7 +33,7 @@ LE = 'le="0.5"'
 
 
 def rules(**more: object) -> str:
-    """The rules of one objective: 99 % within 500 ms."""
+    """Return the rules of one objective: 99 % within 500 ms."""
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}, **more}
     made = artifacts(read([("o.yaml", yaml.safe_dump(objective))]).objectives, Options())
     [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]
@@ -62,7 +62,7 @@ def series(
 
 
 def switched(model: str, slow: float, error: float, after: str) -> dict[str, str]:
-    """An estimate whose source is another one in the last five minutes, in which no error is stated."""
+    """Return an estimate whose source is another one in the last five minutes, in which no error is stated."""
     before, last = HOURS * 60 - 5, 5
     written = series(model, slow, "decomposed", f"{error}+0x{before} _x{last}")
     signal = f'instance="a", model="{model}", version="1", signal="request"'
@@ -148,7 +148,7 @@ def test_a_tier_that_only_opens_a_ticket_does_not_ask_for_the_error() -> None:
 
 
 def burning(tiers: tuple[str, ...], now: float = 15.0) -> GroupStatus:
-    """A group at 15 times its pace, of which an error of two points makes nothing certain."""
+    """Return a group at 15 times its pace, of which an error of two points makes nothing certain."""
     return GroupStatus(
         "latency",
         "latency",

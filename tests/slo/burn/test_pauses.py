@@ -136,7 +136,7 @@ DAYS = 4
 
 
 def random_pauses(seed: int) -> dict[Model, list[Pause]]:
-    """A pause of 4 minutes to 6 hours on each of three days, and now and then a missed evaluation.
+    """Return a pause of 4 minutes to 6 hours on each of three days, and now and then a missed evaluation.
 
     One of the two models has a server that restarts meanwhile.
     """

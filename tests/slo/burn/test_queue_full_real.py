@@ -51,7 +51,7 @@ class FullQueues:
     answers: Mapping[str, Counter[int]]
 
     def rejected(self, model: str) -> float:
-        """The share of requests that their clients saw rejected."""
+        """Return the share of requests that their clients saw rejected."""
         answers = self.answers[model]
         return answers[503] / answers.total()
 

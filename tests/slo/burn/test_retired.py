@@ -31,7 +31,7 @@ Labels = dict[str, str]
 
 
 def serving(before: bool = True, after: bool = True, **labels: str) -> Labels:
-    """A version as an exporter shows it: ready before, after, or both; otherwise there are no series."""
+    """Return a version as an exporter shows it: ready before, after, or both; otherwise there are no series."""
     values = f"{'1' if before else '_'}x{BEFORE - 1} {'1' if after else 'stale _'}x{AFTER}"
     return {
         series(state.MODEL_READY, **labels): values,
@@ -41,7 +41,7 @@ def serving(before: bool = True, after: bool = True, **labels: str) -> Labels:
 
 
 def unloaded(until: int = AFTER, **labels: str) -> Labels:
-    """A version that is ready, then unloaded on purpose, and leaves with its server so many scrapes later."""
+    """Return a version that is ready, then unloaded, and leaves with its server so many scrapes later."""
     end = f"stale _x{AFTER - until}" if until < AFTER else ""
     return {
         series(state.MODEL_READY, **labels): f"1x{BEFORE - 1} 0x{until} {end}",
@@ -52,7 +52,7 @@ def unloaded(until: int = AFTER, **labels: str) -> Labels:
 
 
 def counters(before: bool = True, after: bool = True, **labels: str) -> Labels:
-    """A version of a Triton without an exporter."""
+    """Return a version of a Triton without an exporter."""
     success = series(triton.REQUEST_SUCCESS, **labels)
     return {success: serving(before, after, **labels)[success]}
 
@@ -67,7 +67,7 @@ def ask(
     kind: str = "errors",
     step: int = STEP,
 ) -> list[dict[str, list[Labels]]]:
-    """What the rules of an objective give each scenario at each time.
+    """Return what the rules of an objective give each scenario at each time.
 
     They are played at once, each on models of its own. `only` leaves out rules that these series do not rest on.
     """
@@ -99,7 +99,7 @@ def ask(
 def lost(
     scenarios: Mapping[str, Labels], folder: Path, group_by: tuple[str, ...] = ("model", "version")
 ) -> dict[str, list[Labels]]:
-    """The groups of each scenario that are unknown at its end."""
+    """Return the groups of each scenario that are unknown at its end."""
     query = f"group {by(group_by)} ({names.UNKNOWN})"
     end = (BEFORE + AFTER) * STEP / 60
     [samples] = ask(query, [end], scenarios, folder, names.UNKNOWN, group_by=group_by)
@@ -107,7 +107,7 @@ def lost(
 
 
 def pages(*versions: str, **labels: str) -> list[Labels]:
-    """Groups of the model."""
+    """Return groups of the model."""
     return [{"model": "m", "version": version} | labels for version in versions]
 
 
@@ -249,7 +249,7 @@ def test_only_a_model_that_is_gone_is_unknown_after_a_pause(pause: int, kind: st
 
 
 def around_a_pause(pause: int, after: str, before: int = 0, model: str = "m") -> Labels:
-    """A version served for an hour, until so many minutes before a pause in which all of Prometheus is down.
+    """Return a version served for an hour, until so many minutes before a pause in which all of Prometheus is down.
 
     Rules go on half a minute before the scrapes do.
     """

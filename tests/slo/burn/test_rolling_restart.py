@@ -36,7 +36,7 @@ OUTAGES: Mapping[str, Sequence[Sequence[Away]]] = {
 
 
 def series(model: str, servers: Sequence[Sequence[Away]]) -> dict[str, str]:
-    """What the exporters beside some servers show of one model."""
+    """Return what the exporters beside some servers show of one model."""
     written: dict[str, str] = {}
     for number, spans in enumerate(servers):
         away = [60 * (BEGINS + start) for start, end in spans for _ in range(0, 60 * (end - start), STEP)]

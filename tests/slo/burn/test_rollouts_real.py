@@ -145,12 +145,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def unknown(model: str) -> tuple[str, str, str]:
-    """The page on a model that has vanished."""
+    """Return the page on a model that has vanished."""
     return names.UNKNOWN_ALERT, model, "1"
 
 
 def paging(slo: str) -> str:
-    """The pages on what an objective knows nothing of."""
+    """Return the pages on what an objective knows nothing of."""
     return f'ALERTS{{alertstate="firing", alertname="{names.UNKNOWN_ALERT}", slo="{slo}"}}'
 
 

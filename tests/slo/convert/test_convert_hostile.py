@@ -88,7 +88,7 @@ def paths(value: object, before: tuple[object, ...] = ()) -> list[tuple[Any, ...
 
 
 def changed(document: dict[str, Any], path: tuple[Any, ...], junk: object) -> object:
-    """The document with one value replaced."""
+    """Return the document with one value replaced."""
     if not path:
         return junk
     document = copy.deepcopy(document)

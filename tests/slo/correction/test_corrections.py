@@ -215,7 +215,7 @@ def test_a_sum_that_reads_a_little_less_takes_no_event_back() -> None:
 
 
 def period_rule(window: str) -> dict[str, str]:
-    """The rule that adds corrections to a period."""
+    """Return the rule that adds corrections to a period."""
     objective = Objective.model_validate({**OBJECTIVE.model_dump(exclude_unset=True), "window": window})
     text = next(
         artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-errors.yml"

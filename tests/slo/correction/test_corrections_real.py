@@ -42,7 +42,7 @@ Budgets = dict[str, tuple[float, float, float]]
 
 
 def budgets(url: str) -> Budgets:
-    """What the rules have recorded lately."""
+    """Return what the rules have recorded lately."""
     values: dict[str, dict[str, float]] = {}
     with Prometheus(Access(url)) as prometheus:
         for name in (names.sli_events("7d"), names.PERIOD_BUDGET_REMAINING):
@@ -67,7 +67,7 @@ def settled(url: str) -> Budgets:
 
 
 def expect(fleet: RecordedFleet, amounts: Budgets, *, without_test: bool, shared: float = 0) -> None:
-    """The recorded period is the truth, give or take the minutes at its edges, and `shared` failures.
+    """Check that the recorded period is the truth, except for minutes at its edges and `shared` failures.
 
     What a replay has added is known by tiles of five minutes: events of those at a stretch's ends are shared out.
     """
@@ -85,7 +85,7 @@ def correct(*words: str, code: int = 0) -> None:
 
 @pytest.fixture
 def killing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """A promtool that works, and then kills the program that called it."""
+    """Write a promtool that works, and then kills the program that called it."""
 
     def kill() -> None:
         folder = tmp_path / "bin"
@@ -140,7 +140,7 @@ def test_a_correction_on_prometheus(
 
 @contextmanager
 def page(url: str, folder: Path) -> Iterator[str]:
-    """The web server, whose forms write blocks into the data directory of Prometheus."""
+    """Yield the web server, whose forms write blocks into the data directory of Prometheus."""
     [port] = free_ports(1)
     (folder / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "tritonwatch", "web", "--prometheus", url]
@@ -165,7 +165,7 @@ def sent(site: str, path: str, **fields: str) -> requests.Response:
 
 
 def shown(site: str, entry: Entry) -> str:
-    """The words on the page of a correction."""
+    """Return the words on the page of a correction."""
     return text_of(requests.get(f"{site}/correction", params={"id": entry.id}, timeout=20).text)
 
 
@@ -202,7 +202,7 @@ def test_blocks_from_the_page_on_prometheus(tmp_path: Path, killing: Callable[[]
 
 
 def evaluated(url: str, at: float) -> Budgets:
-    """What the rules of the period would record."""
+    """Return what the rules of the period would record."""
     [expression] = [
         rule["expr"]
         for group in yaml.safe_load(rules("vmalert"))["groups"]

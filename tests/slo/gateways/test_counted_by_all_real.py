@@ -60,7 +60,7 @@ class Chain:
             self.clients["gave up"] += 1
 
     def rpc(self, value: float, timeout: float = 9.0) -> None:
-        """The same over gRPC."""
+        """Send the request over gRPC."""
         request = service_pb2.ModelInferRequest(model_name="mixed")
         tensor = request.inputs.add(name="X", datatype="FP32", shape=[1, 1])
         tensor.contents.fp32_contents.append(value)

@@ -49,12 +49,12 @@ class Stack:
     targets: Path
 
     def count(self, model: str) -> float:
-        """Requests to a model in the running sums of both objectives, which the gate reads; the smaller number."""
+        """Return the requests to a model in the running sums that the gate reads; the smaller sum of the two."""
         events = f'{names.SLI_EVENTS_SUM}{{model="{model}", event="total"}}'
         return self.asked(f"min(sum by (slo) ({events})) and count({events}) == {len(OBJECTIVES)}")
 
     def asked(self, query: str) -> float:
-        """The value of a query with one answer; 0 without any."""
+        """Return the value of a query with one answer; 0 without any."""
         with Prometheus(Access(self.prometheus)) as client:
             return sum(sample.value for sample in client.instant(query))
 

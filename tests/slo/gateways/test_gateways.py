@@ -32,12 +32,12 @@ def blocks() -> list[str]:
 
 
 def errors(source: str, **indicator: object) -> Objective:
-    """An objective of errors at a source."""
+    """Return an objective of errors at a source."""
     return Objective(name="e", target=0.99, indicator={"kind": "errors", "source": source, **indicator})
 
 
 def failed(objective: Objective) -> str:
-    """The expression of its failed requests over five minutes."""
+    """Return the expression of its failed requests over five minutes."""
     measure = objective.indicator.measure(None, Scope(Matchers(), objective.group_by, "1m"))
     return measure.events.preferred("5m").error
 

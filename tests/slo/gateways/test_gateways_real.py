@@ -94,7 +94,7 @@ class Counted:
         self.statuses[source] = counted
 
     def ratio(self, slo: str, model: str = "mixed") -> float:
-        """The recorded error ratio of the last five minutes."""
+        """Return the recorded error ratio of the last five minutes."""
         with Prometheus(Access(self.prometheus)) as client:
             query = f'slo:sli_error:ratio_rate5m{{slo="{slo}", model="{model}"}}'
             (sample,) = eventually(lambda: client.instant(query), f"no ratio of {slo}")
@@ -127,7 +127,7 @@ def over_http(url: str, warm: Callable[[], None]) -> Counter[str]:
 
 
 def over_grpc(server: TritonServer, registry: CollectorRegistry, warm: Callable[[], None]) -> Counter[str]:
-    """A client straight to Triton, with the interceptor for Prometheus."""
+    """Return a client straight to Triton, with the interceptor for Prometheus."""
     interceptor = PromClientInterceptor(enable_client_handling_time_histogram=True, registry=registry)
     counted: Counter[str] = Counter()
     with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
@@ -150,7 +150,7 @@ def over_grpc(server: TritonServer, registry: CollectorRegistry, warm: Callable[
 
 
 def over_otel(url: str, port: int, warm: Callable[[], None]) -> Iterator[Counter[str]]:
-    """A client with OpenTelemetry's instrumentation, in a process of its own that is there until the next turn."""
+    """Yield a client with OpenTelemetry's instrumentation, in a process that runs until the next turn."""
     arguments = [f"{url}/v2/models/mixed/infer", str(port), str(ROUNDS), *map(str, ROUND)]
     environment = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http"}
     client = subprocess.Popen(

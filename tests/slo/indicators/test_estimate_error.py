@@ -26,7 +26,7 @@ HOUR = 3600
 
 
 def rules() -> str:
-    """The rules of the error of estimates, of one objective: 99 % within 500 ms."""
+    """Return the rules of the error of estimates, of one objective: 99 % within 500 ms."""
     objective = {"name": "o", "target": "99%", "indicator": {"kind": "latency", "threshold": "500ms"}}
     [text] = [
         artifact.text
@@ -40,7 +40,7 @@ def rules() -> str:
 def served(
     model: str, source: str, *, instance: str = "a", error: float | None = None, blur: int = 0, slow: int = 0
 ) -> dict[str, str]:
-    """A model with 100 requests a scrape, `slow` of them estimated and `blur` of them uncertain."""
+    """Return a model with 100 requests a scrape, `slow` of them estimated and `blur` of them uncertain."""
     own = f'instance="{instance}", model="{model}", version="1"'
     of_signal = f'{own}, signal="request"'
     within = f'{state.REQUESTS_WITHIN}{{{of_signal}, le="0.5", bound='

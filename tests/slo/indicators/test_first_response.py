@@ -99,7 +99,7 @@ def test_models_without_a_first_response_are_unknown(
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real Triton 2.51 beside its exporter, the objective's rules loaded."""
+    """Yield a real Triton 2.51 beside its exporter, the objective's rules loaded."""
     directory = tmp_path_factory.mktemp("first")
     Repository(directory / "models").model("echo")
     objectives = read([("o.yaml", OBJECTIVE)]).objectives

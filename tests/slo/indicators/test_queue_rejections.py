@@ -145,7 +145,7 @@ def test_the_source_names_where_rejections_may_be_hidden(
 def recorded(
     indicator: Mapping[str, object], name: str, source: dict[str, str], tmp_path: Path
 ) -> list[tuple[dict[str, str], float]]:
-    """What the rules of an objective with this indicator record as `name`."""
+    """Return what the rules of an objective with this indicator record as `name`."""
     objective = Objective.model_validate({"name": "o", "target": "99%", "indicator": indicator})
     made = artifacts([objective], Options(scrape_interval_seconds=STEP))
     [text] = [artifact.text for artifact in made if artifact.name == "slo-o.yml"]

@@ -47,7 +47,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def plan(*exclusions: dict[str, object], indicator: str = "errors") -> Plan:
-    """An objective that leaves these out."""
+    """Return an objective that leaves these out."""
     return Plan(
         Objective.model_validate(
             {"name": "o", "target": "99%", "indicator": indicator, "exclusions": list(exclusions)}
@@ -57,7 +57,7 @@ def plan(*exclusions: dict[str, object], indicator: str = "errors") -> Plan:
 
 
 def excluded(prometheus: str, about: Plan, start: float, days: float) -> set[float]:
-    """Times at which the recorded series would be there."""
+    """Return times at which the recorded series would be there."""
     (rule,) = exclusion_rules(about)
     asked = {"query": rule.expr, "start": start, "end": start + days * 86_400, "step": STEP}
     answer = requests.post(f"{prometheus}/api/v1/query_range", data=asked, timeout=30).json()
@@ -66,7 +66,7 @@ def excluded(prometheus: str, about: Plan, start: float, days: float) -> set[flo
 
 
 def expected(about: Plan, start: float, days: float) -> set[float]:
-    """The same, by zoneinfo: during an exclusion, and until no window reaches back into it."""
+    """Return the moments by zoneinfo: during an exclusion, and until no window reaches back into it."""
     lag, end = lag_seconds(about), start + days * 86_400
     spans = [
         span for exclusion in about.objective.exclusions for span in exclusion.spans(start - 86_400, end)
@@ -81,7 +81,7 @@ clock = st.builds("{:02}:{:02}".format, st.integers(0, 23), st.sampled_from((0, 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[dict[str, object], float]:
-    """A recurring exclusion, and a start shortly before the clocks of its zone change, or anywhere."""
+    """Draw a recurring exclusion, and a start shortly before the clocks of its zone change, or anywhere."""
     zone = draw(zones)
     days = draw(st.lists(st.sampled_from(DAYS), min_size=1, max_size=6, unique=True))
     times = {"start": draw(clock), "end": draw(clock), "timezone": zone}

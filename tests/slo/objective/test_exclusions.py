@@ -55,7 +55,7 @@ def asked_of(
 
 
 def rules(objective: Objective, *needed: str, scale: float = SCALE) -> str:
-    """The generated rules that these series rest on."""
+    """Return the generated rules that these series rest on."""
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=scale)
     (text,) = (
         artifact.text
@@ -75,12 +75,12 @@ def objective(*spans: tuple[float, float], indicator: str = "errors", **more: ob
 
 
 def moment(seconds: float) -> str:
-    """A time of the first days of 1970."""
+    """Return a time of the first days of 1970."""
     return str(np.datetime64(int(seconds), "s")) + "Z"
 
 
 def scraped(counts: npt.NDArray[np.int64], past: int = 10**6) -> str:
-    """A counter after each tick, scraped at every third; never near zero, where rate() is careful."""
+    """Return a counter after each tick, scraped at every third; never near zero, where rate() is careful."""
     grown = past + np.cumsum(counts)
     return "_ " + " ".join(str(value) if tick % 3 == 1 else "_" for tick, value in enumerate(grown))
 

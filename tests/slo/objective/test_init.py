@@ -37,7 +37,7 @@ from tritonwatch.local.triton import TritonServer
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """A real Triton with a batching model that served 20 requests, and one that failed to load."""
+    """Yield a real Triton with a batching model that served 20 requests, and one that failed to load."""
     directory = tmp_path_factory.mktemp("triton")
     for model in ("embedder", "broken"):
         shutil.copytree(files.demo_models() / model, directory / "models" / model)

@@ -38,7 +38,7 @@ ROUNDING = 0.01
 
 
 def rules() -> str:
-    """The generated rules on which the budget rests; windows and alerts that it does not read are left out."""
+    """Return the generated rules that the budget needs, without other windows and alerts."""
     options = Options(scrape_interval_seconds=SCRAPE, time_scale=SCALE)
     (text,) = (
         artifact.text for artifact in artifacts([OBJECTIVE], options) if artifact.name == "slo-errors.yml"

@@ -44,7 +44,7 @@ GROUP = 'model="m", version="1"'
 
 
 def recorded(tool: Path, folder: Path, promise: Objective) -> dict[str, float]:
-    """Recorded name -> value, ten days into March."""
+    """Return recorded name -> value, ten days into March."""
     chosen = rules(promise, MARCH + 10 * DAY, names.PERIOD_BUDGET_REMAINING)
     chosen += [rule for rule in rules(promise, MARCH + 10 * DAY, names.PERIOD_DAYS) if rule not in chosen]
     given = (names.PERIOD_EVENTS, names.ERROR_BUDGET_RATIO)

@@ -39,7 +39,7 @@ ZONES = (
 
 
 def in_zone(at: float, kind: str, zone: str) -> object:
-    """What distinguishes a period from the others."""
+    """Return what distinguishes a period from the others."""
     local = datetime.fromtimestamp(at, ZoneInfo(zone))
     if kind == "week":
         return local.isocalendar()[:2]
@@ -140,7 +140,7 @@ FLEET = (
 
 
 def tiles(end: int, since: int) -> list[tuple[int, int]]:
-    """The windows that a sum at a tick is made of, back to the period's (or the model's) first minutes."""
+    """Return the windows that a sum at a tick is made of, back to the period's (or the model's) first minutes."""
     periods = []
     while end - since >= SHORT:
         length = next(length_of for length_of in (HOUR, HALF, SHORT) if end - since >= length_of)

@@ -47,7 +47,7 @@ STORED = ("classic", "both")
 
 
 def _page(requests: float) -> str:
-    """What the exporter shows of a model with one slow request in ten."""
+    """Return what the exporter shows of a model with one slow request in ten."""
     who, whole = WHO, int(requests)
     lines = [f"{triton.REQUEST_SUCCESS}{{{who}}} {whole}"]
     signals = (
@@ -83,7 +83,7 @@ def _page(requests: float) -> str:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
-    """A Prometheus of each mode, with the generated rules, by mode."""
+    """Yield a Prometheus of each mode, with the generated rules, by mode."""
     server = NEXT / "prometheus"
     if not server.exists():
         pytest.skip("no Prometheus 3 is here; `make tools-next` fetches it where apt can")
@@ -116,14 +116,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, s
 
 
 def _values(url: str, query: str) -> list[tuple[str, float]]:
-    """The values of a query by objective."""
+    """Return the values of a query by objective."""
     with Prometheus(Access(url)) as prometheus:
         instant = prometheus.instant(query)
     return sorted((sample.labels[names.SLO], sample.value) for sample in instant)
 
 
 def _of_both(url: str, query: str) -> list[tuple[str, float]]:
-    """The same, as soon as both objectives have one."""
+    """Return the values of a query by objective, as soon as both objectives have one."""
 
     def samples() -> list[tuple[str, float]]:
         values = _values(url, query)

@@ -27,7 +27,7 @@ DEALT = [(tool, since) for tool, cases in shared_out((0.0, BEGAN + 60)).items() 
 
 
 def _series(instance: str, *, renewed: bool, model: str = "m") -> dict[str, str]:
-    """An exporter that was started anew with the bucket, or one that always had it."""
+    """Return an exporter that was started anew with the bucket, or one that always had it."""
     labels = f'model="{model}",version="1",instance="{instance}"'
     before, after = int(BEGAN / 15), int(2 * HOUR / 15)
     count = f"0+15x{before - 1} 0+15x{after}" if renewed else f"0+15x{before + after}"

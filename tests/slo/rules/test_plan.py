@@ -92,7 +92,7 @@ def test_many_overrides_of_single_models_make_few_parts() -> None:
 def recorded(
     record: str, shown: dict[str, str], folder: Path, **fields: object
 ) -> dict[tuple[str, ...], float]:
-    """What an objective's rules record after ten minutes, by the values of the labels of its groups."""
+    """Return what an objective's rules record after ten minutes, by the values of the labels of its groups."""
     objective = Objective.model_validate({"name": "o", "target": 0.99, **fields})
     [text] = [artifact.text for artifact in artifacts([objective], Options()) if artifact.name == "slo-o.yml"]
     rules = [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]

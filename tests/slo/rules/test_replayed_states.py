@@ -25,7 +25,7 @@ NOT_READY = (SINCE - 40 * MINUTE, SINCE - 10 * MINUTE)
 
 
 def made() -> Iterator[Series]:
-    """A version that was not ready for half an hour shortly before the rules were loaded."""
+    """Yield a version that was not ready for half an hour shortly before the rules were loaded."""
     scrapes = [float(at) for at in range(END - 30 * HOUR, END + 1, MINUTE)]
     model = {"instance": "a", "model": "m", "version": "1"}
     ready = [(at, float(not NOT_READY[0] < at <= NOT_READY[1])) for at in scrapes]

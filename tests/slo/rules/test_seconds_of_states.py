@@ -76,5 +76,5 @@ def _series(model: str, history: Sequence[Spell]) -> Iterator[tuple[str, str]]:
 
 
 def _values(minutes: Sequence[str], *true: str) -> str:
-    """A gauge that is 1 in these states and absent while the version is gone."""
+    """Return a gauge that is 1 in these states and absent while the version is gone."""
     return " ".join("stale" if spell == "gone" else f"{int(spell in true)}" for spell in minutes)

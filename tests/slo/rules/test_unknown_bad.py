@@ -39,7 +39,7 @@ def objective(kind: str) -> Objective:
 def ask(
     tool: Path, folder: Path, kind: str, series: Mapping[str, str], *asked: tuple[str, float]
 ) -> list[list[float]]:
-    """What the generated rules have recorded after so many minutes: values of each query."""
+    """Return what the generated rules have recorded after so many minutes: values of each query."""
     [text] = [
         artifact.text for artifact in artifacts([objective(kind)], OPTIONS) if artifact.name == "slo-o.yml"
     ]
@@ -52,7 +52,7 @@ def ask(
 
 
 def events(model: str, event: str) -> str:
-    """A model's failed or all seconds of the last hour, in minutes."""
+    """Return a model's failed or all seconds of the last hour, in minutes."""
     return f'{names.sli_events("1h")}{{model="{model}", {names.EVENT}="{event}"}} * 60'
 
 
@@ -116,7 +116,7 @@ def test_a_silent_prober_fails_at_its_own_pace(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[float]]:
-    """What all rules record of four models at once, each of which goes through something else."""
+    """Return what all rules record of four models at once, each of which goes through something else."""
     series = readiness("gone", 70, 59) | readiness("back", 60, 30, 30)
 
     series |= readiness("stuck", 60, 69)

@@ -38,7 +38,7 @@ Series = dict[tuple[tuple[str, str], ...], tuple[float, float]]
 
 
 def month() -> dict[str, str]:
-    """The calendar month of a zone where it is about noon: no period begins while the test runs."""
+    """Return the calendar month of a zone where it is about noon: no period begins while the test runs."""
     return {"calendar": "month", "timezone": f"Etc/GMT{time.gmtime().tm_hour - 12:+d}"}
 
 
@@ -116,7 +116,7 @@ def recorded(url: str, what: str = RECORDED) -> Series:
 
 
 def wait_recorded(url: str) -> Series:
-    """What is recorded once the last rule has seen several evaluations of those before it."""
+    """Return what is recorded once the last rule has seen several evaluations of those before it."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         # vmalert's neighbours see each other one evaluation late: the chain to the budget is eight rules long.

@@ -43,14 +43,14 @@ def recorded(model: str, version: str, left: float, target: float = 0.99) -> Ite
 
 
 def events(model: str, version: str, per_second: float, bad: float) -> Iterator[Series]:
-    """Recorded rates over the last two hours."""
+    """Yield recorded rates over the last two hours."""
     times = range(END - 7200, END + 1, 60)
     rates = {"5m": (per_second * bad, per_second)}
     yield from recorded_group(group_labels("latency", model, version), times, events=rates)
 
 
 def estimated(model: str, version: str, error: float) -> Iterator[Series]:
-    """A source that states how far it may be off, and 50 requests/s of 500 ms at most."""
+    """Yield a source that states how far it may be off, and 50 requests/s of 500 ms at most."""
     labels = group_labels("latency", model, version)
     yield from recorded_group(
         labels, LATELY, source="decomposed", estimate_error=error, threshold=0.5, events={"1h": (7, 50)}

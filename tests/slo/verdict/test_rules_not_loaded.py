@@ -59,7 +59,7 @@ def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def without_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prometheus that scrapes the exporter and has no rules."""
+    """Yield a Prometheus that scrapes the exporter and has no rules."""
     up = [(str(state.UP), EXPORTER, [(at, 1.0) for at in TIMES])]
     with history.serve(history.openmetrics(up), tmp_path_factory.mktemp("without")) as url:
         yield url
@@ -106,7 +106,7 @@ def test_a_prometheus_without_any_rules_gets_the_commands_that_load_them(
 
 
 def command(line: str) -> list[str]:
-    """The words of a command behind the colon that introduces it."""
+    """Return the words of a command behind the colon that introduces it."""
     return shlex.split(line.partition(": ")[2])
 
 

@@ -41,7 +41,7 @@ groups = st.tuples(
 
 
 def recorded(model: str, spent: float, burn: float, unknown: bool, seed: int) -> MadeGroup:
-    """A month of events that spend about so much of the budget, and what rules record of it at its end."""
+    """Return a month of events that spend about so much of the budget, and what rules record of it at its end."""
     group = MadeGroup(model, spent * 0.001, seed)
     error, total = group.truth((START, END))
     values = {
@@ -130,7 +130,7 @@ MOMENTS = (30, 60, 600, 5400)
 
 
 def month_begins(folder: Path) -> Iterator[history.Series]:
-    """What the rules of a calendar objective record around the start of March, and what the exporter exposes."""
+    """Yield what a calendar objective's rules record around the start of March, and the exporter's series."""
     plan = Plan(objective("month", "month", "Europe/Berlin"), Options(scrape_interval_seconds=60))
     shift = f"(time() + {MARCH - BEFORE})"
     rules = [
@@ -164,7 +164,7 @@ def month_begins(folder: Path) -> Iterator[history.Series]:
 
 
 def _grown(before: float, after: float) -> str:
-    """A counter that grows by so much a minute in February and in March, as promtool reads it."""
+    """Return a counter that grows by so much a minute in February and in March, as promtool reads it."""
     minutes = BEFORE // 60
     return f"0+{before:g}x{minutes} {before * minutes + after:g}+{after:g}x100"
 

@@ -35,7 +35,7 @@ GONE = group_labels("errors", "classifier", "2")
 
 
 def recorded() -> Iterator[history.Series]:
-    """What our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
+    """Yield what our rules record for a healthy, an exhausted and a vanished model, and an empty objective."""
     lately = [(END - 60, 1.0), (END, 1.0)]
     group = partial(recorded_group, times=(END - 60, END), seen=END)
     served = partial(group, target=0.99, days=30, source="histogram")

@@ -310,7 +310,7 @@ def parsed(url: str, *words: object, environment: Mapping[str, str] | None = Non
 
 
 def certificates(directory: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that is its own authority, and a file of it with its key."""
+    """Make a self-signed certificate for 127.0.0.1, and a file of it with its key."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is not here")
     ca, key, both = directory / "ca.pem", directory / "key.pem", directory / "both.pem"

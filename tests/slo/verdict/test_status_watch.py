@@ -21,7 +21,7 @@ from support.recorded_group import group_labels, recorded_group
 
 
 def recorded() -> str:
-    """A budget that was recorded until just now."""
+    """Return a budget that was recorded until just now."""
     now = time.time()
     times = [now - 240 + 15 * i for i in range(17)]
     return history.openmetrics(recorded_group(group_labels("latency", "embedder"), times, left=0.75))
@@ -29,7 +29,7 @@ def recorded() -> str:
 
 @contextmanager
 def watching(url: str, *words: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
-    """The verb as its own process, ended if the test does not."""
+    """Yield the verb as its own process, ended if the test does not."""
     command = [sys.executable, "-m", "tritonwatch", "status", "--prometheus", url, "--watch", "0.2", *words]
     terminal = {"TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
     process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=os.environ | terminal)
@@ -46,7 +46,7 @@ def end(process: subprocess.Popen[bytes]) -> int:
 
 
 def read_until(terminal: int, mark: bytes) -> bytes:
-    """What the terminal got, up to and with the mark."""
+    """Return what the terminal got, up to and with the mark."""
     drawn = b""
     deadline = time.monotonic() + 30
     while mark not in drawn:
