@@ -238,3 +238,8 @@ UTILIZATION_CAUSED = "model:triton_gpu_utilization:sum"
 """Utilisation that a model causes on all its GPUs (estimate), by cluster, job and model."""
 POWER_CAUSED = "model:triton_gpu_watts:rate2m"
 """Power above idle that a model causes on all its GPUs (estimate), by cluster, job and model."""
+
+
+def severity_rank(severity: str) -> int:
+    """Return the rank of a severity to sort by, 0 for the most urgent; an unknown one is last."""
+    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)

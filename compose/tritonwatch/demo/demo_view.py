@@ -112,9 +112,6 @@ class Viewer:
             alerts = self._alertmanager.alerts()
         except ServerError:
             return []
-        return sorted(alerts, key=lambda alert: (_severity_rank(alert.severity), alert.name, alert.model))
-
-
-def _severity_rank(severity: str) -> int:
-    known = names.SEVERITIES
-    return known.index(severity) if severity in known else len(known)
+        return sorted(
+            alerts, key=lambda alert: (names.severity_rank(alert.severity), alert.name, alert.model)
+        )

@@ -80,9 +80,7 @@ def slo_alerts(sources: Sources, at: float | None) -> CachedAnswer[tuple[SloAler
 
     def read(prometheus: Prometheus) -> tuple[SloAlert, ...]:
         alerts = [_slo_alert(sample.labels) for sample in prometheus.instant(_ALERTS, at)]
-        return tuple(
-            sorted(alerts, key=lambda alert: (alert.state, _rank(alert.severity), alert.name, alert.tier))
-        )
+        return tuple(sorted(alerts, key=_urgency))
 
     return sources.reader.ask(("slo alerts", at), read, ())
 
@@ -92,8 +90,8 @@ def _slo_alert(labels: Mapping[str, str]) -> SloAlert:
     return SloAlert(labels.get("alertname", ""), labels.get("alertstate", ""), severity, tier, labels)
 
 
-def _rank(severity: str) -> int:
-    return names.SEVERITIES.index(severity) if severity in names.SEVERITIES else len(names.SEVERITIES)
+def _urgency(alert: SloAlert) -> tuple[str, int, str, str]:
+    return alert.state, names.severity_rank(alert.severity), alert.name, alert.tier
 
 
 def past_budgets(
