@@ -14,9 +14,9 @@ from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, ChartAxis
 from tritonwatch.web.drawing.condition_parts import ConditionPart, TierCondition, tier_conditions
-from tritonwatch.web.pages.objective_charts import _spent_since, burn_curves
+from tritonwatch.web.pages.objective_charts import _left_since_start, burn_curves
 from tritonwatch.web.pages.objective_page import _timeline
-from tritonwatch.web.queries.group_history import Past, spent_by_cause
+from tritonwatch.web.queries.group_history import PastSeries, spent_by_cause
 
 PLAN = Plan(Objective(name="errors", target=0.99, indicator={"kind": "errors"}), Options())  # type: ignore[arg-type]
 ROW = GroupStatus("errors", "errors", {"model": "a"}, target=0.99, burn={"1h": 20, "5m": 30}, budget_left=0.4)
@@ -58,7 +58,7 @@ def test_what_the_page_cannot_know_is_unknown() -> None:
 def test_a_gap_ends_a_band() -> None:
     """Two spans of unknown time are two bands; each sample represents the step before it."""
     labels = {"__name__": "slo:sli_unknown:state", "reason": "vanished"}
-    past = Past(AXIS, (Series(labels, (20, 30, 70), (1, 1, 1)),))
+    past = PastSeries(AXIS, (Series(labels, (20, 30, 70), (1, 1, 1)),))
 
     assert (
         Band("unknown", 10, 30, "unknown: vanished"),
@@ -68,7 +68,7 @@ def test_a_gap_ends_a_band() -> None:
 
 def test_the_timeline_has_a_row_for_each_part_of_each_tier() -> None:
     """A part has the name that the rules record it by; other series of the group have no row."""
-    past = Past(
+    past = PastSeries(
         AXIS,
         (
             Series({"__name__": names.burn_part("now"), "tier": "page_fast"}, (20, 30, 70), (1, 1, 1)),
@@ -86,9 +86,9 @@ def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> No
         Series({"cause": "queue"}, (10, 20, 30), (0.9, 0.2, 0.2)),
         Series({"cause": "compute"}, (10, 20, 30), (0.1, 0.8, 0.8)),
     ]
-    burn = Past(AXIS, (Series(events, (10, 20, 30), (0, 5, 5)),))
+    burn = PastSeries(AXIS, (Series(events, (10, 20, 30), (0, 5, 5)),))
 
-    [(first, most), (second, least)] = spent_by_cause(Past(AXIS, tuple(causes)), burn)
+    [(first, most), (second, least)] = spent_by_cause(PastSeries(AXIS, tuple(causes)), burn)
     assert ("compute", "queue") == (first, second)
     assert pytest.approx((0.8, 0.2)) == (most, least)
 
@@ -96,7 +96,7 @@ def test_causes_count_by_the_events_that_failed_while_they_were_recorded() -> No
 def test_the_spending_of_a_window_ends_at_the_budget_left() -> None:
     """A third of the failures came by the middle: 0.8 of the budget was left then, and 0.4 is now."""
     name = "slo:sli_events:sum"
-    past = Past(
+    past = PastSeries(
         AXIS,
         (
             Series({"__name__": name, "event": "error"}, (0, 50, 100), (7, 10, 16)),
@@ -104,7 +104,7 @@ def test_the_spending_of_a_window_ends_at_the_budget_left() -> None:
         ),
     )
 
-    left = _spent_since(AXIS, past, ROW)
+    left = _left_since_start(AXIS, past, ROW)
     assert pytest.approx((1.0, 0.8, 0.4)) == (left[0], left[5], left[10])
 
 
@@ -112,5 +112,5 @@ def test_the_period_of_a_calendar_window_is_a_burn_curve_too() -> None:
     """An objective of a calendar month records the month's rate beside those of lengths of time."""
     windows = ("month", "1h", "30m")
     series = [Series({"__name__": names.sli_error(window)}, (20, 30), (0.02, 0.01)) for window in windows]
-    curves = burn_curves(Past(AXIS, tuple(series)), AXIS, 0.99)
+    curves = burn_curves(PastSeries(AXIS, tuple(series)), AXIS, 0.99)
     assert ["30m", "1h", "month"] == [curve.label for curve in curves]

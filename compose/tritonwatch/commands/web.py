@@ -110,14 +110,14 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         return objective_files.not_loaded(objectives, rows, args) if objectives else ""
 
     return Sources(
-        Reader(prometheus, args.scrape_interval),
-        objectives,
-        replace(rule_options(args), runbook_url=args.runbook_url),
-        not_loaded,
-        Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
-        bridge_of(args),
-        _corrections(args),
-        _doctor(args),
+        reader=Reader(prometheus, args.scrape_interval),
+        objectives=objectives,
+        options=replace(rule_options(args), runbook_url=args.runbook_url),
+        not_loaded=not_loaded,
+        addresses=Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
+        bridge_data=bridge_of(args),
+        corrections=_corrections(args),
+        doctor=_doctor(args),
     )
 
 

@@ -11,7 +11,7 @@ from triton_slo.fields import error_budget
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
 from tritonwatch.web.drawing.charts import Band, Chart, ChartAxis, Curve, Limit, Mark, Values
-from tritonwatch.web.queries.group_history import Past
+from tritonwatch.web.queries.group_history import PastSeries
 
 _ERRORS = names.sli_error("")
 
@@ -19,8 +19,8 @@ _ERRORS = names.sli_error("")
 def objective_charts(
     row: GroupStatus,
     plan: Plan | None,
-    budget: Past,
-    burn: Past,
+    budget: PastSeries,
+    burn: PastSeries,
     bands: tuple[Band, ...],
     marks: tuple[Mark, ...],
 ) -> list[Chart]:
@@ -54,15 +54,15 @@ def objective_charts(
     ]
 
 
-def _budget_chart(row: GroupStatus, past: Past) -> Chart:
+def _budget_chart(row: GroupStatus, past: PastSeries) -> Chart:
     axis = past.axis
     left = axis.values(past.named(names.PERIOD_BUDGET_REMAINING))
     # The last point is the number on the page.
     curves = [Curve("budget left", (*left[:-1], row.budget_left))]
     if row.period_ends_in_seconds is None:
-        spent = _spent_since(axis, past, row)
-        if any(value is not None for value in spent):
-            curves.append(Curve("left, counted from the window's start", spent, dashed=True))
+        left_since_start = _left_since_start(axis, past, row)
+        if any(value is not None for value in left_since_start):
+            curves.append(Curve("left, counted from the window's start", left_since_start, dashed=True))
     curves.append(Curve("even pace", _even_pace(axis, row), dashed=True))
     return Chart("budget", "Error budget over the period", "share", axis.times, tuple(curves))
 
@@ -75,8 +75,8 @@ def _limits(plan: Plan) -> list[Limit]:
     ]
 
 
-def burn_curves(burn: Past, axis: ChartAxis, target: float | None) -> list[Curve]:
-    """Return the burn rate of each recorded window, the shortest first; nothing where the target is unknown."""
+def burn_curves(burn: PastSeries, axis: ChartAxis, target: float | None) -> list[Curve]:
+    """Return the burn rate of each recorded window, the shortest first; none if the target is unknown."""
     if target is None:
         return []
     rates = {
@@ -103,10 +103,10 @@ def _even_pace(axis: ChartAxis, row: GroupStatus) -> Values:
     return tuple(1 - (at - axis.start) / length for at in axis.times)
 
 
-def _spent_since(axis: ChartAxis, past: Past, row: GroupStatus) -> Values:
-    """Return what was left of the window's budget at each step, counted from the window's start.
+def _left_since_start(axis: ChartAxis, past: PastSeries, row: GroupStatus) -> Values:
+    """Return the budget left at each step if only failures since the window's start are counted.
 
-    Its end is the budget left now: what failed before the step, of all that may fail in the window.
+    The last value is the budget left now.
     """
     errors, totals = (
         axis.values(past.named(names.SLI_EVENTS_SUM, event=event)) for event in (names.ERROR, names.TOTAL)

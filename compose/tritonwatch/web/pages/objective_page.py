@@ -26,7 +26,7 @@ from tritonwatch.web.drawing.condition_parts import Truth, tier_conditions
 from tritonwatch.web.pages.objective_charts import objective_charts
 from tritonwatch.web.parameters import asked_choice, asked_time
 from tritonwatch.web.queries import group_history
-from tritonwatch.web.queries.group_history import Past
+from tritonwatch.web.queries.group_history import PastSeries
 from tritonwatch.web.queries.objective_facts import ObjectiveInfo, SloAlert, objective_infos, slo_alerts
 from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.site import Site, banner_text, remarks_on
@@ -60,11 +60,11 @@ class _GroupAnswers(NamedTuple):
     status: CachedAnswer[tuple[GroupStatus, ...]]
     infos: CachedAnswer[Mapping[str, ObjectiveInfo]]
     alerts: CachedAnswer[tuple[SloAlert, ...]]
-    budget: CachedAnswer[Past]
-    burn: CachedAnswer[Past]
-    states: CachedAnswer[Past]
-    causes: CachedAnswer[Past]
-    deployments: CachedAnswer[Past]
+    budget: CachedAnswer[PastSeries]
+    burn: CachedAnswer[PastSeries]
+    states: CachedAnswer[PastSeries]
+    causes: CachedAnswer[PastSeries]
+    deployments: CachedAnswer[PastSeries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _page_links(values: _ObjectivePage, at: str | None) -> Mapping[str, object]:
     }
 
 
-def _timeline(states: Past) -> list[tuple[str, list[tuple[float, float]]]]:
+def _timeline(states: PastSeries) -> list[tuple[str, list[tuple[float, float]]]]:
     """Return when each named part of each tier was true, and when its alert fired."""
     rows: dict[str, list[tuple[float, float]]] = {}
     for series in states.series:

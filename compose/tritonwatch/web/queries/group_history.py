@@ -25,8 +25,8 @@ _FIRING = 'alertstate="firing"'
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Series of one group over an axis."""
+class PastSeries:
+    """Recorded series of one group at the steps of an axis."""
 
     axis: ChartAxis
     series: tuple[Series, ...] = ()
@@ -74,18 +74,18 @@ def recorded_name(pattern: str, matchers: Matchers) -> str:
     return str(Matchers((f'__name__=~"{pattern}"', *matchers.parts)))
 
 
-def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
+def past_budget(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the budget and the running sums of events over the period."""
     pattern = f"{names.PERIOD_BUDGET_REMAINING}|{names.SLI_EVENTS_SUM}"
     return _past(sources, axis, [recorded_name(pattern, own_matchers(row))])
 
 
-def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
+def past_burn(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the error ratios of all windows and the events."""
     return _past(sources, axis, [recorded_name(f"{_ERRORS}.+|{_EVENTS}", own_matchers(row))])
 
 
-def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
+def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return what exists only while it is true: parts of conditions, alerts, unknown and excluded time."""
     own = own_matchers(row)
     window = f"[{max(1, round(axis.step))}s]"
@@ -101,7 +101,7 @@ def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
     )
 
 
-def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
+def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the shares of the causes."""
     split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
     group = [
@@ -113,22 +113,22 @@ def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
     return _past(sources, axis, [f"{names.CAUSE_SHARE}{split.also(*group)}"])
 
 
-def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[Past]:
+def past_deployments(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return when versions of the model became ready, and when loads failed."""
     window = f"[{max(1, round(axis.step))}s]"
     chosen = recorded_name(f"{names.BECAME_READY}|{names.FAILED_LOADS}", Matchers().equal("model", row.model))
     return _past(sources, axis, [f"last_over_time({chosen}{window})"])
 
 
-def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> CachedAnswer[Past]:
-    def read(prometheus: Prometheus) -> Past:
+def _past(sources: Sources, axis: ChartAxis, queries: Sequence[str]) -> CachedAnswer[PastSeries]:
+    def read(prometheus: Prometheus) -> PastSeries:
         # One request: the series of the queries differ in name or labels.
-        return Past(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
+        return PastSeries(axis, prometheus.range(" or ".join(queries), axis.start, axis.end, axis.step))
 
-    return sources.reader.ask(("past", tuple(queries), axis), read, Past(axis))
+    return sources.reader.ask(("past", tuple(queries), axis), read, PastSeries(axis))
 
 
-def deployments(past: Past) -> tuple[Mark, ...]:
+def deployments(past: PastSeries) -> tuple[Mark, ...]:
     """Return a mark for each moment at which a version became ready, or a load failed."""
     counts: dict[tuple[float, str], int] = defaultdict(int)
     for series in past.series:
@@ -143,7 +143,7 @@ def deployments(past: Past) -> tuple[Mark, ...]:
     )
 
 
-def spent_by_cause(causes: Past, burn: Past) -> list[tuple[str, float]]:
+def spent_by_cause(causes: PastSeries, burn: PastSeries) -> list[tuple[str, float]]:
     """Return which share of the failed events each cause had, largest first.
 
     The causes of each step count as much as the events that failed in it.

@@ -73,7 +73,7 @@
         return [low, Math.max(high, 1) * 1.3];
       }
       low = Math.min(low, 0);
-      // Down to overspent once, as on the dashboards: below it nothing else would be seen.
+      // Down to -100 %, as on the dashboards: a longer axis would hide the other curves.
       if (chart.unit === "share") [low, high] = [Math.max(low, -1), Math.max(high, 1)];
       return [low, high + (high - low) * 0.05];
     };

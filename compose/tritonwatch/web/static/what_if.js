@@ -1,4 +1,4 @@
-// The What if page without a click: sliders beside the fields, and the result of the form as it is typed.
+// The What if page: sliders beside the fields, and a new result while the form is edited, without a click.
 "use strict";
 
 const form = document.getElementById("what-if");
@@ -9,7 +9,7 @@ function address() {
   return "/what-if?" + new URLSearchParams(new FormData(form)).toString();
 }
 
-// The same page as a click on the button gives; only its result is taken over.
+// Loads the page that a click on the button would load, and replaces only the result.
 async function update() {
   const number = ++asked;
   const result = document.getElementById("result");
@@ -24,7 +24,7 @@ async function update() {
     history.replaceState(null, "", address());
     offerCopy();
   } catch {
-    if (number === asked) result.textContent = "The server does not answer. Press the button to try again.";
+    if (number === asked) result.textContent = "The server does not respond. Press Compute to try again.";
   } finally {
     if (number === asked) result.removeAttribute("aria-busy");
   }
@@ -75,7 +75,7 @@ function offerCopy() {
 
 form.querySelectorAll("[data-slider]").forEach(addSlider);
 form.addEventListener("input", (event) => {
-  // Another objective has other fields, and other models other buckets: these need the whole page.
+  // Another objective has other fields, and other models have other buckets: reload the whole page.
   if (event.target.name === "base" || event.target.name === "models" || event.target.type === "range") return;
   soon();
 });
