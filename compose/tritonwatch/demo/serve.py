@@ -1,4 +1,4 @@
-"""A real Triton with the demo's models and traffic for them, as the one program of a container."""
+"""Run a real Triton with the demo's models and send traffic to them, as the only program of a container."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tritonwatch.local.triton import CannotStartError, TritonPorts, TritonServer
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM: 0 then, 1 when Triton cannot start or ends unexpectedly."""
     parser = argparse.ArgumentParser(prog="python -m tritonwatch.demo.serve", description=__doc__)
-    parser.add_argument("--address", default="127.0.0.1", help="where Triton listens")
-    parser.add_argument("--http-port", type=int, default=8000)
-    parser.add_argument("--grpc-port", type=int, default=8001)
-    parser.add_argument("--metrics-port", type=int, default=8002)
-    parser.add_argument("--load", action="store_true", help="send inferences to the models")
+    parser.add_argument("--address", default="127.0.0.1", help="address of the ports (default: 127.0.0.1)")
+    parser.add_argument("--http-port", type=int, default=8000, help="port of the HTTP API (default: 8000)")
+    parser.add_argument("--grpc-port", type=int, default=8001, help="port of the gRPC API (default: 8001)")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="port of the metrics (default: 8002)")
+    parser.add_argument("--load", action="store_true", help="send inference requests to the models")
     args = parser.parse_args(argv)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
