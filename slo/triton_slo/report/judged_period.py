@@ -60,7 +60,7 @@ def _result(objective: RecordedObjective, group: RecordedGroup, missing: float) 
 
 def _result_without_events(objective: RecordedObjective, missing: float) -> tuple[Result, str]:
     if objective.begins_late or objective.ends_early or missing > STEP_SECONDS:
-        return "unknown", _missing_reason(objective, missing) + ", and otherwise no event"
+        return "unknown", f"{_missing_reason(objective, missing)}; no event was recorded"
     return "no events", ""
 
 
