@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from triton_slo import expression
+from triton_slo.fields import refuse
 from triton_slo.indicators.common.measure import CounterQuery, Events, Measure, Scope
 from triton_slo.indicators.common.sources import CLIENTS
 from triton_slo.indicators.indicator import FieldFinding, Indicator, T
@@ -35,18 +36,21 @@ class Custom(Indicator):
     caused_by: ClassVar = ""
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _refuse_mistakes(self) -> Self:
+        refuse(self._mistakes())
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
         given = dict(self._queries())
         if set(given) not in ({"good", "total"}, {"errors", "total"}, {"error_ratio"}):
-            raise ValueError("custom needs good and total, or errors and total, or error_ratio alone")
-        for key in sorted(given):
-            if WINDOW not in given[key]:
-                raise ValueError(
-                    f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
-                )
-        for key in sorted(given):
-            expression.check(given[key].replace(WINDOW, "5m"), key)
-        return self
+            yield "custom needs good and total, or errors and total, or error_ratio alone"
+        for key, query in sorted(given.items()):
+            if WINDOW not in query:
+                yield f"{key} must hold {{{{window}}}} where the range goes, as in rate(x[{{{{window}}}}])"
+            try:
+                expression.check(query.replace(WINDOW, "5m"), key)
+            except ValueError as error:
+                yield str(error)
 
     def _queries(self) -> Iterator[tuple[str, str]]:
         for key in _QUERIES:

@@ -9,11 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
@@ -73,17 +69,20 @@ class Tier(Value):
     burn: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
-    def _refuse_unsound_windows(self) -> Self:
+    def _refuse_mistakes(self) -> Self:
+        refuse(self._mistakes())
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
         if (self.budget is None) == (self.burn is None):
-            raise ValueError("a tier has either budget (share spent in the long window) or burn (factor)")
+            yield "a tier has either budget (share spent in the long window) or burn (factor)"
         if parse_seconds(self.short) >= parse_seconds(self.long):
-            raise ValueError("the short window must be shorter than the long one")
+            yield "the short window must be shorter than the long one"
         for window in (self.long, self.short):
             if parse_seconds(window) > 3600 and parse_seconds(window) % parse_seconds(HALF_HOUR):
-                raise ValueError(f"{window}: windows over an hour are whole multiples of {HALF_HOUR}")
+                yield f"{window}: windows over an hour are whole multiples of {HALF_HOUR}"
             if parse_seconds(window) < 60 or parse_seconds(window) > 90 * DAY:
-                raise ValueError(f"{window}: a burn window has at least 1m and at most 90d")
-        return self
+                yield f"{window}: a burn window has at least 1m and at most 90d"
 
     def factor(self, period_seconds: float) -> float:
         """Return the burn rate at which the tier fires: `budget * period / long`, at least 1 (SRE Workbook, ch. 5).
@@ -123,14 +122,17 @@ class Alerting(Value):
     confidence: Annotated[Ratio, Field(ge=0.5, lt=1)] = 0.95
 
     @model_validator(mode="after")
-    def _known_tiers(self) -> Self:
+    def _refuse_mistakes(self) -> Self:
+        refuse(self._mistakes())
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
         tiers = [tier.name for tier in self.tiers]
         if len(set(tiers)) != len(tiers):
-            raise ValueError("two tiers have the same name")
+            yield "two tiers have the same name"
         for field in ("severities", "labels", "annotations"):
             if unknown := sorted(set(getattr(self, field)) - set(tiers)):
-                raise ValueError(f"{field} name tiers that do not exist: {', '.join(unknown)}")
-        return self
+                yield f"{field} name tiers that do not exist: {', '.join(unknown)}"
 
 
 class Unknown(Value):

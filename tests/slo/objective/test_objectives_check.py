@@ -173,6 +173,11 @@ def test_all_mistakes_are_reported_at_once() -> None:
     ):
         assert 1 == len([mistake for mistake in several if expected in mistake]), several
     assert 4 == len(several)
+    custom = mistakes(indicator={"kind": "custom", "good": "rate(a[5m])", "total": "rate(b[{{window}}]))"})
+    assert ["good must hold {{window}}", "total is not PromQL"] == [
+        next(words for words in ("good must hold {{window}}", "total is not PromQL") if words in mistake)
+        for mistake in custom
+    ]
 
 
 @pytest.mark.parametrize(
