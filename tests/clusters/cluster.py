@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,11 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
+from support.loopback import free_ports
 from support.tools import ROOT
 from support.waiting import eventually
 
 TOOLS = ROOT / ".cache" / "kubernetes"
-"""What tests/support/fetch-kubernetes-tools.sh builds."""
+"""Programs that tests/support/fetch-kubernetes-tools.sh builds."""
+_INSTALL = "run `sh tests/support/fetch-kubernetes-tools.sh .cache/kubernetes`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,6 @@ class Cluster:
         }
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def _running(log: Path, *words: object, **environment: str) -> Iterator[None]:
     with log.open("wb") as out:
@@ -89,8 +84,8 @@ def _running(log: Path, *words: object, **environment: str) -> Iterator[None]:
 def operator(cluster: Cluster, folder: Path, *namespaces: str) -> Iterator[None]:
     """Run the real prometheus-operator beside the cluster, for these namespaces."""
     if not (TOOLS / "operator").exists():
-        pytest.skip("prometheus-operator is not built here: tests/support/fetch-kubernetes-tools.sh says why")
-    words = (f"-namespaces={','.join(namespaces)}", f"-web.listen-address=127.0.0.1:{_free_port()}")
+        pytest.skip(f"prometheus-operator is not installed; {_INSTALL}")
+    words = (f"-namespaces={','.join(namespaces)}", f"-web.listen-address=127.0.0.1:{free_ports(1)[0]}")
     with _running(folder / "operator.log", TOOLS / "operator", *words, KUBECONFIG=str(cluster.kubeconfig)):
         yield
 
@@ -109,7 +104,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     missing = [name for name in ("etcd", "kube-apiserver") if not (TOOLS / name).exists()]
     if missing:
         pytest.skip(
-            f"no CONTEXT is given, and no {' and no '.join(missing)} could be had for a cluster of our own"
+            f"{' and '.join(missing)} are not installed; {_INSTALL}, or set CONTEXT to a cluster's context"
         )
     with ExitStack() as servers:
         _control_plane(servers, folder, kubeconfig)
@@ -128,7 +123,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
 
 
 def _control_plane(servers: ExitStack, folder: Path, kubeconfig: Path) -> None:
-    store, peers, api = (f"127.0.0.1:{_free_port()}" for _ in range(3))
+    store, peers, api = (f"127.0.0.1:{port}" for port in free_ports(3))
     servers.enter_context(
         _running(
             folder / "etcd.log",
