@@ -21,7 +21,7 @@ import requests
 from matplotlib.figure import Figure
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.measured import Measured
+from bench.process_usage import ProcessUsage
 from dashboards.fleet import exposition
 from support.loopback import free_ports, started
 from support.tools import ROOT
@@ -53,7 +53,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 
 @dataclass(frozen=True)
-class Stack(Measured):
+class Stack(ProcessUsage):
     """A stub Triton and an exporter, each a process."""
 
     stub: str

@@ -24,7 +24,7 @@ import requests
 import yaml
 
 from bench.fleet_pages import share
-from bench.measured import Measured
+from bench.process_usage import ProcessUsage
 from support import loopback
 from support.loopback import free_ports
 from support.tools import ROOT, prometheuses, versions_of, vmalert
@@ -44,7 +44,7 @@ ONLY_WHEN_IT_HAPPENS = ("prometheus_remote_storage_samples_dropped_total",)
 
 
 @dataclass(frozen=True)
-class Part(Measured):
+class Part(ProcessUsage):
     """A running program, and what it has used."""
 
     name: str
@@ -222,7 +222,7 @@ def budgets(part: Part) -> dict[str, float]:
 
 
 @pytest.mark.timeout(0)
-def test_a_fleet_on_two_engines(tmp_path: Path) -> None:
+def test_two_engines_record_the_true_budgets_of_a_fleet(tmp_path: Path) -> None:
     """No sample is lost, and both engines know every budget as it is, however late they evaluate."""
     if not versions_of("victoria-metrics"):
         pytest.skip("VictoriaMetrics is not here; `make tools-next` fetches it where apt can")

@@ -201,7 +201,7 @@ def page(readings: list[Reading]) -> str:
 
 
 @pytest.mark.timeout(3600)
-def test_a_tenth_of_the_samples(tmp_path: Path) -> None:
+def test_windows_read_at_most_a_tenth_of_the_samples_of_sloth(tmp_path: Path) -> None:
     """At most a tenth of what Sloth's shape reads, and windows within 1 % of the counters of their reach."""
     readings = [read(tmp_path / str(models), models, days) for models, days in SIZES]
     text = page(readings)

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import requests
 
-from bench.measured import Measured
+from bench.process_usage import ProcessUsage
 from support import history, web_fleet
 from support.browser import page_on, running_chromium
 from support.loopback import free_ports
@@ -147,7 +147,7 @@ def _pyrra_detail(end: float) -> list[Query]:
 
 
 @contextmanager
-def _serving(prometheus: str, log: Path) -> Iterator[tuple[str, Measured]]:
+def _serving(prometheus: str, log: Path) -> Iterator[tuple[str, ProcessUsage]]:
     """Run the verb as a process of its own, with cached answers that outlast the measurement."""
     (port,) = free_ports(1)
     words = ["web", "--prometheus", prometheus, "--listen", f"127.0.0.1:{port}", "--scrape-interval", "1h"]
@@ -159,13 +159,13 @@ def _serving(prometheus: str, log: Path) -> Iterator[tuple[str, Measured]]:
         url = f"http://127.0.0.1:{port}"
         eventually(lambda: "serving" in log.read_text(), "the server never began")
         try:
-            yield url, Measured(psutil.Process(process.pid))
+            yield url, ProcessUsage(psutil.Process(process.pid))
         finally:
             process.terminate()
 
 
 def _measured(
-    prometheus: str, work: Callable[[], object], server: Measured | None = None
+    prometheus: str, work: Callable[[], object], server: ProcessUsage | None = None
 ) -> tuple[Cost, float]:
     """Return what it cost Prometheus, and the server's CPU seconds."""
     before, used = _counters(prometheus), server.cpu_seconds() if server else 0.0

@@ -182,8 +182,8 @@ def copied(common: Path, folder: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Running:
-    """A Prometheus that evaluates."""
+class EvaluatingPrometheus:
+    """A Prometheus that evaluates rules, and what that costs it."""
 
     url: str
 
@@ -210,7 +210,7 @@ class Running:
 
 
 @contextmanager
-def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Iterator[Running]:
+def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Iterator[EvaluatingPrometheus]:
     """Run a Prometheus over the folder's data that evaluates groups every few seconds."""
     with answering(lambda request: request.reply(counters.exposition(time.time()))) as target:
         replicas = [
@@ -227,7 +227,7 @@ def evaluating(folder: Path, groups: Sequence[Group], counters: Counters) -> Ite
             "scrape_configs": [{"job_name": EXPORTER_JOB, "static_configs": replicas}],
         }
         with running(folder, config, server=prometheuses()[-1]) as url:
-            yield Running(url)
+            yield EvaluatingPrometheus(url)
 
 
 def cost(folder: Path, groups: Sequence[Group], counters: Counters, idle: float) -> Cost:

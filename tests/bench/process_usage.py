@@ -8,7 +8,7 @@ import psutil
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProcessUsage:
     """A running process."""
 
     process: psutil.Process
