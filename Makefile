@@ -77,7 +77,7 @@ generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes obj
 	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out compose/kubernetes/dashboards
 
 generate-helm: $(STAMP) ## What the Helm chart renders by default (needs helm)
-	PYTHONPATH=tests $(BIN)/python -m support.helm > compose/helm/rendered.yaml.new && mv compose/helm/rendered.yaml.new compose/helm/rendered.yaml
+	PYTHONPATH=tests $(BIN)/python -m support.kubernetes.helm > compose/helm/rendered.yaml.new && mv compose/helm/rendered.yaml.new compose/helm/rendered.yaml
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)

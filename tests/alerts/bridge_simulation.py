@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support.bridge import CHANNEL, START, BridgeUnderTest, Killed, body_of
-from support.slack import ALL_SCOPES, Posted, Workspace
+from support.slack.workspace import ALL_SCOPES, Posted, Workspace
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.incident import Event
 

@@ -12,7 +12,7 @@ import requests
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
 from support.loopback import served
-from support.slack import Workspace
+from support.slack.workspace import Workspace
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages.incident_links import Style

@@ -16,9 +16,9 @@ import yaml
 from hypothesis import given
 
 from clusters.cluster import TOOLS, Cluster, cluster, operator
-from support.chart_values import chart_values
-from support.helm import CHART, find_helm, objects, template
-from support.kustomize import KUBERNETES, kustomized
+from support.kubernetes.chart_values import chart_values
+from support.kubernetes.helm import CHART, find_helm, objects, template
+from support.kubernetes.kustomize import KUBERNETES, kustomized
 from support.thorough import examples
 from support.tools import ROOT, amtools, promtools
 from support.waiting import eventually

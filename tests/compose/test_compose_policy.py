@@ -13,7 +13,7 @@ import bcrypt
 import pytest
 import yaml
 
-from support.compose_policy import problems_of, resolved
+from support.stack.compose_policy import problems_of, resolved
 from support.tools import ROOT, amtools, promtools
 from tritonwatch.cli import main
 

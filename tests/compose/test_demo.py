@@ -15,7 +15,7 @@ import psutil
 import pytest
 import requests
 
-from support.demo_run import port_base
+from support.stack.demo_run import port_base
 
 pytestmark = pytest.mark.real
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from hypothesis import given
 
-from support.chart_values import chart_values
-from support.helm import CHART, RENDERED, Objects, digest, helm, objects, rendering, template
-from support.kubernetes_schemas import validate
-from support.kustomize import kustomized
+from support.kubernetes.chart_values import chart_values
+from support.kubernetes.helm import CHART, RENDERED, Objects, digest, helm, objects, rendering, template
+from support.kubernetes.kustomize import kustomized
+from support.kubernetes.schemas import validate
 from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main

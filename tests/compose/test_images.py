@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from support.compose_policy import resolved
+from support.stack.compose_policy import resolved
 from support.tools import ROOT
 
 TEXT = (ROOT / "compose" / "Dockerfile").read_text()

@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from support.kubernetes_schemas import is_core, operators, validate
-from support.kustomize import KUBERNETES, kustomized
+from support.kubernetes.kustomize import KUBERNETES, kustomized
+from support.kubernetes.schemas import is_core, operators, validate
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
 from triton_exporter.catalogue.external.bridge import BRIDGE_JOB

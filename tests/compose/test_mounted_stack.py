@@ -13,10 +13,10 @@ import requests
 
 from support.history import backfilled, openmetrics
 from support.loopback import Handler, answering
-from support.mounted_stack import MountedStack
 from support.recorded_fleet import RecordedFleet
-from support.slack import Workspace
-from support.slack_server import SlackServer
+from support.slack.server import SlackServer
+from support.slack.workspace import Workspace
+from support.stack.mounted_stack import MountedStack
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
 from triton_exporter.common.moments import rfc3339

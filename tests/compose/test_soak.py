@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.slack import Posted
-from support.soak import soaking
-from support.soak_page import report
-from support.soak_record import Record
+from support.slack.workspace import Posted
+from support.stack.soak import soaking
+from support.stack.soak_page import report
+from support.stack.soak_record import Record
 from support.tools import ROOT, alertmanagers, prometheuses
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))

@@ -14,9 +14,9 @@ import requests
 import yaml
 
 from containers.engine import Engine, engine
-from support.mounted_stack import PASSWORD
-from support.slack import TOKEN, Workspace
-from support.slack_server import SlackServer
+from support.slack.server import SlackServer
+from support.slack.workspace import TOKEN, Workspace
+from support.stack.mounted_stack import PASSWORD
 from support.tools import ROOT
 from support.waiting import eventually
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dashboards import made_fleet
-from support.demo_run import DemoRun, run_demo
 from support.history import running
 from support.panels import MODELS, Answer, Grafana, Json, View, panels
+from support.stack.demo_run import DemoRun, run_demo
 from support.tools import prometheuses
 from triton_exporter.catalogue import models
 

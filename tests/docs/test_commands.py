@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from docs.commands import Command, commands
-from support.compose_policy import resolved
+from support.stack.compose_policy import resolved
 from support.tools import ROOT
 from tritonwatch.cli import VERBS
 from tritonwatch.local.prometheus import find_binary

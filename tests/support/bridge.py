@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from support.slack import Workspace
+from support.slack.workspace import Workspace
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.assembly import AUDIT_FILE
 from triton_alerts.bridge.deliver.attempts import Attempts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.bridge import BridgeUnderTest
-from support.slack import Posted
+from support.slack.workspace import Posted
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 
 HOUR = 3600.0

@@ -21,8 +21,8 @@ import requests
 import support
 from support.bridge import body_of
 from support.loopback import free_ports
-from support.slack import ALL_SCOPES, TOKEN, Workspace
-from support.slack_server import SlackServer
+from support.slack.server import SlackServer
+from support.slack.workspace import ALL_SCOPES, TOKEN, Workspace
 from support.tools import ROOT
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
 from triton_alerts.bridge.incidents.audit import Audit, private

@@ -30,7 +30,7 @@ from alerts.bridge_simulation import (
 )
 from support.bridge import CHANNEL
 from support.files import IN_MEMORY
-from support.slack import Posted
+from support.slack.workspace import Posted
 from support.thorough import THOROUGH
 from triton_alerts.bridge.deliver import next_task
 

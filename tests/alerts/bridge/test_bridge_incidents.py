@@ -15,7 +15,7 @@ import pytest
 
 from support import history
 from support.bridge import CHANNEL, Clock, Killed, SimulatedSlack, body_of
-from support.slack import Workspace
+from support.slack.workspace import Workspace
 from triton_alerts import hours
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.bridge import BridgeUnderTest, Killed
-from support.slack import ALL_SCOPES, Workspace
+from support.slack.workspace import ALL_SCOPES, Workspace
 from triton_alerts.bridge.deliver.next_task import DIGEST_FROM
 from triton_alerts.bridge.incidents.instruments import HEARTBEAT_VALUE
 from triton_alerts.bridge.operations.chores import HeartbeatWatch

@@ -26,8 +26,8 @@ from support import history
 from support.bridge import body_of
 from support.loopback import answering, free_ports
 from support.recorded_period import MadeGroup, MadeObjective, unix
-from support.slack import APP_TOKEN, TOKEN, Posted, Workspace
-from support.slack_server import SlackServer
+from support.slack.server import SlackServer
+from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually

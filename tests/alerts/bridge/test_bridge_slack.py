@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from support.bridge import CHANNEL, Clock, SimulatedSlack, body_of
-from support.slack import TOKEN, Workspace
-from support.slack_server import SlackServer
+from support.slack.server import SlackServer
+from support.slack.workspace import TOKEN, Workspace
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
 from triton_alerts.bridge.deliver.messages import message

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.bridge import CHANNEL, START, Clock, SimulatedSlack, body_of
-from support.slack import Workspace
+from support.slack.workspace import Workspace
 from support.tools import ROOT
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.slack_limits import check_message
+from support.slack.limits import check_message
 from support.tools import ROOT
 from triton_alerts.bridge import text
 from triton_alerts.bridge.deliver import terminal

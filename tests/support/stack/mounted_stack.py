@@ -12,9 +12,9 @@ from typing import Any
 
 import requests
 
-from support.compose_policy import COMPOSE, resolved
 from support.loopback import free_ports
-from support.slack import TOKEN
+from support.slack.workspace import TOKEN
+from support.stack.compose_policy import COMPOSE, resolved
 from support.tools import ROOT
 from support.waiting import eventually
 from tritonwatch.cli import main as tritonwatch

@@ -19,11 +19,11 @@ import psutil
 import requests
 
 from support.loopback import free_ports
-from support.mounted_stack import MountedStack
 from support.repository import Repository
-from support.slack import Posted, Workspace
-from support.slack_server import SlackServer
-from support.soak_record import Fault, Incident, Record
+from support.slack.server import SlackServer
+from support.slack.workspace import Posted, Workspace
+from support.stack.mounted_stack import MountedStack
+from support.stack.soak_record import Fault, Incident, Record
 from support.tools import ROOT, alertmanagers, prometheuses
 from support.triton import control, infer
 from triton_exporter.catalogue import state

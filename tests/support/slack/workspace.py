@@ -1,6 +1,6 @@
 """Stand in for a Slack workspace: its methods, documented limits, rates, errors and thread rules.
 
-`Workspace` takes the time as an argument, so that a test can simulate hours; `slack_server` serves one over HTTP.
+`Workspace` takes the time as an argument, so that a test can simulate hours; `server` serves one over HTTP.
 Sources: docs.slack.dev, reference/methods/chat.postMessage, chat.update, apis/web-api/rate-limits.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.slack_limits import SlackError, check_message
+from support.slack.limits import SlackError, check_message
 
 TOKEN = "xoxb-stand-in"
 APP_TOKEN = "xapp-stand-in"

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from support.loopback import Handler, HttpServer
-from support.slack import Posted, Workspace
+from support.slack.workspace import Posted, Workspace
 
 READS = {"conversations.history", "conversations.replies", "chat.getPermalink"}
 """Methods that take a form or a query, never JSON."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from support.soak import Soak
-from support.soak_record import Record
+from support.stack.soak import Soak
+from support.stack.soak_record import Record
 
 
 def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from support.slack import Posted
+from support.slack.workspace import Posted
 
 
 @dataclass(frozen=True)
