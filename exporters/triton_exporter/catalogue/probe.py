@@ -12,7 +12,7 @@ RESULTS = ("success", "timeout", "unreachable", "rejected", "failed", "not_found
 
 `rejected`: Triton would not take the request (503: queue full, timed out in the queue, not ready); `failed`:
 the model answered with an error; `not_found`: the model or version is gone; `bad_input`: the model does not
-take the probe's input, which says nothing about the model: give it a payload of its own; `unproven`: the
+take the probe's input, which shows nothing about the model: give it a payload of its own; `unproven`: the
 probe failed in another way, and its input has not worked with this model yet.
 """
 

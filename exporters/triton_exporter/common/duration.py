@@ -61,7 +61,7 @@ def time_text(seconds: float, digits: int = 9) -> str:
 
 
 def measured_text(seconds: float | None) -> str:
-    """Write a measured time: `0.35ms`, `12.5ms`, `1.2s`; a dash where there is none."""
+    """Write a measured time: `0.35ms`, `12.5ms`, `1.2s`; a dash without one."""
     return "-" if seconds is None else time_text(seconds, 3)
 
 

@@ -22,7 +22,7 @@ _SIGNAL_OF_KIND: Mapping[str, Signal] = {"latency": "request", "first_response":
 
 
 class ThresholdError(Exception):
-    """Objectives whose thresholds cannot be read; the message says which file and how to fix it."""
+    """Objectives whose thresholds cannot be read; the message has the file and the fix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Histogram:
         return buckets + totals
 
     def add(self, requests: float, seconds: float, shape: Shape) -> None:
-        """Count `requests` that took `seconds` in all and spread as `shape` says."""
+        """Count `requests` that took `seconds` in all and have this `shape`."""
         self._lines = b""
         self.count += requests
         self.sum += seconds

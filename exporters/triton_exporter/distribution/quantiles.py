@@ -90,7 +90,7 @@ class RecentQuantiles:
         return bool(self._slots)
 
     def values(self) -> Iterable[tuple[float, float]]:
-        """Return each level that can be said, with its seconds."""
+        """Return each level for which there are enough requests, with its seconds."""
         below = list(accumulate(self._total))
         count = below[-1]
         if sum(self._doubted.values()) > MAX_DOUBTED * count:

@@ -75,7 +75,7 @@ class StoredModel:
 class StoredState:
     """All model versions of the Triton with the metrics URL `triton`.
 
-    `boot` identifies the start of the machine on which it was written; `ended` says that the exporter wrote it
+    `boot` identifies the start of the machine on which it was written; `ended` is true if the exporter wrote it
     as its last act, and then to the disk itself.
     """
 
@@ -89,7 +89,7 @@ class StoredState:
 
 
 class UnusableStateError(Exception):
-    """This version cannot go on from the stored state; the message says what is wrong."""
+    """A stored state that this version cannot continue from; the message has the reason."""
 
 
 _JSON = TypeAdapter(StoredState)

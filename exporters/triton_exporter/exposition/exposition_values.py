@@ -15,7 +15,7 @@ FAULTS = ("encoding", "truncated", "syntax", "value", "duplicate", "type", "corr
 `encoding`: not UTF-8; `truncated`: a last line without an end, whose number may be cut short; `syntax`: no
 sample at all; `value`: no number, or no number for a bound; `duplicate`: a series seen before in this body;
 `type`: an unknown or second TYPE, or a second HELP; `corrected`: a backslash that begins no escape, or a blank in
-the wrong place, for which some readers refuse the whole body: put right, and the line kept.
+the wrong place, for which some readers refuse the whole body: it is corrected, and the line is relayed.
 """
 
 KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})

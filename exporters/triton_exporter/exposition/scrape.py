@@ -103,7 +103,7 @@ class SharedReader:
     def fresh(self, timeout_seconds: float) -> Iterator[Callable[[], Reading | None]]:
         """Ask for a reading that ends after this call began; what is yielded waits for it.
 
-        It is None when there is none in time. Until the block ends, no reading is processed meanwhile.
+        It returns None if the reading does not come in time. No reading is processed until the block ends.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:

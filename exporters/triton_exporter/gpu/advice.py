@@ -22,7 +22,7 @@ _STALE_SECONDS = 90.0
 class GpuFacts:
     """Facts about the GPUs at one moment.
 
-    `details` says of each source that was asked why it failed, or its dialect; `ages` are seconds by GPU;
+    `details` has why each source that was asked failed, or its dialect; `ages` are seconds by GPU;
     `devices` and `wanted` sources are what the operator named.
     """
 

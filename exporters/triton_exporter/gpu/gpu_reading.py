@@ -144,7 +144,7 @@ def is_split(metric: Metric) -> bool:
 
 
 def canonical_uuid(text: str) -> str:
-    """Return a GPU's UUID as DCGM writes it (`GPU-...`), or empty when the text is none."""
+    """Return a GPU's UUID as DCGM writes it (`GPU-...`), or empty when the text is not a UUID."""
     text = text.strip()
     if not text or text.startswith("<<<") or text.upper() in ("N/A", "[N/A]"):
         return ""

@@ -133,7 +133,7 @@ def visible_gpus(
 def _placed(
     order: tuple[Entity, ...], reading: GpuReading, named: Mapping[int, str], *, known: bool, certain: bool
 ) -> VisibleGpus:
-    """Settle the order of several GPUs, which are sorted by position; `certain` says that all are there."""
+    """Settle the order of several GPUs, which are sorted by position; `certain`: all are there."""
     devices = [reading.devices[entity.uuid] for entity in order]
     models = {device.name for device in devices}
     # CUDA puts the fastest card first; a source without names leaves that open.

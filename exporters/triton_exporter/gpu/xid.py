@@ -20,7 +20,7 @@ class Xid(NamedTuple):
 
 # Classes follow what DCGM's health check fails or warns on (DcgmHealthWatch, v4.6) and NVIDIA's catalogue:
 # https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
-# Where the two differ, the class says who should act: `hardware` is for the team that runs the GPUs,
+# Where the two differ, the class shows who should act: `hardware` is for the team that runs the GPUs,
 # `application` for the owner of the model.
 XIDS: tuple[Xid, ...] = (
     Xid(8, "application", "GPU stopped processing"),

@@ -100,7 +100,7 @@ def send_http(
         return ProbeOutcome("timeout", time.monotonic() - started, str(error))
     except (OSError, HTTPConnectionClosed) as error:
         return ProbeOutcome("unreachable", time.monotonic() - started, str(error))
-    except ValueError as error:  # an answer that is none
+    except ValueError as error:  # an invalid answer
         return ProbeOutcome("failed", time.monotonic() - started, str(error))
     return ProbeOutcome("success", time.monotonic() - started)
 
@@ -165,7 +165,7 @@ def _send_request(
 
 
 def _stream_error(answers: _Answers, ended: Exception) -> Exception:
-    """Return why a stream was over before the request went out: its callback says so a moment later."""
+    """Return why a stream ended before the request was sent: its callback gets the error a moment later."""
     with suppress(queue.Empty):
         return answers.get(timeout=0.5)[1] or ended
     return ended

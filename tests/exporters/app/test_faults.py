@@ -182,7 +182,7 @@ def test_hostile_label_values_come_through_unchanged() -> None:
     ],
 )
 def test_a_hostile_index_is_counted_and_changes_nothing_else(answer: Answer) -> None:
-    """An index that is none leaves the page whole."""
+    """An answer that is not an index leaves the page whole."""
     answers = {"/metrics": body(_GOOD), "/v2/repository/index": answer, "/v2/models/stats": body(b"[]")}
     with (
         faulty(answers) as target,

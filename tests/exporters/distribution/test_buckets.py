@@ -102,7 +102,7 @@ def test_bounds_of_one_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", ["m", "m=", "m=fast", "=1", "m=0", "m=1,-1", "m=inf"])
 def test_invalid_bounds_are_refused_with_the_right_form(words: str) -> None:
-    """Bounds that are none are a mistake on the command line that shows the right form."""
+    """Invalid bounds are a mistake on the command line; the message shows the right form."""
     with pytest.raises(OptionsError, match="MODEL=SECONDS"):
         options("--buckets", words)
 

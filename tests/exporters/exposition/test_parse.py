@@ -152,7 +152,7 @@ def test_a_bad_line_is_counted_and_costs_no_other_line(line: bytes, fault: str) 
     "bad", [b"1.2.3", b"", b"one", b"1_0", b"1e999", b"+NaN", "\u0661".encode(), b"9" * 400]
 )
 def test_a_number_goes_bad(bad: bytes) -> None:
-    """A line that was good in the last body is dropped when its number is none any more."""
+    """A line that was good in the last body is dropped when its value is not a number any more."""
     parser = Parser()
     parser.parse(BODY)
     exposition = parser.parse(BODY.replace(b'"2"} 2\n', b'"2"} ' + bad + b"\n"))

@@ -81,7 +81,7 @@ def test_one_gpu_leaves_no_doubt() -> None:
     [
         ("Triton lists its GPUs and they are alike", ("H100", "H100"), {"GPU-a", "GPU-b"}, "likely"),
         ("CUDA puts the fastest first when cards differ", ("H100", "L4"), {"GPU-a", "GPU-b"}, "guess"),
-        ("nobody says which of the node's GPUs are Triton's", ("H100", "H100"), set(), "guess"),
+        ("it is unknown which of the node's GPUs are Triton's", ("H100", "H100"), set(), "guess"),
     ],
 )
 def test_several_gpus_are_taken_in_pci_order(

@@ -108,7 +108,7 @@ def _drips(connection: socket.socket, ended: threading.Event) -> None:
 @pytest.mark.parametrize(
     ("speak", "reason"),
     [
-        pytest.param(lambda _connection, ended: ended.wait(), "timeout", id="says nothing"),
+        pytest.param(lambda _connection, ended: ended.wait(), "timeout", id="silent"),
         pytest.param(_drips, "timeout", id="drips"),
         pytest.param(lambda it, _ended: it.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "tls", id="no TLS"),
     ],

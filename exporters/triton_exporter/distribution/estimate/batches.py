@@ -33,7 +33,7 @@ _NEAR = 1.15
 """First waits up to this factor apart are the same delay."""
 
 _MIN_PART = 0.6
-"""Minimum part of the batches that wait for the delay alone: it says little where instances are busy.
+"""Minimum part of the batches that wait for the delay alone: it shows little where instances are busy.
 
 From 0.3 to 0.9, the mean error of simulated requests (test_decomposition.py) is about 0.7 points.
 """

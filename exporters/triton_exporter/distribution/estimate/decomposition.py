@@ -55,7 +55,7 @@ class Decomposition:
     """Taken to change `_rows`, `_fit` or a count, and to read several of them."""
     _fit: Fit | None = None
     _fit_of_errors: Fit | None = None
-    """The estimate as of the last `update_errors`: intervals since then were entered as it says."""
+    """The estimate as of the last `update_errors`: intervals since then were entered with it."""
     _since_errors: int = 0
     """Intervals added since the last `update_errors`."""
     _stated: StatedErrors = field(default_factory=lambda: StatedErrors(STRETCH_SECONDS))

@@ -144,7 +144,7 @@ def estimate(sums: Sums, before: Density | None = None) -> Density:
 
 
 def _improved(shares: Floats, counts: Places, seen: Floats, known: Floats) -> Floats:
-    """Improve the estimate once: share each sum out over single requests as the current estimate says."""
+    """Improve the estimate once: share each sum out over single requests in proportion to the current estimate."""
     size = len(shares)
     transformed = np.fft.rfft(shares, 2 * size)
     others = _powers(transformed, counts - 1)

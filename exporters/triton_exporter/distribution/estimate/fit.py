@@ -184,9 +184,9 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
     1. All requests are at the mean, apart from how the waits of one batch differ (`spread`). This one stays where
        there is no `Fit`, for single units, in slow runs, and where the seconds of all are within the first limit.
     2. Where neighbours are so alike that `mean_weight` is MOSTLY_ALIKE or more, requests are evenly around the
-       mean, as far as the variance inside intervals says (`likeness`): decomposing takes requests for independent
-       and is 10 to 30 points off there (docs/accuracy.md). Elsewhere work is decomposed, given the interval's sum
-       (`density`, Buchmann and Gruebel 2003), and mixed with the mean by `mean_weight`.
+       mean, as far from it as the variance inside intervals shows (`likeness`). Decomposing assumes independent
+       requests, and is 10 to 30 points off there (docs/accuracy.md). Elsewhere work is decomposed, given the
+       interval's sum (`density`, Buchmann and Gruebel 2003), and mixed with the mean by `mean_weight`.
     3. Where the interval's sum shows how large its executions were, each has the time of its size (`batches`):
        work that depends on the size is not independent.
     4. Waits are as in similar intervals of a simulated queue (`queue_model`): decomposed, those of random queues

@@ -77,7 +77,7 @@ def _waits(
     """Yield waits of the first requests of executions, which wait longest, and of those that arrived evenly after.
 
     Where batches wait for a `delay` to pass, the first ones wait just that. Elsewhere the longest waits are evenly
-    around their mean as far as `variance` says, and the others arrived `between` seconds apart on average.
+    around their mean, with this `variance`, and the others arrived `between` seconds apart on average.
     """
     sums, waits = intervals.sums, intervals.waits
     first = sums.units / sums.weight
@@ -104,7 +104,7 @@ def spread(
     """Return the share of each interval's requests at or below each limit, by row.
 
     A wait and work are added up. Without a `density` the work is the mean of the interval. With `whole`, requests
-    and not only waits are as far from their mean as `variance` says.
+    and not only waits, have this `variance` around their mean.
     """
     sums = intervals.sums
     first = sums.units / sums.weight

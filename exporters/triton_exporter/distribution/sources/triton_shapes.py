@@ -102,7 +102,7 @@ class Summaries:
         return model in self._quantiles
 
     def curve(self, model: ModelVersion) -> Curve | None:
-        """Return the quantile curve of a model version, or None where there is none to go by."""
+        """Return the quantile curve of a model version, or None where it has no valid quantile."""
         recent = self._recent.get(model)
         if not recent:
             return None

@@ -96,7 +96,7 @@ class TracedIntervals:
         return bool(traces) and (is_long or all(trace.weight == 1 for trace in traces))
 
     def _take_group(self) -> Iterator[tuple[Interval, Sequence[Trace]]]:
-        """Let the traced requests represent all of the group, each for as many as the trace rate says."""
+        """Remove the group and yield it with its traced requests, each of which represents `weight` requests."""
         group, self._group = self._group, []
         traces = sorted(self._group_traces, key=lambda trace: trace.seconds)
         self._group_traces = []

@@ -186,7 +186,7 @@ class _DcgmDraft:
             return
         text = _label_value(labels, dcgm.XID_CODE)
         if not text and value == 0:
-            return  # the row that says that there was none
+            return  # the row of a GPU without an XID error
         if not (text.isascii() and text.isdigit() and len(text) <= 3 and 0 <= value < 1e15):
             self.dropped["malformed"] += 1
             return
