@@ -22,7 +22,7 @@ from triton_exporter.snapshot import ModelConfig, Snapshot
 from triton_exporter.triton.poll import ApiPoller
 from triton_exporter.triton.unreachable import what_to_check
 from triton_slo.indicators.errors import CANCELED
-from triton_slo.objective.propose import MeasurementSource, Timing, merge, propose
+from triton_slo.objective.propose import MeasurementSource, Timing, observed_models, propose
 from triton_slo.prometheus.client import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
@@ -86,7 +86,7 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
     for note in measured.notes:
         print(printable(f"tritonwatch init: {note}"), file=sys.stderr)
-    models = merge(snapshot.index, configs, measured.requests, measured.queues, measured.failed)
+    models = observed_models(snapshot.index, configs, measured.requests, measured.queues, measured.failed)
     return propose(models, MeasurementSource(snapshot.triton_version, origin, measured.notes))
 
 
@@ -122,7 +122,7 @@ def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Times of requests and queues and failed requests by model, where they are from, and what went wrong."""
+    """Measured times and failed requests by model; `origin` is their source, `notes` are failed readings."""
 
     requests: dict[str, Timing] = field(default_factory=dict)
     queues: dict[str, Timing] = field(default_factory=dict)

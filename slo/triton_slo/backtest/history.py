@@ -55,7 +55,7 @@ class History:
             raise HistoryError("a history needs as many bad and total events as it has series and times")
         object.__setattr__(self, "step", float(gaps[0]))
 
-    def about(self, slo: str) -> History:
+    def of_objective(self, slo: str) -> History:
         """Return the series of one objective."""
         rows = [row for row, key in enumerate(self.keys) if key[0] == slo]
         if len(rows) == len(self.keys):

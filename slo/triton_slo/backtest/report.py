@@ -87,7 +87,9 @@ def backtest(
         start=float(history.times[0] - history.step),
         end=float(history.times[-1]),
         unknown=_unknown_share(history),
-        data_from={slo: _data_from(history.about(slo)) for slo in sorted({key[0] for key in history.keys})},
+        data_from={
+            slo: _data_from(history.of_objective(slo)) for slo in sorted({key[0] for key in history.keys})
+        },
         incidents=len(incidents),
         outcomes=tuple(
             _outcome(name, history, objectives, shape, incidents) for name, shape in policies.items()
@@ -115,7 +117,7 @@ def _outcome(
 ) -> PolicyOutcome:
     episodes: list[Episode] = []
     for slo in sorted({key[0] for key in history.keys}):
-        objective, part = objectives[slo], history.about(slo)
+        objective, part = objectives[slo], history.of_objective(slo)
         targets = [objective.target_of(model, version) for _, model, version in part.keys]
         episodes += run_policy(part, shape(objective), targets, objective.basis_at)
     episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))

@@ -244,14 +244,14 @@ def _comment(text: str, spaces: int = 4) -> str:
     return f"{' ' * spaces}# {line if len(line) <= _MAX_COMMENT else line[:_MAX_COMMENT] + '...'}"
 
 
-def merge(
+def observed_models(
     index: Iterable[IndexEntry],
     configs: Mapping[str, ModelConfig],
     requests: Mapping[str, Timing],
     queues: Mapping[str, Timing],
     failed: Mapping[str, float],
 ) -> tuple[ObservedModel, ...]:
-    """Put together the answers about each model, by name."""
+    """Return the models with all that is known of each, in the order of their names."""
     versions: dict[str, list[IndexEntry]] = defaultdict(list)
     for entry in index:
         versions[entry.model].append(entry)

@@ -63,7 +63,7 @@ def _firing(sample: Sample) -> Firing:
     return Firing(sample.labels.get(names.SEVERITY, ""), sample.labels.get(names.TIER, ""), sample.labels)
 
 
-def stopped(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
+def stopped_objectives(prometheus: Prometheus, at: float | None = None) -> tuple[str, ...]:
     """Return objectives that were recorded in the last hour and are not now: their rules failed or were removed."""
     query = f"group by ({names.SLO}) (last_over_time({names.INFO}[1h]))"
     now = f"group by ({names.SLO}) ({names.INFO})"

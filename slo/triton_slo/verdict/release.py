@@ -112,7 +112,7 @@ def _stopped_rules(
     """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers chosen ones."""
     if question.objectives:
         return ()
-    missed = set(gate_queries.stopped(prometheus, question.at)) - {row.slo for row in everything}
+    missed = set(gate_queries.stopped_objectives(prometheus, question.at)) - {row.slo for row in everything}
     return tuple(
         Judgement("hold", "unknown: not recorded any more", name, unknown=True) for name in sorted(missed)
     )
