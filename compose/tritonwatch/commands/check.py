@@ -90,7 +90,7 @@ def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
 
 
 class _LiveFindings(NamedTuple):
-    """What a Prometheus shows of the objectives: the models that there are, mistakes, and numbers in doubt."""
+    """Findings from a Prometheus: its models, mistakes in objectives, and notes on uncertain numbers."""
 
     models: frozenset[str] | None = None
     hiding: Mapping[str, frozenset[str]] | None = None
@@ -158,7 +158,7 @@ def _print_text(files: _SortedFiles, mistakes: Sequence[Problem], hints: Sequenc
 
 
 def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> frozenset[str]:
-    """Return the models of objectives that are measured on what Triton does not expose."""
+    """Return the models of objectives whose series come from neither Triton nor the exporter."""
     models = set()
     for objective in reading.objectives:
         plan = Plan(objective, Options())
@@ -177,7 +177,7 @@ def _lost_histograms(prometheus: Prometheus) -> Iterator[Problem]:
 
 
 def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Problem]:
-    """Yield objectives that cannot be measured: the first missing series of each, and what makes it appear."""
+    """Yield a problem for each objective that cannot be measured: its first missing series, and how to get it."""
     for objective in reading.objectives:
         for query, what, fix in objective.indicator.needs(
             Plan(objective, Options()).scope(chosen(objective))
@@ -203,18 +203,18 @@ def _uncertain(prometheus: Prometheus, reading: ParsedObjectives, scrape_seconds
     """Yield notes on objectives with groups whose estimates are too uncertain for the target."""
     for objective in reading.objectives:
         plan = Plan(objective, Options(scrape_interval_seconds=scrape_seconds))
-        blurred = [
+        imprecise = [
             row
             for row in fed_groups(prometheus, plan)
             if not all(is_precise_enough(row, source) for source in row.caveats)
         ]
-        if idle := [group_name(row.group) for row in blurred if row.idle]:
+        if idle := [group_name(row.group) for row in imprecise if row.idle]:
             reason = f"{objective.name}: no traffic in the last hour: {', '.join(sorted(idle))}"
             yield Problem(
                 reading.place(objective.name, "indicator"),
                 reason,
                 "run this check again after some traffic, to see the error of the estimate",
             )
-        for whose, meaning, settled in uncertainties(blurred, lambda row: group_name(row.group)):
+        for whose, meaning, settled in uncertainties(imprecise, lambda row: group_name(row.group)):
             place = reading.place(objective.name, "indicator")
             yield Problem(place, f"{objective.name}: {whose}", settled, meaning=meaning)

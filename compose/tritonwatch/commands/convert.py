@@ -111,17 +111,19 @@ def _print_ledger(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
         is_printed = args.out is None and not ledger.mistakes and not (args.strict and ledger.losses)
         result = {"converted": text if is_printed else None}
         print(
-            json.dumps({kind: list(map(asdict, ones)) for kind, ones in by_kind.items()} | result, indent=2)
+            json.dumps(
+                {kind: list(map(asdict, findings)) for kind, findings in by_kind.items()} | result, indent=2
+            )
         )
         return
-    for kind, ones in by_kind.items():
-        for entry in ones:
+    for kind, findings in by_kind.items():
+        for entry in findings:
             print(f"{'note: ' if kind == 'notes' else ''}{entry}", file=sys.stderr)
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
     if args.to:
-        return _theirs(texts, ledger)
+        return _openslo_text(texts, ledger)
     entries: list[Entry] = []
     for file, text in texts:
         for document in documents(file, text):
@@ -130,18 +132,18 @@ def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledge
             else:
                 entries.append(document)
     reader = sloth.convert if args.source == "sloth" else openslo.convert
-    return _ours(reader(entries, args.window, ledger), ledger)
+    return _objectives_text(reader(entries, args.window, ledger), ledger)
 
 
-def _theirs(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
+def _openslo_text(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
     reading = read(texts)
     ledger.mistakes.extend(reading.problems)
     made = openslo_export.export(reading.objectives, reading.places, ledger)
     return writing.dump(*made) if made else ""
 
 
-def _ours(objectives: Sequence[Objective], ledger: Ledger) -> str:
-    """Return the text of the objectives file, after verifying that parsing it gives the same objectives."""
+def _objectives_text(objectives: Sequence[Objective], ledger: Ledger) -> str:
+    """Return the text of an objectives file; a mistake in it, which would be ours, is added to the ledger."""
     if not objectives:
         return ""
     text = writing.write(objectives)

@@ -1,4 +1,4 @@
-"""`tritonwatch correct`: take past time out of the error budgets, with a trail of who did it and why, and undo."""
+"""`tritonwatch correct`: remove a past time from the error budgets, with an audit trail, and undo this."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _add_undo_and_resume(subcommands: argparse._SubParsersAction[argparse.Argume
 
 
 def add_written(parser: argparse.ArgumentParser) -> None:
-    """Declare who writes a correction, why and where to."""
+    """Declare the author of a correction, its reason, its trail and its destination."""
     _add_signature(parser)
     _add_trail(parser)
     add_place(parser, required=True)
@@ -159,7 +159,10 @@ def _apply_correction(args: argparse.Namespace) -> int:
     made = protocol.apply_correction(
         "exclude", corrections, (args.start, args.end), signed, args.trail, writer
     )
-    print(f"correction {made.id}: {made.samples} samples written; {writer.next_step()}", file=_beside(args))
+    print(
+        f"correction {made.id}: {made.samples} samples written; {writer.next_step()}",
+        file=_message_stream(args),
+    )
     return 0
 
 
@@ -246,5 +249,5 @@ def _writer_of(entry: Entry, args: argparse.Namespace) -> Writer:
     return chosen_writer(args.blocks, args.import_url, access_to)
 
 
-def _beside(args: argparse.Namespace) -> TextIO:
+def _message_stream(args: argparse.Namespace) -> TextIO:
     return sys.stderr if args.json else sys.stdout

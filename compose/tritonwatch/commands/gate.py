@@ -92,7 +92,7 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 
 
 def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], list[str]]:
-    """Return the verdict, what it rests on, and messages for people."""
+    """Return the verdict, the judgements that it follows from, and messages for people."""
     question = _question(args)
     with access.connect(args) as prometheus:
         objectives = objective_files.load(args.objectives)
@@ -142,7 +142,7 @@ def _mistake(args: argparse.Namespace) -> str:
 
 
 def _no_version(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> Iterator[str]:
-    """Yield a message for each version that the model does not have, with those that it has."""
+    """Yield a message for each asked version without data, with the versions that have data."""
     versions = sorted({row.version for row in rows if args.model in (None, row.model) and row.version})
     for option in ("version", "canary", "baseline"):
         asked = getattr(args, option)

@@ -36,7 +36,7 @@ EXIT_CODES = {
 }
 
 _PIPE_WIDTH = 220
-"""Columns of a table that is not written to a terminal, where no window limits it."""
+"""Width of a table that is not written to a terminal."""
 _MIN_SECONDS = 0.2
 
 
@@ -50,7 +50,7 @@ _IN_STATE: Mapping[str, Callable[[GroupStatus], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The chosen rows, a message about what Prometheus has not loaded, and its remarks."""
+    """The chosen rows, a message about rules that Prometheus has not loaded, and the remarks of Prometheus."""
 
     rows: list[GroupStatus]
     not_loaded: str
@@ -58,7 +58,7 @@ class _Reading:
 
     @property
     def messages(self) -> tuple[str, ...]:
-        """Messages for people about what limits the rows."""
+        """Messages for people about rows that are missing or incomplete."""
         return (*self.remarks.lines, self.not_loaded) if self.not_loaded else self.remarks.lines
 
 
@@ -160,7 +160,7 @@ def _json(reading: _Reading, at: float, indent: int | None = None) -> str:
 
 
 def _watch(read: Callable[[], _Reading], args: argparse.Namespace) -> NoReturn:
-    """Repeat until interrupted; an unreachable Prometheus is reported and does not end it."""
+    """Show the status until Ctrl-C; an unreachable Prometheus is reported, and asked again."""
     if args.json:
         while True:
             _json_line(read)

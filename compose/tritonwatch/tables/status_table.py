@@ -37,7 +37,7 @@ _FRESH_SECONDS = 150.0
 
 
 def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
-    """Sum up each objective where it has many groups, then the rows."""
+    """Return the tables: objectives, if one has several groups, then the rows and their caveats."""
     summed = overviews(rows)
     below = [Text(), *map(Text, map(printable, caveats(rows)))]
     drawn = [table(rows, limit), *(below if len(below) > 1 else ())]
@@ -53,10 +53,10 @@ def tables(rows: Sequence[GroupStatus], limit: int = 0) -> Group:
 
 
 def caveats(rows: Sequence[GroupStatus]) -> list[str]:
-    """Return one line per source that misses something: whose numbers, what it misses, what resolves it.
+    """Return a line for each source that misses events: the groups, what it misses, and how to fix this.
 
-    And one for each setting that leaves groups without data, for each group that burns and does not page
-    because of the error of its estimate, and for data that do not reach back a period.
+    Further lines are about settings that leave groups without data, groups that burn and do not page because of the
+    error of their estimate, and groups with less data than their period.
     """
     uncertain = uncertainties(rows, _group_title)
     lines = [f"{whose}: {meaning}; to fix this, {settled}" for whose, meaning, settled in uncertain]
