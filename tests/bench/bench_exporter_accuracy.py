@@ -97,7 +97,7 @@ SHAPES = (
 )
 
 SOURCES = {
-    "histogram": "Triton's histogram, kept by the model itself",
+    "histogram": "a histogram like Triton's, computed by the model itself",
     "trace": "traces, every request",
     "trace_10": f"traces, every {DECIMATION}th request",
     "summary": "summaries",
@@ -325,9 +325,9 @@ The sources:
 
 What the results mean:
 
-- **sampled_mean** counts all requests of one second at their mean. It is right if all requests of a second take
-  about the same time (a queue that builds up, slow drift, few requests). It does not see a few slow requests among
-  many fast ones: all of them count on the mean's side of the threshold.
+- **sampled_mean** counts all requests of one second with their mean duration. It is right if all requests of a
+  second take about the same time (a queue that builds up, slow drift, few requests). It does not see a few slow
+  requests among many fast ones: all of them count as slow or all as fast, depending on the mean.
 - **decomposed** recovers single requests from the sums of short intervals, as
   [distributions](distributions.md) describes.
 - **summary** takes the share from Triton's quantiles of the last minute. It therefore lags, and its tail is only as

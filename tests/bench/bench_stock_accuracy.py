@@ -367,7 +367,7 @@ class Error(NamedTuple):
 
 def table(seen: Seen) -> tuple[list[str], list[Error]]:
     """Return the rows, and the errors of each share."""
-    names = ["traffic", "signal", "threshold", "truth", "sampled_mean", "decomposed", "in Triton's time"]
+    names = ["traffic", "signal", "threshold", "truth", "sampled_mean", "decomposed", "without client time"]
     names += ["stated error", "guaranteed"]
     rows = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
     errors: list[Error] = []
@@ -472,18 +472,19 @@ kinds of traffic, each for {seconds:.0f} s, up to four kinds to one Triton at th
 clients measured; each kind has its own client process. Highest load average of the machine (2 cores): {load:.0f}.
 
 - *sampled_mean*, *decomposed*: error of the share within the threshold, in percentage points.
-- *in Triton's time*: error of `decomposed` without the time that only the client sees (see below the table).
-- *stated error*: what the exporter states as the error.
-- *guaranteed*: the bounds that need no assumption.
+- *without client time*: error of `decomposed` without the time that only the client sees (see below the table).
+- *stated error*: the maximum error that the exporter exports for this share.
+- *guaranteed*: bounds that are always correct, computed from counts and sums only.
 
 {rows}
 
 The worst error of a share is **{worst:.1f} points** (`sampled_mean`: {worst_before:.1f}), the median {median:.1f}
 (`sampled_mean`: {median_before:.1f}). The client measures more time than Triton: it includes the network, and the
-wait of the client for a processor. If many requests are near a threshold, one millisecond makes a difference of
-points. Without that time (the difference of the means is subtracted from each request), the worst error is
-**{worst_alone:.1f} points** and the median {median_alone:.1f}. The stated error covers it in {covered} of the
-{stated} cases in which one was stated. The guaranteed bounds also apply to Triton's time.
+wait of the client for a processor. If many durations are near a threshold, a difference of one millisecond changes
+the share by several points. Without the time that only the client measures (the difference of the two means is
+subtracted from each request), the worst error is **{worst_alone:.1f} points** and the median {median_alone:.1f}.
+The actual error was within the stated error in {covered} of the {stated} cases that have a stated error. The
+guaranteed bounds also apply to Triton's time.
 
 The p99 that the exporter estimates (`triton_model_request_duration_quantile_estimated_seconds`) is wrong by
 **{p99_median:.0%}** (median; worst {p99_worst:.0%}; within 15 % for {p99_near} of {estimates}). The p99 that
@@ -496,7 +497,8 @@ request more or less in 500 moves p99 from a fast time to a slow one; there, no 
 {p99s}
 
 Before the traffic, the exporter used at most {exporter:.1f} % of a core and Triton {triton:.1f} %. After it, the
-exporter read Triton every {fastest:.2f} to {slowest:.2f} s. Torn readings in all: {torn:.0f}.
+exporter read Triton every {fastest:.2f} to {slowest:.2f} s. Readings in which Triton's counters did not match each
+other: {torn:.0f}.
 
 The traffic:
 

@@ -205,7 +205,7 @@ class TracedTriton:
                 return ended[0]
             time.sleep(cancel_after)
             call.cancel()
-        return "gave up"
+        return "cancelled"
 
     def stream(self, model: str, value: float) -> str:
         """Return what comes of a stream until it ends."""
@@ -348,9 +348,9 @@ ACTIONS: Mapping[str, Action] = {
     ),
     "queue timeout, action REJECT": ("reject", at_once(4, lambda client: client.http("reject", 0.5))),
     "queue timeout, action DELAY": ("delay", at_once(4, lambda client: client.http("delay", 0.5))),
-    "client gives up over HTTP": (
+    "client cancels over HTTP": (
         "plain",
-        lambda client: [client.http("plain", 1, timeout=0.3).replace("no answer", "gave up")],
+        lambda client: [client.http("plain", 1, timeout=0.3).replace("no answer", "cancelled")],
     ),
     "client cancels over gRPC while the model executes": (
         "plain",

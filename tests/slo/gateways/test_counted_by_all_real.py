@@ -57,7 +57,7 @@ class Chain:
         try:
             self.clients[str(post(self.url, model, value, timeout))] += 1
         except requests.Timeout:
-            self.clients["gave up"] += 1
+            self.clients["cancelled"] += 1
 
     def rpc(self, value: float, timeout: float = 9.0) -> None:
         """Send the request over gRPC."""
@@ -110,7 +110,7 @@ def rejected(chain: Chain, send: Callable[[float], None]) -> None:
         sender.join()
 
 
-def given_up(send: Callable[..., None]) -> None:
+def cancelled(send: Callable[..., None]) -> None:
     """Wait half of the time that the model takes, one request after the other; a busy server begins it in time."""
     for _ in range(5):
         send(8.0, timeout=0.4)
@@ -119,18 +119,20 @@ def given_up(send: Callable[..., None]) -> None:
 
 ACTIONS: Mapping[str, Callable[[Chain], object]] = {
     "20 requests that are answered": lambda chain: repeat(20, chain.http, 0.0),
-    "10 that the model answers with an error": lambda chain: repeat(10, chain.http, HIDDEN),
-    "10 during which the model raises": lambda chain: repeat(10, chain.http, RAISED),
-    "10 that the model calls invalid": lambda chain: repeat(10, chain.http, REFUSED),
-    "2 that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.http),
-    "5 that the client gives up": lambda chain: given_up(chain.http),
-    "5 to a server that is gone": lambda chain: repeat(5, chain.http, 0.0, "gone"),
-    "gRPC: 20 that are answered": lambda chain: repeat(20, chain.rpc, 0.0),
-    "gRPC: 10 answered with an error": lambda chain: repeat(10, chain.rpc, HIDDEN),
-    "gRPC: 10 during which the model raises": lambda chain: repeat(10, chain.rpc, RAISED),
-    "gRPC: 10 that the model calls invalid": lambda chain: repeat(10, chain.rpc, REFUSED),
-    "gRPC: 2 that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.rpc),
-    "gRPC: 5 with a deadline too short": lambda chain: given_up(chain.rpc),
+    "10 requests that the model answers with an error response": lambda chain: repeat(10, chain.http, HIDDEN),
+    "10 requests in which the model raises an exception": lambda chain: repeat(10, chain.http, RAISED),
+    "10 requests that the model rejects as invalid": lambda chain: repeat(10, chain.http, REFUSED),
+    "2 requests that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.http),
+    "5 requests that the client cancels": lambda chain: cancelled(chain.http),
+    "5 requests to a server that is down": lambda chain: repeat(5, chain.http, 0.0, "gone"),
+    "gRPC: 20 requests that are answered": lambda chain: repeat(20, chain.rpc, 0.0),
+    "gRPC: 10 requests that the model answers with an error response": lambda chain: repeat(
+        10, chain.rpc, HIDDEN
+    ),
+    "gRPC: 10 requests in which the model raises an exception": lambda chain: repeat(10, chain.rpc, RAISED),
+    "gRPC: 10 requests that the model rejects as invalid": lambda chain: repeat(10, chain.rpc, REFUSED),
+    "gRPC: 2 requests that fill the queue, 4 rejected": lambda chain: rejected(chain, chain.rpc),
+    "gRPC: 5 requests with a deadline that is too short": lambda chain: cancelled(chain.rpc),
 }
 
 
@@ -161,7 +163,7 @@ def chain(directory: Path) -> Iterator[Chain]:
 def rows() -> Mapping[str, str]:
     """Return the page's row of each action, as one line."""
     page = (ROOT / "docs" / "gateways.md").read_text()
-    section = page.partition("## One run, counted by everything on its way")[2].partition("\n## ")[0]
+    section = page.partition("## Example: the same requests counted by each source")[2].partition("\n## ")[0]
     lines = [line.strip("| ") for line in section.splitlines() if line.startswith("| ")]
     heading, *body = (line.split(" | ") for line in lines)
     assert SOURCES == tuple(heading[1:])
