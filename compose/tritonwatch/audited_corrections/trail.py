@@ -29,7 +29,7 @@ _SUFFIX = ".om"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One correction or undo. `start` and `end` are Unix times of the stretch, `place` names where it is written.
+    """One correction or undo. `start` and `end` (Unix times) are the time range, `place` is the destination.
 
     `groups` are the changed groups with their budgets before and after, as the trail has them.
     """

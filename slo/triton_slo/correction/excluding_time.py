@@ -1,4 +1,4 @@
-"""Work out a correction that takes a stretch of past time out of the budgets."""
+"""Compute a correction that removes a past time range from the budgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from triton_slo.promql import Matchers, open_range
 def excluding(
     prometheus: Prometheus, chosen: Matchers, span: Span, now: float, lengths: ScaledLengths
 ) -> tuple[GroupCorrection, ...]:
-    """Return what takes the events of a stretch out of the budgets of groups; only of groups that had any.
+    """Return the corrections that remove the events of a time range from the budgets of groups that had some.
 
     `chosen` are matchers of the groups on their recorded labels. Raises PrometheusError, and CorrectionError where
     there are no such groups, where their period does not reach back so far, or where it is corrected already.
@@ -44,7 +44,7 @@ def excluding(
 
 
 def _refuse_second_exclusion(prometheus: Prometheus, chosen: Matchers, span: Span) -> None:
-    """Raise CorrectionError where a correction took events of the stretch away that was not undone."""
+    """Raise CorrectionError if a correction that was not undone removed events of the time range."""
     reach = f"[{open_range(span[1] - span[0])}]"
     total = chosen.also(names.RECORDED_HERE).equal(names.EVENT, names.TOTAL)
     written = f"{names.SLI_EVENTS_CORRECTION}{total}{reach}"

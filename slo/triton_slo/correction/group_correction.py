@@ -20,7 +20,7 @@ class CorrectionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Events that are added to a group, at the end of a stretch of time; below 0: taken from it."""
+    """Events that are added to a group at the end of a short time range; below 0: removed from it."""
 
     end: float
     error: float

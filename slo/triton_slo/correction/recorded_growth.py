@@ -19,7 +19,7 @@ from triton_slo.promql import Matchers, open_range
 
 Floats = npt.NDArray[np.float64]
 _REACH_TILES = 72
-"""Six hours: how long a pause of the rules may be at an end of a stretch, so that its events can be shared out."""
+"""Six hours: the longest pause of the rules at an end of a time range over which events can be distributed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ScaledLengths:
         return 3600 * self.scale
 
     def edges(self, span: Span) -> Floats:
-        """Return both ends of a stretch, and the whole tiles between."""
+        """Return both ends of a time range, and the whole tiles between."""
         start, end = span
         first, last = np.floor(start / self.tile) + 1, np.ceil(end / self.tile)
         return np.array([start, *(self.tile * np.arange(first, last)), end])
@@ -120,7 +120,7 @@ def growths(
     now: float,
     lengths: ScaledLengths,
 ) -> dict[SumLabels, Growth]:
-    """Return how the events of groups grew around a stretch of time, as their sums and their history have it.
+    """Return how the events of groups grew around a time range, as their sums and their history have it.
 
     Raises PrometheusError; CorrectionError where the rules recorded nothing at one end of it.
     """
@@ -131,7 +131,7 @@ def growths(
         for first, last in query_ranges(*grid, lengths.tile):
             for series in prometheus.range(sums, first, last, lengths.tile):
                 points[_group_labels(series.labels)].put(event, zip(series.times, series.values, strict=True))
-        # A sum that begins within the stretch has its events from there on, not spread over the hour before.
+        # A sum that begins within the time range has its events from there on, not spread over the hour before.
         for edge in {*span, *(group.since for group in groups if span[0] < group.since < span[1])}:
             for sample in prometheus.instant(sums, edge):
                 points[_group_labels(sample.labels)].put(event, [(edge, sample.value)])
@@ -182,8 +182,8 @@ def _growth(group: CorrectableGroup, points: _Points, span: Span, lengths: Scale
     reaches = bool(times) and times[0] <= max(start, group.since + lengths.tile) and times[-1] >= end
     if end > began and not reaches:
         raise CorrectionError(
-            f"the rules of {_group_words(group)} recorded nothing around one end of the stretch; "
-            "choose ends at which they ran"
+            f"the rules of {_group_words(group)} recorded nothing around the start or the end of the time range; "
+            "choose times at which they ran"
         )
 
     def cumulated(event: str) -> tuple[Floats, Floats]:

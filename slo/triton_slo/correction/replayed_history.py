@@ -1,4 +1,4 @@
-"""Work out the history of an objective from before its rules were loaded, from the series that they read."""
+"""Compute the history of an objective from before its rules were loaded, from the series that they read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def replayed(
     """Return what gives the groups of an objective their history: the events before their sums began.
 
     Nothing after Unix time `writable_to` can be written. Raises PrometheusError, and CorrectionError where the
-    rules are not loaded, have recorded no events, were loaded too lately, or have that history already.
+    rules are not loaded, have recorded no events, were loaded too recently, or have that history already.
     """
     lengths = ScaledLengths(plan.options.time_scale)
     slo = plan.objective.name
@@ -37,7 +37,7 @@ def replayed(
     if latest > writable_to:
         wait = latest - writable_to
         raise CorrectionError(
-            f"the rules of objective {slo} were loaded too lately: try again in {wait / 60:.0f} minutes"
+            f"the rules of objective {slo} were loaded too recently: try again in {wait / 60:.0f} minutes"
         )
     start = min(group.period_start for group in groups)
     if latest <= start:

@@ -179,7 +179,7 @@ def _in_long_pause(plan: Plan, window: RecordedWindow) -> Iterator[str]:
 
 
 def _of_groups_since(plan: Plan, seconds: float) -> str:
-    """Return `on (...)` with the groups whose sum began so lately that all of it is in a window of that length."""
+    """Return `on (...)` with the groups whose whole sum is in a window of that length, as it began recently."""
     return f"{on_group(plan)} ({_since_series(plan)} > time() - {number(seconds)})"
 
 
