@@ -233,7 +233,7 @@ class DeliveryWorker:
         with self.store.transaction():
             # An earlier attempt that may have arrived stays unconfirmed, whatever the result of this one.
             if not refusal.unconfirmed and not task.resumed and task.kind not in EDITS:
-                self.store.outbox.begin(task.deliveries, "", "", 0.0)
+                self.store.outbox.forget_attempt(task.deliveries)
             if refusal.unconfirmed and task.kind in EDITS:
                 self._record_unconfirmed(task, now)
             if refusal.kind == "gone":
@@ -246,12 +246,12 @@ class DeliveryWorker:
     def _gone(self, task: SendTask) -> None:
         if task.kind == "digest_edit" or (task.kind == "digest" and task.thread):
             self.store.digests.forget(self.channel, task.thread)
-            self.store.outbox.begin(task.deliveries, "", "", 0.0)
+            self.store.outbox.forget_attempt(task.deliveries)
         elif task.kind == "edit":
             # Too old to edit, or deleted by a person: the thread still shows the changes.
             self.store.outbox.update(task.first, shown_version=task.first.version)
         else:
-            self.store.outbox.begin(task.deliveries, "", "", 0.0)
+            self.store.outbox.forget_attempt(task.deliveries)
             self.store.outbox.update(task.first, root_ts="", root_channel="", shown_version=0)
 
     def _retry_as_text(self, task: SendTask, now: float) -> None:

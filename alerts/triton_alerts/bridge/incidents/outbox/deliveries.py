@@ -171,7 +171,7 @@ class Outbox:
         self,
         deliveries: Sequence[Delivery],
         name: str,
-        kind: SendKind | Literal[""],
+        kind: SendKind,
         now: float,
         **values: str,
     ) -> None:
@@ -186,6 +186,12 @@ class Outbox:
                     inflight_at=now,
                     **values,
                 )
+
+    def forget_attempt(self, deliveries: Sequence[Delivery]) -> None:
+        """Record that no message to these deliveries is in flight any more: the next attempt is a new message."""
+        with self.database.transaction():
+            for delivery in deliveries:
+                self.update(delivery, inflight="", inflight_kind="", inflight_at=0.0)
 
     def finish(self, delivery: Delivery, **values: str | int | float) -> None:
         """Record that the message in flight arrived; `values` are the delivery's columns to set."""
