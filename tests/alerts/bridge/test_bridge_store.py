@@ -267,6 +267,21 @@ def test_an_event_is_stored_and_sent_as_older_bridges_know_it(
         assert not {"severity", "words"} & set(document)
 
 
+def test_starts_of_unseen_alerts_are_stored_and_sent_as_older_bridges_know_them(
+    store: Store, tmp_path: Path
+) -> None:
+    """They read the starts of alerts that were not reported as firing from `passed`."""
+    opened = Incident(name="a", key="k", receiver="slack", opened_at=NOW, starts_of_unseen={"f": NOW})
+    number = store.incidents.add(opened)
+    (stored,) = store.database.row("SELECT document FROM incidents") or ()
+    sent = history.to_json(list_incidents(tmp_path))
+
+    assert opened == store.incidents.get(number)
+    assert opened == history.from_json(sent)[-1].incident
+    for document in (json.loads(stored), json.loads(sent)[-1]["incident"]):
+        assert {"f": NOW} == document["passed"]
+
+
 def test_a_delayed_notification_of_an_older_bridge_is_merged(tmp_path: Path) -> None:
     """An older bridge stored the body as it arrived; without it the alert would be reported hours later."""
     with sqlite3.connect(tmp_path / "bridge.sqlite") as older:

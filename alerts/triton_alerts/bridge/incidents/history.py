@@ -105,7 +105,7 @@ _RECORDED = TypeAdapter(list[RecordedIncident])
 
 def to_json(recorded: list[RecordedIncident]) -> bytes:
     """Write incidents as the bridge sends them to the web page."""
-    return _RECORDED.dump_json(recorded)
+    return _RECORDED.dump_json(recorded, by_alias=True)
 
 
 def from_json(body: bytes) -> list[RecordedIncident]:

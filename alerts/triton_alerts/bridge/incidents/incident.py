@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from triton_alerts.bridge.incidents.matchers import Matcher, sets_of_alerts, subject_names
 from triton_alerts.bridge.incidents.notification import Member
@@ -113,7 +113,7 @@ class Evidence(SourceFacts, frozen=True):
         return cls(**(dict(known) | {"at": at}))
 
 
-class Incident(BaseModel, frozen=True):
+class Incident(BaseModel, frozen=True, populate_by_name=True):
     """Everything known about one incident; members are keyed by fingerprint.
 
     `receiver`, `group_labels` and `external_url` are those of the notification that opened it.
@@ -142,8 +142,9 @@ class Incident(BaseModel, frozen=True):
     evidence: Evidence | None = None
     earliest: float | None = None
     """Start of the incident's first alert, where that alert has fired again since."""
-    passed: dict[str, float] = {}
-    """Starts of alerts whose end was reported, but not that they fired: that report may be late."""
+    # Stored as `passed`, by earlier releases too.
+    starts_of_unseen: dict[str, float] = Field(default={}, alias="passed")
+    """Starts of the unseen alerts: their end was reported, but not that they fired. That report may be late."""
 
     @property
     def open(self) -> bool:

@@ -55,18 +55,18 @@ def merge_notification(
     while the caller merges what was held with `trust=True`, which holds nothing.
     """
     known: dict[str, Member] = {}
-    passed: dict[str, float] = {}
+    starts_of_unseen: dict[str, float] = {}
     for incident in (*earlier, *([current] if current is not None else ())):
         known.update(incident.members)
-        passed.update(incident.passed)
+        starts_of_unseen.update(incident.starts_of_unseen)
     held = {
         name: alert
         for name, alert in notification.alerts.items()
-        if not trust and _contested(known.get(name), passed.get(name, -math.inf), alert)
+        if not trust and _contested(known.get(name), starts_of_unseen.get(name, -math.inf), alert)
     }
     believed = notification.about(
         {
-            name: _with_earlier_end(known.get(name), passed.get(name), alert)
+            name: _with_earlier_end(known.get(name), starts_of_unseen.get(name), alert)
             for name, alert in notification.alerts.items()
             if name not in held
         }
@@ -99,7 +99,7 @@ def _open_next(
         # The end of an alert that no notification reported as firing, for example because it was inhibited.
         ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
     if not (firing or ended):
-        after = current.model_copy(update={"passed": _passed(current, news)}) if current is not None else None
+        after = _with_unseen(current, news) if current is not None else None
         reasons = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
         return MergeResult(after, (), "repeated" if current is not None else "stale", reasons)
     base = Incident(
@@ -110,18 +110,18 @@ def _open_next(
         external_url=notification.external_url,
         opened_at=now,
         recurrence=recurrence,
-        passed={name: alert.starts_at for name, alert in ended.items()} if firing else {},
+        starts_of_unseen={name: alert.starts_at for name, alert in ended.items()} if firing else {},
     )
     opened = _merge_into(base, notification.about(firing or ended), now)
     reasons = tuple((alert, _UNSEEN) for alert in ended.values() if firing)
     return MergeResult(opened.incident, opened.events, "opened", opened.unreported + reasons)
 
 
-def _contested(member: Member | None, passed: float, alert: Member) -> bool:
+def _contested(member: Member | None, unseen_start: float, alert: Member) -> bool:
     """Return whether an alert is reported as firing although its end is known."""
     if not alert.firing or (member is not None and member.firing):
         return False
-    return alert.starts_at <= max(passed, member.starts_at if member is not None else passed)
+    return alert.starts_at <= max(unseen_start, member.starts_at if member is not None else unseen_start)
 
 
 def _is_news(member: Member | None, alert: Member) -> bool:
@@ -160,8 +160,8 @@ def _merge_into(
             members[fingerprint] = member.model_copy(update={"ends_at": now})
             resolved.append(members[fingerprint])
     firing = [member for member in members.values() if member.firing]
-    changes = {"members": members, "closed_at": None if firing else now, "passed": _passed(current, unseen)}
-    merged = current.model_copy(update=changes)
+    changes = {"members": members, "closed_at": None if firing else now}
+    merged = _with_unseen(current, unseen).model_copy(update=changes)
     siblings = [member for member in fired if _has_sibling(member, firing, more_urgent=True)]
     if firing:
         siblings += [member for member in resolved if _has_sibling(member, firing, more_urgent=False)]
@@ -176,8 +176,9 @@ def _merge_into(
     return MergeResult(merged, events, "changed" if changed else "repeated", tuple(unreported))
 
 
-def _passed(incident: Incident, unseen: Mapping[str, Member]) -> dict[str, float]:
-    return {**incident.passed, **{name: alert.starts_at for name, alert in unseen.items()}}
+def _with_unseen(incident: Incident, unseen: Mapping[str, Member]) -> Incident:
+    starts = {fingerprint: alert.starts_at for fingerprint, alert in unseen.items()}
+    return incident.model_copy(update={"starts_of_unseen": {**incident.starts_of_unseen, **starts}})
 
 
 def _has_sibling(member: Member, firing: Sequence[Member], *, more_urgent: bool) -> bool:
@@ -218,9 +219,9 @@ def _updated(before: Member | None, alert: Member) -> Member:
     return alert.model_copy(update={"source": before.source, "earlier_end": before.earlier_end})
 
 
-def _with_earlier_end(before: Member | None, passed: float | None, alert: Member) -> Member:
-    """Return the alert, if it fires with the time at which it ended before; `passed`: see `Incident.passed`."""
-    ends = [end for end in (before.ends_at if before is not None else None, passed) if end is not None]
+def _with_earlier_end(before: Member | None, unseen_start: float | None, alert: Member) -> Member:
+    """Return the alert; if it fires, with the latest of its known ends and unseen starts as its earlier end."""
+    ends = [end for end in (before.ends_at if before is not None else None, unseen_start) if end is not None]
     return alert.model_copy(update={"earlier_end": max(ends)}) if alert.firing and ends else alert
 
 

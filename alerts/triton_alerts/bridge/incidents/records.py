@@ -80,7 +80,7 @@ class Incidents:
             "INSERT INTO incidents (name, key, document, severity, opened_at, closed_at, last_seq, version) "
             "VALUES (?, ?, ?, 0, ?, NULL, 0, 0)",
             # Whole from the start: another thread that fetches rows meanwhile sees this one before it is committed.
-            *(incident.name, incident.key, incident.model_dump_json(), incident.opened_at),
+            *(incident.name, incident.key, incident.model_dump_json(by_alias=True), incident.opened_at),
         )
         return int(cursor.lastrowid or 0)
 
@@ -95,7 +95,11 @@ class Incidents:
         self.database.run(
             "UPDATE incidents SET document = ?, severity = ?, closed_at = ?, last_seq = last_seq + ?, "
             "version = version + 1 WHERE id = ?",
-            *(incident.model_dump_json(), SEVERITIES.index(incident.severity), incident.closed_at),
+            *(
+                incident.model_dump_json(by_alias=True),
+                SEVERITIES.index(incident.severity),
+                incident.closed_at,
+            ),
             *(len(events), number),
         )
         if not incident.open:
