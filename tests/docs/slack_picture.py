@@ -138,8 +138,8 @@ def pages() -> dict[str, str]:
     recovered = page_now.model_copy(
         update={
             "members": {
-                name: member.model_copy(update={"ends_at": NOW + 660})
-                for name, member in page_now.members.items()
+                fingerprint: member.model_copy(update={"ends_at": NOW + 660})
+                for fingerprint, member in page_now.members.items()
             },
             "acknowledged": Mark(by="U0ANA", at=NOW + 180),
             "closed_at": NOW + 660,

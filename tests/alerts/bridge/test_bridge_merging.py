@@ -202,7 +202,7 @@ def test_all_resolved_ends_no_alert_that_can_be_queried() -> None:
     opened, _ = merged_all(notified(alert("a"), alert("b", 110.0)))
     last = notified(alert("b", 110.0, end=130.0))
     shrunk = merge_notification(
-        opened, last, 1002.0, may_still_fire=lambda _name, member: member.source == "am-0"
+        opened, last, 1002.0, may_still_fire=lambda _fingerprint, member: member.source == "am-0"
     )
 
     assert shrunk.incident is not None

@@ -165,11 +165,11 @@ class BridgeOfTwoPeers:
 
     def receive(self, body: bytes, source: str) -> None:
         notification = parse(body, source)
-        for name, alert in notification.alerts.items():
+        for fingerprint, alert in notification.alerts.items():
             if alert.firing:
-                self.reported[name] = max(alert.starts_at, self.reported.get(name, 0.0))
-            elif alert.starts_at >= self.ended.get(name, (0.0, 0))[0]:
-                self.ended[name] = (alert.starts_at, self.store.incidents.newest())
+                self.reported[fingerprint] = max(alert.starts_at, self.reported.get(fingerprint, 0.0))
+            elif alert.starts_at >= self.ended.get(fingerprint, (0.0, 0))[0]:
+                self.ended[fingerprint] = (alert.starts_at, self.store.incidents.newest())
         self.store.receive(notification, self.clock(), self.clients.may_still_fire)
 
     def wait(self, seconds: float) -> None:
@@ -191,9 +191,9 @@ class BridgeOfTwoPeers:
     def shown(self) -> list[tuple[str, float]]:
         """Return the alerts that open incidents show as firing, and since when."""
         return sorted(
-            (name, member.starts_at)
+            (fingerprint, member.starts_at)
             for _, incident in self.store.incidents.open()
-            for name, member in incident.members.items()
+            for fingerprint, member in incident.members.items()
             if member.firing
         )
 

@@ -338,15 +338,15 @@ def test_an_alert_that_is_not_reported_as_ended_is_queried(tmp_path: Path, known
     both, last = body_of("g", {"m": NOW, "n": NOW}, {}), body_of("g", {}, {"n": (NOW, NOW + 1)})
     answer = {None: None, "listed": {"m"}, "not listed": set[str]()}[known]
     for body in (both, last):
-        store.receive(parse(body, "am"), NOW + 2, lambda _name, member: member.source.startswith("am"))
+        store.receive(parse(body, "am"), NOW + 2, lambda _fingerprint, member: member.source.startswith("am"))
     firing = []
     for after in (0.0, GRACE_SECONDS):
         store.merge_held(NOW + 2 + after, lambda _now: answer)
         firing.append(
             [
-                name
+                fingerprint
                 for _, incident in store.incidents.open()
-                for name, m in incident.members.items()
+                for fingerprint, m in incident.members.items()
                 if m.firing
             ]
         )

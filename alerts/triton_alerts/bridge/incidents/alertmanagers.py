@@ -67,7 +67,7 @@ class Alertmanagers:
                 problem = error
         raise problem
 
-    def may_still_fire(self, _name: str, member: Member) -> bool:
+    def may_still_fire(self, _fingerprint: str, member: Member) -> bool:
         """Return whether an alert that a notification omits may fire: an Alertmanager can be asked about it."""
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
@@ -96,8 +96,8 @@ class Alertmanagers:
         started = {
             member.source
             for incident in incidents
-            for name, member in incident.members.items()
-            if member.firing and _is_same(member, firing.get(name))
+            for fingerprint, member in incident.members.items()
+            if member.firing and _is_same(member, firing.get(fingerprint))
         }
         if new := sorted(started - set(known)):
             self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MAX_SENDERS:]))

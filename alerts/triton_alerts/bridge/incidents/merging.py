@@ -44,7 +44,7 @@ def merge_notification(
     key: str = "",
     earlier: Sequence[Incident] = (),
     trust: bool = False,
-    may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
+    may_still_fire: Callable[[str, Member], bool] = lambda _fingerprint, _member: False,
     recurrence: int = 0,
 ) -> MergeResult:
     """Merge what a notification reports about a subject (`key`) into the subject's newest incident.
@@ -60,23 +60,25 @@ def merge_notification(
         known.update(incident.members)
         starts_of_unseen.update(incident.starts_of_unseen)
     held = {
-        name: alert
-        for name, alert in notification.alerts.items()
-        if not trust and _contested(known.get(name), starts_of_unseen.get(name, -math.inf), alert)
+        fingerprint: alert
+        for fingerprint, alert in notification.alerts.items()
+        if not trust
+        and _contested(known.get(fingerprint), starts_of_unseen.get(fingerprint, -math.inf), alert)
     }
     believed = notification.about(
         {
-            name: _with_earlier_end(known.get(name), starts_of_unseen.get(name), alert)
-            for name, alert in notification.alerts.items()
-            if name not in held
+            fingerprint: _with_earlier_end(known.get(fingerprint), starts_of_unseen.get(fingerprint), alert)
+            for fingerprint, alert in notification.alerts.items()
+            if fingerprint not in held
         }
     )
     not_ended: set[str] = set()
     if current is None or not current.open:
         result = _open_next(current, believed, now, known, key or notification.key, recurrence)
     else:
-        unlisted = {name for name, member in current.members.items() if notification.omits(name, member)}
-        not_ended = {name for name in unlisted if may_still_fire(name, current.members[name])}
+        members = current.members
+        unlisted = {each for each, member in members.items() if notification.omits(each, member)}
+        not_ended = {each for each in unlisted if may_still_fire(each, members[each])}
         result = _merge_into(current, believed, now, unlisted - not_ended)
     if held or (not_ended and not trust):
         return replace(result, outcome="held", held=notification.about(held))
@@ -92,15 +94,17 @@ def _open_next(
     recurrence: int,
 ) -> MergeResult:
     """Open a subject's next incident where a notification reports something new; `current` has ended."""
-    news = {name: alert for name, alert in notification.alerts.items() if _is_news(known.get(name), alert)}
-    firing = {name: alert for name, alert in news.items() if alert.firing}
-    ended = {name: alert for name, alert in news.items() if not alert.firing}
+    alerts = notification.alerts.items()
+    news = {fingerprint: alert for fingerprint, alert in alerts if _is_news(known.get(fingerprint), alert)}
+    firing = {fingerprint: alert for fingerprint, alert in news.items() if alert.firing}
+    ended = {fingerprint: alert for fingerprint, alert in news.items() if not alert.firing}
     if not firing and current is not None:
         # The end of an alert that no notification reported as firing, for example because it was inhibited.
-        ended = {name: alert for name, alert in ended.items() if alert.starts_at > (current.closed_at or now)}
+        closed_at = current.closed_at or now
+        ended = {fingerprint: alert for fingerprint, alert in ended.items() if alert.starts_at > closed_at}
     if not (firing or ended):
         after = _with_unseen(current, news) if current is not None else None
-        reasons = tuple((alert, _UNSEEN) for name, alert in news.items() if name not in known)
+        reasons = tuple((alert, _UNSEEN) for fingerprint, alert in news.items() if fingerprint not in known)
         return MergeResult(after, (), "repeated" if current is not None else "stale", reasons)
     base = Incident(
         name=_incident_name(key, now, current),
@@ -110,7 +114,9 @@ def _open_next(
         external_url=notification.external_url,
         opened_at=now,
         recurrence=recurrence,
-        starts_of_unseen={name: alert.starts_at for name, alert in ended.items()} if firing else {},
+        starts_of_unseen={fingerprint: alert.starts_at for fingerprint, alert in ended.items()}
+        if firing
+        else {},
     )
     opened = _merge_into(base, notification.about(firing or ended), now)
     reasons = tuple((alert, _UNSEEN) for alert in ended.values() if firing)

@@ -73,21 +73,24 @@ class Notification(BaseModel, frozen=True):
     def dated(self) -> Notification:
         """Return the notification with its time, and with its group in each alert: parts of it need both."""
         times = (alert.ends_at or alert.starts_at for alert in self.alerts.values())
-        alerts = {name: alert.model_copy(update={"group": self.key}) for name, alert in self.alerts.items()}
+        alerts = {
+            fingerprint: alert.model_copy(update={"group": self.key})
+            for fingerprint, alert in self.alerts.items()
+        }
         return self.model_copy(update={"alerts": alerts, "newest": max([self.newest, *times])})
 
     def about(self, alerts: Mapping[str, Member]) -> Notification:
         """Return the part of the notification that reports these of its alerts."""
         return self.model_copy(update={"alerts": alerts})
 
-    def omits(self, name: str, member: Member) -> bool:
+    def omits(self, fingerprint: str, member: Member) -> bool:
         """Return whether nothing of this group is reported as firing any more, and the end of this alert is not.
 
         An Alertmanager may never have had the alerts that its peer reported, and a late notification does not
         know those that started since.
         """
         listed_before = (member.source, member.group) == (self.source, self.key)
-        complete = self.all_resolved and not self.truncated and name not in self.alerts
+        complete = self.all_resolved and not self.truncated and fingerprint not in self.alerts
         return complete and member.firing and listed_before and member.starts_at <= self.newest
 
 

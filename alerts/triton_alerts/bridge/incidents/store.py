@@ -100,7 +100,7 @@ class Store:
         self,
         notification: Notification,
         now: float,
-        may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False,
+        may_still_fire: Callable[[str, Member], bool] = lambda _fingerprint, _member: False,
     ) -> Outcome:
         """Merge a notification into the incidents of its alerts; on return, the result is on disk.
 
@@ -141,13 +141,19 @@ class Store:
             for key, document in held:
                 part = Notification.model_validate_json(document)
                 if known is not None:
-                    part = part.about({name: alert for name, alert in part.alerts.items() if name in known})
+                    part = part.about(
+                        {
+                            fingerprint: alert
+                            for fingerprint, alert in part.alerts.items()
+                            if fingerprint in known
+                        }
+                    )
                 for target in self._targets(part):
                     self._merge_target(
                         target,
                         now,
                         trust=True,
-                        may_still_fire=lambda name, _member: known is None or name in known,
+                        may_still_fire=lambda fingerprint, _member: known is None or fingerprint in known,
                     )
                 self.database.run("DELETE FROM held WHERE key = ?", key)
         return len(held)
@@ -212,7 +218,9 @@ class Store:
             due[key] = at
             before = Notification.model_validate_json(document)
             if staying := {
-                name: alert for name, alert in before.alerts.items() if may_still_fire(name, alert)
+                fingerprint: alert
+                for fingerprint, alert in before.alerts.items()
+                if may_still_fire(fingerprint, alert)
             }:
                 part = held.get(key.removeprefix(sender), before)
                 held[key.removeprefix(sender)] = part.about({**staying, **part.alerts})
@@ -229,17 +237,19 @@ class Store:
         notification = notification.dated()
         known = self.incidents.open_of_group(notification.key)
         known_targets = {
-            name: (number, incident.key) for number, incident in known for name in incident.members
+            fingerprint: (number, incident.key)
+            for number, incident in known
+            for fingerprint in incident.members
         }
         open_about = cache(self.incidents.open_about)
         targets: dict[tuple[int | None, str], dict[str, Member]] = {}
         if notification.all_resolved and not notification.truncated:
             # The alerts of the group that it does not list have ended, too, in any incident.
             targets = {(number, incident.key): {} for number, incident in known}
-        for name, alert in notification.alerts.items():
+        for fingerprint, alert in notification.alerts.items():
             key = incident_key(alert.labels, notification.key)
-            target = known_targets.get(name) or (open_about(key), key)
-            targets.setdefault(target, {})[name] = alert
+            target = known_targets.get(fingerprint) or (open_about(key), key)
+            targets.setdefault(target, {})[fingerprint] = alert
         return [_Target(number, key, notification.about(alerts)) for (number, key), alerts in targets.items()]
 
     def _merge_target(

@@ -226,7 +226,9 @@ class Actions:
 
     def _recheck(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         listed = firing(self.alertmanagers.of(incident))
-        still = sum(1 for name, member in incident.members.items() if member.firing and name in listed)
+        still = sum(
+            1 for fingerprint, member in incident.members.items() if member.firing and fingerprint in listed
+        )
         line = f"{still} of {len(incident.firing)} alerts are still firing in Alertmanager"
         evidence = incident.evidence.model_copy(update={"at": 0.0}) if incident.evidence is not None else None
         event = Event(at=now, kind="note", by=press.user, words=line)

@@ -112,16 +112,16 @@ class Reconciler:
             for alertmanager in self.alertmanagers.each
         }
         for number, incident in opened:
-            for name, member in incident.members.items():
+            for fingerprint, member in incident.members.items():
                 responsible = [url for url, known in senders.items() if member.source in known]
                 if not member.firing or not responsible:
                     continue
                 asked = [answers[url] for url in responsible if url in answers and answers[url].received_all]
                 if len(asked) < len(responsible):
                     # An Alertmanager that sends the alert has not answered: it may list the alert.
-                    missing |= {(number, name)} & self._missing.keys()
-                elif not any(name in answer.firing for answer in asked):
-                    missing.add((number, name))
+                    missing |= {(number, fingerprint)} & self._missing.keys()
+                elif not any(fingerprint in answer.firing for answer in asked):
+                    missing.add((number, fingerprint))
         return missing
 
     def _missing_silences(
@@ -143,9 +143,9 @@ class Reconciler:
     def _end_alerts(self, opened: Sequence[tuple[int, Incident]], now: float) -> None:
         for number, incident in opened:
             ended = {
-                name
-                for name in incident.members
-                if now - self._missing.get((number, name), now) >= MISSING_SECONDS
+                fingerprint
+                for fingerprint in incident.members
+                if now - self._missing.get((number, fingerprint), now) >= MISSING_SECONDS
             }
             if ended:
                 self.store.change(number, partial(_end, ended, now))
@@ -240,9 +240,9 @@ def _set_silence(
 
 def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
     members = dict(before.members)
-    gone = [name for name, member in members.items() if member.firing and name in ended]
-    for name in gone:
-        members[name] = members[name].model_copy(update={"ends_at": now, "source": "asked"})
+    gone = [fingerprint for fingerprint, member in members.items() if member.firing and fingerprint in ended]
+    for fingerprint in gone:
+        members[fingerprint] = members[fingerprint].model_copy(update={"ends_at": now, "source": "asked"})
     if not gone:
         return before, ()
     words = f"resolved, because Alertmanager no longer lists them: {count(len(gone), 'alert')}"
