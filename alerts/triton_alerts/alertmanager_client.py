@@ -146,11 +146,11 @@ class Alertmanager(ReloadableServer):
             },
         )
 
-    def unsilence(self, number: str) -> None:
+    def unsilence(self, silence_id: str) -> None:
         """End a silence, unless it has ended already or was lost."""
         # Deleting an unknown one is 500 in 0.25 and 404 in 0.33.
-        if number in self.silences():
-            self.request("DELETE", f"/api/v2/silence/{number}")
+        if silence_id in self.silences():
+            self.request("DELETE", f"/api/v2/silence/{silence_id}")
 
 
 def _listed_alert(listed: Mapping[str, Any]) -> ListedAlert:

@@ -52,12 +52,12 @@ class StoredValues:
         row = self.database.row("SELECT value FROM facts WHERE name = ?", name)
         return row[0] if row else None
 
-    def pressed(self, name: str) -> bool:
+    def pressed(self, press_id: str) -> bool:
         """Return whether this button press was carried out; Slack sends it again when its answer was late."""
-        return self.database.row("SELECT 1 FROM pressed WHERE id = ?", name) is not None
+        return self.database.row("SELECT 1 FROM pressed WHERE id = ?", press_id) is not None
 
-    def record_press(self, name: str, now: float) -> None:
-        self.database.run("INSERT OR IGNORE INTO pressed VALUES (?, ?)", name, now)
+    def record_press(self, press_id: str, now: float) -> None:
+        self.database.run("INSERT OR IGNORE INTO pressed VALUES (?, ?)", press_id, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,9 @@ def button_presses(envelope: str, payload: Mapping[str, Any]) -> list[ButtonPres
         option = action.get("selected_option")
         value = (option.get("value") if isinstance(option, dict) else "") or action.get("value") or ""
         # The time of the press distinguishes two presses of one button from one that is delivered twice.
-        number = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
+        press_id = f"{user} {block} {name} {value} {action.get('action_ts') or envelope}"
         answer = str(payload.get("response_url", ""))
-        presses.append(ButtonPress(number, name, str(value), block[9:], user, answer, channel))
+        presses.append(ButtonPress(press_id, name, str(value), block[9:], user, answer, channel))
     return presses
 
 
@@ -188,8 +188,8 @@ class Actions:
         try:
             for group in matchers:
                 wire = [matcher.wire() for matcher in group]
-                number = alertmanager.silence(wire, now, until, press.user, comment, next(known, ""))
-                made.append(SilencePart(id=number, matchers=group))
+                silence_id = alertmanager.silence(wire, now, until, press.user, comment, next(known, ""))
+                made.append(SilencePart(id=silence_id, matchers=group))
         except ServerError:
             for part in made:
                 with suppress(ServerError):
@@ -212,15 +212,15 @@ class Actions:
     def _end_silence(self, silence: Silence | None) -> None:
         if silence is None:
             return
-        for number in silence.ids:
+        for silence_id in silence.ids:
             with suppress(ServerError):
-                self.alertmanagers.at(silence.alertmanager).unsilence(number)
+                self.alertmanagers.at(silence.alertmanager).unsilence(silence_id)
 
     def _unsilence(self, incident: Incident, press: ButtonPress, now: float) -> Result:
         if incident.silence is None:
             return Result("Nothing to undo: this incident has no silence.")
-        for number in incident.silence.ids:
-            self.alertmanagers.at(incident.silence.alertmanager).unsilence(number)
+        for silence_id in incident.silence.ids:
+            self.alertmanagers.at(incident.silence.alertmanager).unsilence(silence_id)
         event = Event(at=now, kind="unsilenced", by=press.user, words="silence ended")
         return Result("Silence ended.", event, {"silence": None})
 

@@ -210,8 +210,8 @@ class Reconciler:
 
         def renewed(part: SilencePart) -> SilencePart:
             wire = [matcher.wire() for matcher in part.matchers]
-            number = alertmanager.silence(wire, now, until, silence.by, comment, part.id)
-            return part.model_copy(update={"id": number})
+            silence_id = alertmanager.silence(wire, now, until, silence.by, comment, part.id)
+            return part.model_copy(update={"id": silence_id})
 
         first = renewed(SilencePart(id=silence.id, matchers=silence.matchers or incident.matchers[0]))
         parts = tuple(map(renewed, silence.parts))
@@ -220,8 +220,8 @@ class Reconciler:
         )
 
     def _end_silence(self, alertmanager: Alertmanager, silence: Silence) -> None:
-        for number in silence.ids:
-            alertmanager.unsilence(number)
+        for silence_id in silence.ids:
+            alertmanager.unsilence(silence_id)
 
     def _record_end_of_silence(self, number: int, silence: Silence, reason: str, now: float) -> None:
         event = Event(at=now, kind="unsilenced", words=reason)
