@@ -24,9 +24,9 @@ from triton_slo.indicators import BURN_ALERTS, Errors, Queue
 from triton_slo.promql import Matchers
 
 
-def _alertname_matcher(*names: str) -> tuple[str, ...]:
+def _alertname_matcher(*alerts: str) -> tuple[str, ...]:
     """Return the matcher for these alerts."""
-    return (f'alertname="{names[0]}"' if len(names) == 1 else f'alertname=~"{"|".join(names)}"',)
+    return (f'alertname="{alerts[0]}"' if len(alerts) == 1 else f'alertname=~"{"|".join(alerts)}"',)
 
 
 def _of_servers(alerts: Iterable[Alert]) -> tuple[str, ...]:
