@@ -12,7 +12,14 @@ import pytest
 
 from support.bridge import CHANNEL, BridgeUnderTest, rfc3339
 from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.incidents.incident import LOAD_FAILED, NOT_READY, Event, Evidence, Incident, Mark
+from triton_alerts.bridge.incidents.incident import (
+    EXPLAINED_BY_LOAD_FAILURE,
+    LOAD_FAILED,
+    Event,
+    Evidence,
+    Incident,
+    Mark,
+)
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.catalogue import ALERTS
 from triton_slo.indicators import Readiness
@@ -262,7 +269,7 @@ def test_the_alerts_of_a_failed_load_exist() -> None:
     """A renamed alert would no longer be explained by the load that failed."""
     alerts = {alert.name for alert in ALERTS} | {Readiness.burn_alert}
 
-    assert set() == {LOAD_FAILED, *NOT_READY} - alerts
+    assert set() == {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE} - alerts
 
 
 def _incident(*labels: dict[str, str], **changes: Any) -> Incident:

@@ -27,11 +27,11 @@ FACTS_OF_HISTORY = (OBJECTIVE, BUDGET_LEFT, LAST_CHANGE)
 """Facts that `incidents show` prints: worth reading after the end."""
 
 LOAD_FAILED = "TritonModelLoadFailed"
-NOT_READY = (
+EXPLAINED_BY_LOAD_FAILURE = (
     *("TritonModelDownEverywhere", "TritonModelNotReadyProlonged", "TritonModelReplicasLow"),
     *("TritonExpectedModelMissing", "TritonModelFlapping", Readiness.burn_alert),
 )
-"""Alerts that a failed load explains."""
+"""Where LOAD_FAILED fires too, it is the cause of these alerts, and leads the incident."""
 
 Outcome = Literal["opened", "changed", "repeated", "stale", "held"]
 AlertEventKind = Literal["fired", "resolved", "passed", "closed", "raised"]
@@ -200,7 +200,7 @@ class Incident(BaseModel, frozen=True, populate_by_name=True):
             members,
             key=lambda member: (_of_objective(member), SEVERITIES.index(member.severity), member.starts_at),
         )
-        if first.name not in NOT_READY:
+        if first.name not in EXPLAINED_BY_LOAD_FAILURE:
             return first
         return next((member for member in members if member.name == LOAD_FAILED), first)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from triton_alerts.bridge.evidence import causes
 from triton_alerts.bridge.incidents.incident import (
     BUDGET_LEFT,
+    EXPLAINED_BY_LOAD_FAILURE,
     LOAD_FAILED,
-    NOT_READY,
     OBJECTIVE,
     Event,
     Incident,
@@ -103,7 +103,9 @@ def _serves_again(incident: Incident) -> bool:
     evidence = incident.evidence
     if evidence is None or evidence.at < (incident.closed_at or 0.0):
         return False
-    was_not_ready = {LOAD_FAILED, *NOT_READY} & {member.name for member in incident.members.values()}
+    was_not_ready = {LOAD_FAILED, *EXPLAINED_BY_LOAD_FAILURE} & {
+        member.name for member in incident.members.values()
+    }
     return bool(was_not_ready) and evidence.servers_not_ready == 0
 
 
