@@ -61,9 +61,9 @@ UNTIL_RESOLVED = "resolved"
 DIGEST_LINES = 40
 """Incidents one digest names: 40 lines of 200 characters stay under Slack's limit of all blocks together."""
 _LOG = logging.getLogger(__name__)
-_SHOWN = 5
-_ALERTS = 10
-"""Names of alerts in the footer."""
+_MAX_LISTED = 5
+_MAX_ALERT_NAMES = 10
+"""In the footer of a message."""
 _MAX_FIELDS = 10  # of a section; Slack refuses a message with more
 
 
@@ -220,7 +220,8 @@ def _alert_identity(member: Member) -> tuple[str, ...]:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(lines[:_SHOWN]) + (f"\nand {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
+    more = len(lines) - _MAX_LISTED
+    return "\n".join([*lines[:_MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _where(member: Member) -> str:
@@ -341,7 +342,7 @@ def _buttons(incident: Incident) -> list[Block]:
 def _footer(incident: Incident) -> str:
     names = dict.fromkeys(member.labels.get("alertname", "?") for member in incident.members.values())
     # An incident that ended before its message could be posted names its alerts nowhere else.
-    parts = [listed([code(name, 80) for name in names], _ALERTS), f"incident `{incident.name}`"]
+    parts = [listed([code(name, 80) for name in names], _MAX_ALERT_NAMES), f"incident `{incident.name}`"]
     if incident.recurrence:
         parts.append(f"{_ordinal(incident.recurrence + 1)} incident of this model or server in 24 h")
     if owners := {
