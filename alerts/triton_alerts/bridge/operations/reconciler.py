@@ -242,7 +242,7 @@ def _end(ended: set[str], now: float, before: Incident) -> ChangedIncident:
     members = dict(before.members)
     gone = [fingerprint for fingerprint, member in members.items() if member.firing and fingerprint in ended]
     for fingerprint in gone:
-        members[fingerprint] = members[fingerprint].model_copy(update={"ends_at": now, "source": "asked"})
+        members[fingerprint] = members[fingerprint].model_copy(update={"ends_at": now})
     if not gone:
         return before, ()
     words = f"resolved, because Alertmanager no longer lists them: {count(len(gone), 'alert')}"
