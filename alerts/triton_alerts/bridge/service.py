@@ -16,7 +16,7 @@ from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
 KEEP_SECONDS = 30.0 * DAY
-"""Closed incidents are deleted after this time: the weekly summary needs them, and people read them later."""
+"""Time after which closed incidents are deleted: the weekly summary needs them, and people read them later."""
 PRUNE_SECONDS = 3600.0
 FAILURE_SECONDS = 5.0
 """Seconds until the next step of a worker after its step failed because of the bridge itself."""

@@ -41,7 +41,7 @@ def merged_all(*notifications: Notification) -> tuple[Incident | None, list[str]
 
 
 def test_one_incident_opens_grows_shrinks_and_closes() -> None:
-    """A group is one incident from its first alert to the end of its last."""
+    """The alerts of one subject are one incident from the first that fires to the end of the last."""
     incident, outcomes = merged_all(
         notified(alert("a")),
         notified(alert("a"), alert("b", 110.0)),

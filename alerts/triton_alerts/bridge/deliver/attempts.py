@@ -13,7 +13,7 @@ UNCONFIRMED_SECONDS = 60.0
 
 
 def backoff(failures: int, rng: random.Random) -> float:
-    """Return how long to wait after so many failures: exponential, jittered above half, at most a minute."""
+    """Return the seconds to wait after a number of failures: exponential, jittered above half, at most a minute."""
     longest = min(MAX_WAIT_SECONDS, 2.0 ** min(failures - 1, 10))
     return rng.uniform(longest / 2, longest)
 

@@ -21,7 +21,7 @@ MAX_SERIES = 8
 AT_ONCE = 3
 """Charts drawn in one run of the chore."""
 RETRY_SECONDS = 60.0
-"""For so long after an incident opened, its series are queried again if Prometheus returned none."""
+"""Time after an incident opened during which its series are queried again if Prometheus returned none."""
 
 log = logging.getLogger(__name__)
 Upload = Callable[[str, str, str, bytes, str], None]

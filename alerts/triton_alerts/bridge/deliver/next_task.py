@@ -15,15 +15,15 @@ POST_SPACING_SECONDS = 1.05
 EDIT_SPACING_SECONDS = 1.25
 """Slack: chat.update is tier 3, 50 a minute."""
 EDIT_PAUSE_SECONDS = 10.0
-"""Edits of one message are at least this far apart, unless it was acknowledged or resolved."""
+"""Least time between edits of one message, unless it was acknowledged or resolved."""
 MAX_RETRY_SECONDS = 60.0
 """Longest retry wait; a longer stored wait was written before the clock was set back, and is ignored."""
 DIGEST_FROM = 10
-"""From this number of waiting first messages on, a digest is posted before the individual messages."""
+"""Number of waiting first messages from which a digest is posted before them."""
 MAX_OWN_MESSAGES = 20
-"""At most this many incidents of a digest have their own message at a time; others get one when these end."""
+"""Incidents of a digest that may have their own message at a time; others get one when these end."""
 DIGEST_SECONDS = 3600.0
-"""For this time after its first message, further incidents are added to the thread of a digest."""
+"""Time after a digest's first message during which further incidents are added to its thread."""
 DIGEST_EDIT_SECONDS = 5.0
 
 

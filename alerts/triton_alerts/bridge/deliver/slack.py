@@ -26,7 +26,7 @@ API_URL = "https://slack.com/api/"
 TIMEOUT_SECONDS = 10
 EVENT_TYPE = "tritonwatch_alert"
 SEARCH_BACK_SECONDS = 300.0
-"""The search for an unconfirmed message starts so many seconds before it was sent: clocks differ."""
+"""Time before an unconfirmed message was sent from which it is searched for: clocks differ."""
 SEARCH_PAGES = 5
 
 _RATE = {"ratelimited", "rate_limited"}

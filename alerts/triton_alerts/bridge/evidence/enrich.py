@@ -18,9 +18,9 @@ from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 BUDGET_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""
 FRESH_SECONDS = 60.0
-"""Evidence of an open incident is queried again after this time."""
+"""Age from which the evidence of an open incident is queried again."""
 CLOSED_SECONDS = 10.0
-"""For so long after an incident closed, its sources are queried once more: does the model serve again?"""
+"""Time after the end of an incident in which its sources are queried once more: does the model serve again?"""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
 

@@ -83,7 +83,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
 def _short_history_hint(
     prometheus: Prometheus, where: Matchers, objective: Matchers, days: float | None
 ) -> str:
-    """Return a hint that the budget is of less time than the period of so many days; empty where it is not."""
+    """Return a hint that the budget is of less time than its period of `days`; empty where it is not."""
     began = prometheus.instant(
         f"min({names.SLI_EVENTS_SINCE}{where}) > (max({names.PERIOD_START}{objective}) or vector(0))"
     )

@@ -6,7 +6,7 @@ from triton_alerts.bridge.incidents.incident import Incident
 from triton_slo.names import SEVERITIES
 
 CALM_SECONDS = 3600.0
-"""A page that fires so long after the last one ended is a new page: the acknowledgement does not count."""
+"""Time after the last page ended from which a page is a new one: the acknowledgement does not count."""
 
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 """0 for the most urgent severity."""

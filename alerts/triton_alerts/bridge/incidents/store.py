@@ -130,7 +130,7 @@ class Store:
         `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has
         ended, what is listed fires; without a list, what was reported as firing fires.
         """
-        # A part that is due later than any grace lasts was held before the clock was set back.
+        # Due beyond two graces: held before the clock was set back, so it is merged now.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
         if not self.database.rows(*due):
             return 0

@@ -17,7 +17,7 @@ from triton_slo.problem_words import count
 
 COMPARE_SECONDS = 60.0
 MISSING_SECONDS = 180.0
-"""An alert counts as ended when Alertmanager has not listed it for so long: three of Prometheus's resends."""
+"""Time without being listed after which an alert counts as ended: three of Prometheus's resends."""
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from triton_exporter.common.moments import local_text
 from triton_slo.prometheus.client import PrometheusError
 
 LATE_SECONDS = 600.0
-"""A message that is posted so long after its time has a note that it is late."""
+"""Delay from which a message has a note that it is late."""
 _MAX_NAMED = 3
 
 log = logging.getLogger(__name__)

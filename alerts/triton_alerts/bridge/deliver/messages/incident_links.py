@@ -56,7 +56,7 @@ def _silences(incident: Incident) -> list[tuple[str, str]]:
 
 
 def _expression_url(lead: Member) -> str:
-    """Return Prometheus's page for the expression, or for ALERTS where Slack takes no address so long."""
+    """Return the URL of the expression in Prometheus, or of ALERTS if the first is too long for Slack."""
     if len(lead.generator_url) <= text.MAX_URL_LENGTH:
         return lead.generator_url
     try:
