@@ -213,7 +213,7 @@ def _load_failure() -> Incident:
     changes = "version 2 unloaded 2m before the first alert"
     gpus = (
         "H200 GPU-5a1e3f2c: utilization 0 %, 12.4 of 139.8 GiB used, 38 °C, "
-        "not throttled, no XID in the last hour"
+        "not throttled, no XID error in the last hour"
     )
     facts = ((LAST_CHANGE, changes), (GPU, gpus))
     return _incident(member, Evidence(at=NOW, reasons={"ranker v3": reason}, facts=facts))
@@ -228,8 +228,8 @@ def _burn() -> Incident:
     more = {"slo": "latency", "indicator": "latency", "tier": "page_fast"}
     member = _member("latency", "22.4", NOW - 90, queried, labels | more)
     gpus = (
-        "H200 GPU-5a1e3f2c: utilization 97 %, 121.0 of 139.8 GiB used, 83 °C, throttled by sw_power_cap, "
-        "no XID in the last hour"
+        "H200 GPU-5a1e3f2c: utilization 97 %, 121.0 of 139.8 GiB used, 83 °C, "
+        "clocks throttled (reason: sw_power_cap), no XID error in the last hour"
     )
     facts = (
         (OBJECTIVE, "99 % of requests within 1 s over 30 d"),

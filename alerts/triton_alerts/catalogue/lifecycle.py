@@ -57,8 +57,8 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
         keep_firing_for="5m",
         summary="Model {{ $labels.model }} failed to load on {{ $labels.instance }}",
         description="Triton tried to load model {{ $labels.model }} on {{ $labels.instance }} within the "
-        "last [15m] and failed. A version that was ready before may still serve requests; a version that "
-        "never loaded does not.",
+        "last [15m] and failed. If an earlier version was ready, it may still serve requests; otherwise "
+        "requests for this model fail.",
         action="Read the reason in the exporter's /state or in Triton's log and fix it, or roll the "
         "model back; then load the model again.",
         cause_from=_LOAD_REASON,
@@ -265,9 +265,9 @@ count by (cluster, job, instance) (
         severity="critical",
         for_="2m",
         keep_firing_for="1m",
-        summary="Triton behind {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
+        summary="Triton server {{ $labels.instance }} is down, and no other server serves {{ $value }} of its "
         "models",
-        description="The Triton server behind {{ $labels.instance }} is not live, and {{ $value }} of "
+        description="The Triton server {{ $labels.instance }} is not live, and {{ $value }} of "
         "its expected models are not ready on any other server. Every request for these models fails.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
         silence="instance, during a planned restart",
@@ -281,8 +281,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="1m",
         keep_firing_for="1m",
-        summary="Triton behind {{ $labels.instance }} is down",
-        description="Neither the API nor the metrics port of the Triton server behind {{ $labels.instance }} "
+        summary="Triton server {{ $labels.instance }} is down",
+        description="Neither the API nor the metrics port of the Triton server {{ $labels.instance }} "
         "responds; the server was live within the last [1d]. No model is served: the process has ended, "
         "or it is loading models after a restart.",
         action="Check whether the Triton process runs, and read the end of its previous log.",
@@ -294,8 +294,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="20m",
         keep_firing_for="2m",
-        summary="Triton behind {{ $labels.instance }} does not start",
-        description="The Triton server behind {{ $labels.instance }} has never responded since the "
+        summary="Triton server {{ $labels.instance }} does not start",
+        description="The Triton server {{ $labels.instance }} has never responded since the "
         "exporter first polled it, for longer than start-up should take. By default, one model that fails "
         "to load at start-up terminates the whole server, at every restart.",
         action="Read the log of the previous start: near its end, it names the model that failed.",
@@ -307,8 +307,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="2m",
         keep_firing_for="1m",
-        summary="Triton behind {{ $labels.instance }} exposes metrics but does not serve",
-        description="The metrics port of the Triton server behind {{ $labels.instance }} answers while its "
+        summary="Triton server {{ $labels.instance }} exposes metrics but does not serve",
+        description="The metrics port of the Triton server {{ $labels.instance }} answers while its "
         "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
         action="Check in the log whether Triton received a stop signal; if the shutdown hangs, kill the "
         "process.",
@@ -325,8 +325,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         ),
         severity="warning",
         keep_firing_for="10m",
-        summary="Triton behind {{ $labels.instance }} restarts repeatedly",
-        description="The Triton server behind {{ $labels.instance }} changed between live and not live "
+        summary="Triton server {{ $labels.instance }} restarts repeatedly",
+        description="The Triton server {{ $labels.instance }} changed between live and not live "
         "{{ $value }} times within [30m]. Every restart drops requests and loads all models again.",
         action="Read the end of the previous log and the exit code: out of memory, a signal, a model that "
         "fails.",
@@ -338,8 +338,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="10m",
         keep_firing_for="5m",
-        summary="Triton behind {{ $labels.instance }} is live but not ready",
-        description="The Triton server behind {{ $labels.instance }} answers, but its readiness check fails. "
+        summary="Triton server {{ $labels.instance }} is live but not ready",
+        description="The Triton server {{ $labels.instance }} answers, but its readiness check fails. "
         "With strict readiness, the default, one failed or loading model is enough. Kubernetes or a load balancer "
         "then removes the whole server from service, including its healthy models.",
         action="Find the model that is not ready, and fix it or unload it.",
@@ -351,8 +351,8 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
         severity="warning",
         for_="5m",
         keep_firing_for="5m",
-        summary="Triton behind {{ $labels.instance }} is live, but its metrics cannot be read",
-        description="The API of the Triton server behind {{ $labels.instance }} is live while its metrics "
+        summary="Triton server {{ $labels.instance }} is live, but its metrics cannot be read",
+        description="The API of the Triton server {{ $labels.instance }} is live while its metrics "
         "port does not answer the exporter. Latency, queue and error objectives of this server have no "
         "data.",
         action="Check --allow-metrics and --metrics-port of Triton and the exporter's --triton-metrics.",

@@ -451,7 +451,7 @@ and on (instance, model, version) {_per_second(triton.REQUEST_SUCCESS, "10m")} =
         keep_firing_for="15m",
         dashboard=links.SERVER,
         summary="{{ $value | humanizePercentage }} of the pinned memory of {{ $labels.instance }} is in use",
-        description="The pinned memory pool of the Triton server behind {{ $labels.instance }} is nearly "
+        description="The pinned memory pool of the Triton server {{ $labels.instance }} is nearly "
         "exhausted. When it is exhausted, Triton copies through pageable memory, which is slower.",
         action="Raise --pinned-memory-pool-byte-size.",
         silence="instance",

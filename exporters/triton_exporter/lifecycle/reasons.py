@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-NOT_LISTED = "Triton does not list it: no such directory, or no version in it"
+NOT_LISTED = "Triton does not list the model: its directory is missing, or contains no version"
 """Reason that the exporter gives for an expected model that Triton has never listed."""
 
 # First match wins, so the more specific pattern comes first: a Python traceback that ends in "CUDA out of

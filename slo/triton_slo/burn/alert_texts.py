@@ -38,9 +38,10 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     windows = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}"
     return {
         **own,
-        "summary": f"{who}: {objective.name} error budget burns at {BURN_RATE} the allowed rate",
+        "summary": f"{who}: error budget of {objective.name} burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_target_sentence(plan)} The burn rate is this high over {windows}.{_facts(plan, tier, recurs)}"
+            f"{_target_sentence(plan)} The burn rate is above the limit of this alert over {windows}."
+            f"{_facts(plan, tier, recurs)}"
         ),
         **_cause(plan),
         "action": own.get("action")
@@ -62,7 +63,7 @@ def unknown(plan: Plan) -> dict[str, str]:
     counts = "; it counts as failed" if objective.unknown.policy == "bad" else ""
     return {
         **_own_annotations(plan),
-        "summary": f"{who}: objective {objective.name}: status unknown",
+        "summary": f"{who}: status of objective {objective.name} is unknown",
         "description": f"{cases} Unknown time does not count as good{counts}. {_target_sentence(plan)}",
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own_annotations(plan).get("action")
@@ -102,7 +103,7 @@ def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
-        f"the {name} error budget is nearly spent: it lasts {{{{ $value | humanizeDuration }}}} at the burn "
+        f"the error budget of {name} is nearly spent: it lasts {{{{ $value | humanizeDuration }}}} at the burn "
         "rate of the last day",
         "At the burn rate of the last day, and also at the burn rate of the two days before, the error "
         f"budget will be spent within {ticket.threshold.words}.",
@@ -114,7 +115,7 @@ def spent(plan: Plan) -> dict[str, str]:
     return _about_budget(
         plan,
         names.SPENT_ALERT,
-        f"the {plan.objective.name} error budget is spent, and no burn alert fired",
+        f"the error budget of {plan.objective.name} is spent, and no burn alert fired",
         "The error budget is spent, and no burn alert fired in the last day: the burn rate was too low or "
         "the failures were too few for a burn alert, or the rules were not evaluated.",
     )

@@ -123,7 +123,7 @@ def test_a_page_nobody_takes_is_escalated_once(bridge: Bridge) -> None:
     assert 1 == len(called)
     assert "archives/C0PAGES" in called[0].shown
     assert 1 == sum(
-        "escalated: nobody acknowledged the page for 15m" in m.text for m in bridge.workspace.messages
+        "escalated: nobody has acknowledged the page for 15m" in m.text for m in bridge.workspace.messages
     )
 
 

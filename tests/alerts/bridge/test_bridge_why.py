@@ -175,12 +175,14 @@ def gpu_lines(where: tuple[Prometheus, float], **labels: str) -> list[str]:
 
 def test_a_models_gpus_are_listed_the_troubled_one_first(made_prometheus: tuple[Prometheus, float]) -> None:
     """Use, memory, heat, throttling and XIDs of the GPUs that the model runs on, and of no other."""
-    troubled = "H200 GPU-1111bbbb: utilization 25 %, 100.0 of 140.0 GiB used, 61 °C, throttled by hw_thermal"
     expected = [
-        f"{troubled}, XID 999 (unknown) in the last hour",
+        (
+            "H200 GPU-1111bbbb: utilization 25 %, 100.0 of 140.0 GiB used, 61 °C, "
+            "clocks throttled (reason: hw_thermal), XID 999 (unknown) in the last hour"
+        ),
         (
             "H200 GPU-0000aaaa: utilization 0 %, 100.0 of 140.0 GiB used, 60 °C, "
-            "not throttled, no XID in the last hour"
+            "not throttled, no XID error in the last hour"
         ),
     ]
 

@@ -189,7 +189,7 @@ def without_cause(alertname: str, cause: str, *reasons: str) -> list[str]:
         }
     )
     shown = [block["text"]["text"] for block in message.root(incident, Style(), 1_700_000_600.0).blocks[3:-2]]
-    return [line.partition("\n")[2] for line in shown if line.startswith(("*Why*", "*First step*"))]
+    return [line.partition("\n")[2] for line in shown if line.startswith(("*Cause*", "*First step*"))]
 
 
 PUT_BACK = "Put the missing file in place or roll the model back, then load it again."
@@ -199,15 +199,15 @@ NO_FILE = "Internal: FileNotFoundError: No such file or directory: 'weights.pt'"
 @pytest.mark.parametrize(
     ("alertname", "cause", "reasons", "shown"),
     [
-        ("TritonModelLoadFailed", "", [NO_FILE], ["Cause: missing file", PUT_BACK]),
-        ("TritonReadinessBudgetBurn", "not known", [NO_FILE], ["Cause: missing file", PUT_BACK]),
+        ("TritonModelLoadFailed", "", [NO_FILE], ["missing file", PUT_BACK]),
+        ("TritonReadinessBudgetBurn", "not known", [NO_FILE], ["missing file", PUT_BACK]),
         (
             "TritonReadinessBudgetBurn",
             "state:unavailable 100%",
             [NO_FILE],
-            ["Cause: unavailable 100%", PUT_BACK],
+            ["unavailable 100%", PUT_BACK],
         ),
-        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["Cause: python error", "Look at it."]),
+        ("TritonModelLoadFailed", "python_error", [NO_FILE], ["python error", "Look at it."]),
         ("TritonModelLoadFailed", "", [NO_FILE, "CUDA out of memory"], ["Look at it."]),
         ("TritonModelLoadFailed", "", ["something new"], ["Look at it."]),
         ("TritonModelLoadFailed", "", [], ["Look at it."]),
@@ -375,10 +375,10 @@ def test_a_line_about_an_alert_names_its_tier(severity: str, kind: EventKind, wo
 
 def test_words_of_the_exporter_are_not_called_triton_s() -> None:
     """A model that Triton does not list has no error from Triton: the text names the exporter as its source."""
-    evidence = Evidence(at=1.0, reasons={"ranker": "Triton does not list it: no such directory"})
+    evidence = Evidence(at=1.0, reasons={"ranker": NOT_LISTED})
     shown = json.dumps(message.root(failed_load(evidence=evidence), Style(), 2.0).blocks)
 
-    assert "*Reason* for `ranker`" in shown
+    assert "*Error message* for `ranker`" in shown
     assert "Triton's error" not in shown
 
 
@@ -406,8 +406,8 @@ def test_a_cause_is_shown_once() -> None:
         message.root(incident.model_copy(update={"evidence": split}), Style(), 1_700_000_600.0).blocks
     )
 
-    assert "Cause: missing file" in alone
-    assert "Cause: " not in reported
+    assert "*Cause*\\nmissing file" in alone
+    assert "*Cause*" not in reported
     assert "queue 81 %" in reported
 
 
@@ -426,9 +426,9 @@ def test_the_message_answers_the_five_questions() -> None:
         "`ranker` version `3`",
     ]
     wanted += [
-        "*Why*",
+        "*Cause*",
         "missing file",
-        "*Reason*",
+        "*Error message*",
         "*First step*",
         "Put the file",
         '"action_id": "acknowledge"',
@@ -455,7 +455,7 @@ def test_every_field_of_a_message_is_explained_in_the_docs() -> None:
     over = opened.model_copy(update={"members": ended, "closed_at": 1_700_000_900.0})
     shown = {
         heading
-        for incident in (opened, over)
+        for incident in (opened, over, failed_load())
         for words in mrkdwn(message.root(incident, Style(), 1_700_000_900.0).blocks)
         for heading in re.findall(r"^\*([^*\n]+)\*", words)
     }

@@ -24,7 +24,7 @@ Composed = TypeVar("Composed")
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """Un-acknowledged pages are sent once more, to `channel` (the page's own if empty), with `mention`."""
+    """Unacknowledged pages are sent once more, to `channel` (the page's own if empty), with `mention`."""
 
     after_seconds: float = 0.0
     channel: str = ""

@@ -149,11 +149,11 @@ def _figures(card: _Gpu) -> list[str]:
     if "celsius" in known:
         figures.append(f"{known['celsius']:.0f} °C")
     if card.throttled:
-        figures.append(f"throttled by {', '.join(sorted(card.throttled))}")
+        figures.append(f"clocks throttled (reason: {', '.join(sorted(card.throttled))})")
     elif "reason" in known or "cause" in known:
         figures.append("not throttled")
     if card.xids:
         figures.append(f"XID {', '.join(sorted(card.xids))} in the last hour")
     elif "xid" in known:
-        figures.append("no XID in the last hour")
+        figures.append("no XID error in the last hour")
     return figures

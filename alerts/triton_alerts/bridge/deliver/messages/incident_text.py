@@ -29,7 +29,11 @@ def headline(incident: Incident, *, state: bool = True) -> str:
         title += f": {reason}"
     others = len({thing_of(member) for member in incident.firing or incident.members.values()}) - 1
     if others > 0:
-        title += f" (and {others} more affected)"
+        title += (
+            f" (and {others} other models, servers or GPUs)"
+            if others > 1
+            else " (and one other model, server or GPU)"
+        )
     if not state:
         return title
     if not incident.open:
@@ -59,7 +63,7 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
         "acknowledged": f"👀 {by} acknowledged the incident",
         "silenced": f"🔕 {by} silenced the incident {prose(event.words, 500)}",
         "unsilenced": f"🔔 {prose(event.words, 500)}" + (f" by {by}" if by else ""),
-        "escalated": f"📣 escalated: nobody acknowledged the page for {prose(event.words, 80)}",
+        "escalated": f"📣 escalated: nobody has acknowledged the page for {prose(event.words, 80)}",
         "released": f"👋 {by} removed the acknowledgement",
         "raised": _raised_line(incident, event, by, mention),
         "note": f"{prose(event.words, 600)}" + (f" (requested by {by})" if by else ""),

@@ -101,11 +101,8 @@ def reply(
     `mention` is Slack markup for who is called when a ticket becomes a page.
     `others` is how many other incidents are open.
     """
-    lines = (
-        [f"_{missed} earlier changes are not listed; see tritonwatch incidents show {incident.name}_"]
-        if missed
-        else []
-    )
+    listing = f"tritonwatch incidents show {incident.name}"
+    lines = [f"_{missed} earlier changes are not shown; to list them, run {listing}_"] if missed else []
     lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
     if len(body) <= text.MAX_SECTION_LENGTH:
@@ -260,15 +257,14 @@ def _why_blocks(incident: Incident) -> list[Block]:
     lead = incident.lead
     # The thread reports how it ended; what caused it stays worth reading.
     description = lead.annotations.get("description", "") if incident.open else ""
-    lines = [prose(description, 1200)] if description else []
+    blocks = [section(f"*Description*\n{prose(description, 1200)}")] if description else []
     cause = causes.cause(incident, lead)
     if cause and SPLIT not in incident.facts:  # the split shows the same, and is newer
-        lines.append(f"Cause: {prose(cause_words(cause), 600)}")
-    blocks = [section("*Why*\n" + "\n".join(lines))] if lines else []
+        blocks.append(section(f"*Cause*\n{prose(cause_words(cause), 600)}"))
     reasons = incident.source_facts.reasons
     limit = 2600 // max(1, min(len(reasons), 3))
     for name, reason in list(reasons.items())[:3]:
-        blocks.append(section(f"*Reason* for {code(name)}\n{code_block(reason, limit)}"))
+        blocks.append(section(f"*Error message* for {code(name)}\n{code_block(reason, limit)}"))
     facts = _shown_facts(incident)
     return blocks + [section(f"*{name}*\n{prose(facts[name], 900)}") for name in WIDE_FACTS if name in facts]
 
@@ -307,7 +303,8 @@ def _actions(incident: Incident, style: Style) -> list[Block]:
 def _buttons(incident: Incident) -> list[Block]:
     acknowledged = incident.acknowledged is not None
     acknowledge = button(
-        "Un-acknowledge" if acknowledged else "Acknowledge", "release" if acknowledged else "acknowledge"
+        "Remove acknowledgement" if acknowledged else "Acknowledge",
+        "release" if acknowledged else "acknowledge",
     )
     if not acknowledged:
         acknowledge["style"] = "primary"
