@@ -127,4 +127,5 @@ def uncertainties(
 def _error_words(row: GroupStatus) -> str:
     if row.estimate_error is None or row.target is None:
         return ""
-    return f" ({either_way(row.estimate_error)}, {100 * error_budget(row.target):.3g} may fail)"
+    allowed = f"{100 * error_budget(row.target):.3g} %"
+    return f" (error {either_way(row.estimate_error)}; the target allows {allowed} to fail)"

@@ -448,13 +448,14 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
     [quiet] = [line for line in lines if "quiet" in line]
     assert quiet.startswith(f"note: {file}:3: fast: no traffic in the last hour: quiet version 1 (fix: ")
     place = f"note: {file}:3: fast: estimated"
+    error = "error +-3.4 points; the target allows 1 % to fail"
     means = ", ".join(f"mean{i} version 1" for i in range(5))
     assert 2 == len(notes)
     assert all(
         any(line.startswith(f"{place} ({words}") for line in notes)
         for words in (
             f"sampled_mean), too uncertain for the target: {means}: ",
-            "decomposed), too uncertain for the target: blurred version 1 (+-3.4 points, 1 may fail): ",
+            f"decomposed), too uncertain for the target: blurred version 1 ({error}): ",
         )
     )
     assert all("(fix: let the exporter trace some requests" in line for line in notes)

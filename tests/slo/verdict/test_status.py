@@ -602,6 +602,7 @@ def test_every_group_whose_source_cannot_carry_its_objective_is_named() -> None:
     sure, blurred = caveats([*rows, idle])
     assert sure.startswith("estimated (decomposed): queue sure0, queue sure1, queue sure2 and 10 more: ")
     assert blurred.startswith(
-        "estimated (decomposed), too uncertain for the target: queue blurred0 (+-3.4 points, 1 may fail), queue b"
+        "estimated (decomposed), too uncertain for the target: "
+        "queue blurred0 (error +-3.4 points; the target allows 1 % to fail), queue b"
     )
-    assert all(f"queue blurred{i} (+-" in blurred for i in range(13))
+    assert all(f"queue blurred{i} (error +-" in blurred for i in range(13))
