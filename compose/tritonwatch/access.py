@@ -57,7 +57,8 @@ def add_login(parser: argparse.ArgumentParser, title: str) -> None:
     add("--password-file FILE", f"file with the password of --user (or the variable {PASSWORD_VARIABLE})")
     add(
         "--header 'NAME: VALUE'...",
-        "header to send, such as a tenant's; 'NAME: @FILE' reads the value from a file (repeatable)",
+        "HTTP header to add to each request, for example for a tenant; 'NAME: @FILE' reads the value from a file "
+        "(repeatable)",
     )
     add("--ca-file FILE", "CA certificates to trust (PEM)", default="")
     add("--cert-file FILE", "client certificate (PEM)", default="")

@@ -95,9 +95,9 @@ def _runbook(text: str) -> None:
 
 
 def add_runbook_url(add: Callable[..., None]) -> None:
-    """Declare the flag that gives the address of a runbook; `add` is from `adder`."""
+    """Declare the flag that gives the URL of a runbook; `add` is from `adder`."""
     usual = Options().runbook_url
-    text = f"address of a runbook; {{alert}} is replaced by the alert's name (default: {usual})"
+    text = f"URL of a runbook; {{alert}} is replaced by the alert's name (default: {usual})"
     add("--runbook-url URL", text, checked(_runbook), default=usual)
 
 
@@ -109,7 +109,8 @@ def add_scrape_interval(add: Callable[..., None]) -> None:
 def add_time_scale(add: Callable[..., None], default: float = 1.0, shown: str = "1") -> None:
     """Declare the flag that shortens the windows of the rules; `add` is from `adder`."""
     text = (
-        f"factor on every window and `for` of the rules, such as 1/60, for demos and tests (default: {shown})"
+        "factor by which every window and every `for` of the rules is multiplied, such as 1/60 for demos and "
+        f"tests (default: {shown})"
     )
     add("--time-scale F", text, scale, default=default)
 

@@ -84,7 +84,7 @@ def _add_enriching(add: Callable[..., None]) -> None:
     add("--exporter URL...", "URL of an exporter, to read the reason of a failure (repeatable)", with_scheme)
     add(
         "--prometheus URL",
-        "address of Prometheus, for burn rates, error budgets, GPU state and charts "
+        "URL of Prometheus, for burn rates, error budgets, GPU state and charts "
         f"(or the variable {URL_VARIABLE})",
         with_scheme,
         default=os.environ.get(URL_VARIABLE, ""),
@@ -108,8 +108,8 @@ def _add_enriching(add: Callable[..., None]) -> None:
     )
     add(
         "--header 'NAME: VALUE'...",
-        "header to send to Prometheus and Alertmanager, such as a tenant's; 'NAME: @FILE' reads the value from "
-        "a file (repeatable)",
+        "HTTP header to add to each request to Prometheus and Alertmanager, for example for a tenant; "
+        "'NAME: @FILE' reads the value from a file (repeatable)",
     )
 
 
@@ -138,7 +138,7 @@ def _add_slack_access(add: Callable[..., None]) -> None:
         "file with the URL of an incoming webhook: without threads, edits, buttons and charts",
         Path,
     )
-    add("--slack-url URL", f"address of Slack's API or of a proxy (default: {API_URL})", default=API_URL)
+    add("--slack-url URL", f"URL of Slack's API or of a proxy (default: {API_URL})", default=API_URL)
 
 
 def _add_channels_and_escalation(add: Callable[..., None]) -> None:

@@ -62,7 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
     add_scrape_interval(add)
-    add("--incidents FILE", "known incidents (CSV) to score the alerts against")
+    add(
+        "--incidents FILE",
+        "CSV file of known incidents, to compute precision, recall and detection time of the alerts",
+    )
     add(
         "--policy",
         "rules to replay and compare (repeatable; default: all)",

@@ -41,7 +41,7 @@ from tritonwatch.bridge_options.bridge_arguments import add_arguments, add_slack
 EXAMPLE = "tritonwatch bridge --dry-run --listen 127.0.0.1:9096"
 EXIT_CODES = {
     0: "stopped by SIGTERM or Ctrl-C, or the subcommand succeeded",
-    1: "it could not run, or Slack refused",
+    1: "the bridge or the subcommand failed, or Slack rejected the request",
 }
 
 log = logging.getLogger(__name__)

@@ -45,11 +45,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_scrape_interval(add)
     add(
         "--retention DURATION",
-        "retention time of Prometheus, such as 15d; reports objectives that need more",
+        "retention time of Prometheus, such as 15d; check then reports objectives that need a longer "
+        "retention time",
         seconds,
     )
     add("--json", "write JSON instead of text")
-    access.add_arguments(parser, required=False, purpose=", to check the files against its series, too")
+    access.add_arguments(
+        parser, required=False, purpose=", to check also that the series used in the files exist"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted
 EXIT_CODES = {
     0: "converted",
     1: "mistakes in the files",
-    3: "converted, except what the other format cannot express",
+    3: "converted, except fields that the other format cannot express",
 }
 
 INCOMPLETE = 3

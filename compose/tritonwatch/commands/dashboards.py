@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--namespace NAMESPACE", "namespace of the ConfigMaps", checked(_namespace), default="")
     add("--project PROJECT", "project in Perses (default: triton)", checked(_project), default="triton")
     add = adder(parser.add_argument_group("push").add_argument)
-    add("--grafana URL", "address of Grafana, with its path if it has one")
+    add("--grafana URL", "URL of Grafana, with its path if it has one")
     add(
         "--grafana-token-file FILE",
         f"file with a service account token (or the variable {TOKEN_VARIABLE})",

@@ -19,7 +19,10 @@ from tritonwatch.exporter_options.chosen_settings import chosen_some
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
-EXIT_CODES = {0: "no problem, perhaps advice", 1: "problems were found, or Triton did not respond"}
+EXIT_CODES = {
+    0: "no problems were found; there may be recommendations",
+    1: "problems were found, or Triton did not respond",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     declare_some(parser, DOCTOR_OPTIONS)
     add(
         "--watch DURATION",
-        "length of the observation of Triton's traffic (default: 2s)",
+        "time for which Triton's traffic is observed (default: 2s)",
         parsed(duration_between(0, 60)),
         default=2.0,
     )

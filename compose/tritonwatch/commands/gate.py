@@ -31,15 +31,17 @@ EXAMPLE = "tritonwatch gate --prometheus http://127.0.0.1:9090 --model classifie
 Outcome = Verdict | Literal["cannot tell"]
 EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
 """Exit codes; a pipeline must not promote on any but 0."""
-EXIT_CODES = {code: outcome for outcome, code in EXIT.items()}
+EXIT_CODES: dict[int, str] = {code: outcome for outcome, code in EXIT.items()} | {
+    EXIT["cannot tell"]: "no verdict: there is no data, rules are not loaded, or Prometheus did not respond"
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
     parser.description = (
-        "Decide whether to promote, hold or roll back a release. The verdict is never promote if data is "
-        "unknown or old."
+        "Decide whether to promote, hold or roll back a release. If data is unknown or old, the verdict is "
+        "never `promote`."
     )
     add_group_filter(parser, "use only this model (required with --canary)")
     add("--version V", "use only this version")

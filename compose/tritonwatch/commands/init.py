@@ -107,8 +107,7 @@ def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
         client.close()
     if snapshot.api_failure == state.NOT_TRITON:
         raise CommandError(
-            f"{url} is not a Triton ({snapshot.api_failure_text}); "
-            "give --triton the address of Triton's HTTP API"
+            f"{url} is not a Triton ({snapshot.api_failure_text}); give --triton the URL of Triton's HTTP API"
         )
     if snapshot.api_failure:
         reason = snapshot.api_failure

@@ -27,10 +27,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Serve the Model Context Protocol to an AI assistant, on standard input and output. The "
-        "assistant starts this command itself (docs/assistants.md). The command only reads."
+        "assistant starts this command itself (docs/assistants.md). The command changes nothing: it only "
+        "queries Prometheus and reads incidents."
     )
     add = adder(parser.add_argument)
-    objective_files.add_objectives(add, ", to compare with what Prometheus records, and to replay")
+    objective_files.add_objectives(
+        add, ", to compare with the rules that Prometheus has loaded, and for backtests"
+    )
     add("--bridge-data DIR", "data folder of a bridge, to read its incidents", path)
     add_scrape_interval(add)
     access.add_arguments(parser)

@@ -16,7 +16,7 @@ EXAMPLE = (
     "tritonwatch reload --objectives slo/objectives --out generated --prometheus http://127.0.0.1:9090 "
     "--alertmanager http://127.0.0.1:9093"
 )
-EXIT_CODES = {0: "the new files are loaded", 1: "refused, the old files stay loaded"}
+EXIT_CODES = {0: "the new files are loaded", 1: "failed; the old files stay loaded"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

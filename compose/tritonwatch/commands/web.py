@@ -71,9 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_place(parser, required=False)
     add = adder(parser.add_argument_group("URLs for links, as seen from a browser").add_argument)
     address = checked(web_address)
-    add("--grafana URL", "address of Grafana", address, default="")
-    add("--alertmanager URL", "address of Alertmanager", address, default="")
-    add("--prometheus-link URL", "address of Prometheus (default: that of --prometheus)", address, default="")
+    add("--grafana URL", "URL of Grafana", address, default="")
+    add("--alertmanager URL", "URL of Alertmanager", address, default="")
+    add("--prometheus-link URL", "URL of Prometheus (default: that of --prometheus)", address, default="")
     add_runbook_url(add)
     add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))
     group = parser.add_argument_group(

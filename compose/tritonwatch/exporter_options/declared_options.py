@@ -47,13 +47,13 @@ class ExporterOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     triton: Url
-    """address of Triton's HTTP API, such as http://127.0.0.1:8000"""
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
     triton_metrics: Url = ""
     """Triton's metrics endpoint (default: /metrics on port 8002 of the same host)"""
     triton_headers_file: File = None
     """headers for Triton's restricted endpoints, one `name: value` per line (default: $TRITON_HEADERS)"""
     triton_ca_file: File = None
-    """CA certificates (PEM) for Triton instead of the system's (default: $TRITON_CA_FILE)"""
+    """CA certificates (PEM) to trust for Triton, instead of those of the system (default: $TRITON_CA_FILE)"""
     triton_cert_file: File = None
     """client certificate (PEM), if Triton or its proxy requires one (default: $TRITON_CERT_FILE)"""
     triton_key_file: File = None
@@ -69,9 +69,9 @@ class ExporterOptions(BaseModel):
     expect_file: File = None
     """file of models that should be served, one per line; read again when it changes"""
     sampling_interval: Annotated[float | None, single(duration_between(0.05, 3600)), Form("DURATION")] = None
-    """fixed interval between two samples of Triton's metrics (default: what --sampling-budget allows)"""
+    """fixed interval between two samples of Triton's metrics (default: as short as --sampling-budget allows)"""
     sampling_budget: Percent = _DEFAULTS.sampling_budget
-    """CPU limit of sampling Triton's metrics: share of a core, Triton's own part included (default: {default})"""
+    """CPU limit of the exporter, with Triton's CPU time for its requests: share of one core (default: {default})"""
     state_interval: Duration = _DEFAULTS.state_interval_seconds
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     timeout: Duration = _DEFAULTS.timeout_seconds
@@ -105,7 +105,7 @@ class ExporterOptions(BaseModel):
     buckets_from: Folder = None
     """folder of objectives: each threshold becomes a bucket bound of the histograms"""
     state_file: File = None
-    """file that keeps the histograms across restarts (default: none, histograms restart at zero)"""
+    """file that stores the histograms, so that they continue after a restart (default: none, restart at zero)"""
     otlp_listen: Annotated[tuple[str, int] | None, single(host_and_port), Form("HOST:PORT")] = None
     """address to receive Triton's traces on (OTLP over HTTP), such as 127.0.0.1:4318"""
     otlp_allow_remote: Annotated[bool, Form("{true,false}", switch=True)] = False

@@ -42,7 +42,7 @@ def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
             "problem",
             "This is not a Triton",
             f"{facts.url}: {facts.snapshot.api_failure_text}",
-            "give --triton the address of Triton's HTTP API (port 8000 unless --http-port is another)",
+            "give --triton the URL of Triton's HTTP API (port 8000 unless --http-port is another)",
         )
     elif failure:
         yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _remedy(failure))
