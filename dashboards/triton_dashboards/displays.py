@@ -80,7 +80,7 @@ def filled(signal: Share) -> Display:
 
 
 def queue_share(tuning: Tuning, model: str = "") -> Display:
-    """Return the share of the time of requests that they wait: orange from where the alert fires."""
+    """Return the share of their time that requests spend in the queue: orange from where the alert fires."""
     limit = signals.QUEUE_SHARE.tuned(tuning, model).limit
     steps = _ascending("green", ("orange", limit), ("red", max(0.8, limit or 0)))
     return replace(SHARE, no_value="No traffic", thresholds=steps)

@@ -71,7 +71,7 @@ def test_a_page_has_the_four_sections_with_something_in_each(name: str) -> None:
 def test_a_page_states_the_default_of_its_threshold(alert: Alert) -> None:
     """The number of the catalogue, and where it is changed."""
     assert alert.threshold
-    stated = f"The alert fires {alert.threshold.condition} by default ({alert.threshold.of});"
+    stated = f"Default threshold: {alert.threshold.condition} ({alert.threshold.of});"
 
     assert stated in sections((RUNBOOKS / f"{alert.name}.md").read_text())["## Meaning"]
 

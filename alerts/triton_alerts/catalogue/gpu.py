@@ -283,7 +283,7 @@ and on (instance) sum by (instance) (min_over_time({triton.PENDING_REQUESTS}[5m]
         threshold=AlertThreshold(
             5,
             "number",
-            "requests that wait during all of 5 minutes",
+            "number of requests that wait for 5 minutes",
             "A batcher holds a few requests back on purpose; five that wait for five minutes at an idle GPU "
             "are more than that.",
         ),

@@ -286,7 +286,7 @@ and on (model) {_SILENT % "23h"} > 0""",
         threshold=AlertThreshold(
             1,
             "number",
-            "requests a second that the model had before",
+            "requests per second that the model completed before",
             "At one request a second, ten minutes without any are 600 missing; a model with less traffic has "
             "such pauses.",
         ),

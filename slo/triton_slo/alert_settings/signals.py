@@ -12,7 +12,7 @@ QUEUE_SHARE = Share(
     AlertThreshold(
         0.5,
         "share",
-        "share of the time of requests that they wait in the queue",
+        "share of their time that requests spend in the queue",
         "Above a half, requests wait longer than they compute, and more instances shorten them more than a "
         "faster model does.",
     ),
