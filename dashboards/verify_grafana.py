@@ -70,7 +70,7 @@ def verify(url: str, expected: tuple[Json, ...], import_seconds: float = IMPORT_
     """Return what is wrong with the dashboards in the Grafana at this address."""
     health = requests.get(f"{url}/api/datasources/uid/{SOURCE['uid']}/health", timeout=30)
     if not health.ok or _json(health).get("status") != "OK":
-        return [f"the data source does not reach Prometheus: {_said(health)}"]
+        return [f"the data source does not reach Prometheus: {_error_text(health)}"]
     problems = []
     deadline = time.monotonic() + import_seconds
     for model in expected:
@@ -95,9 +95,15 @@ def _imported(url: str, uid: str, deadline: float) -> Json | None:
 
 def _lost(model: Json, stored: Json) -> list[str]:
     """Panels that Grafana does not hold, and those it took for Angular ones."""
-    kept = {panel["title"]: panel for panel in _panels(stored)}
-    lost = [f"panel {panel['title']!r} was lost" for panel in _panels(model) if panel["title"] not in kept]
-    angular = [title for title, panel in kept.items() if "__angularMigration" in panel.get("options", {})]
+    stored_panels = {panel["title"]: panel for panel in _panels(stored)}
+    lost = [
+        f"panel {panel['title']!r} was lost"
+        for panel in _panels(model)
+        if panel["title"] not in stored_panels
+    ]
+    angular = [
+        title for title, panel in stored_panels.items() if "__angularMigration" in panel.get("options", {})
+    ]
     return lost + [f"panel {title!r} was taken for an Angular one" for title in angular]
 
 
@@ -142,7 +148,7 @@ def _choose(url: str, variable: Json, chosen: Mapping[str, str]) -> str:
     span = {"start": str(now - SECONDS), "end": str(now)}
     answer = requests.get(url + path, {"match[]": fill(asked[1], chosen), **span}, timeout=30)
     if not answer.ok:
-        raise CannotVerifyError(_said(answer))
+        raise CannotVerifyError(_error_text(answer))
     values = [str(value) for value in _json(answer).get("data", ())]
     if variable.get("allValue"):
         return str(variable["allValue"])
@@ -176,7 +182,7 @@ def _run(url: str, target: Json, chosen: Mapping[str, str]) -> tuple[str, bool]:
     answer = requests.post(f"{url}/api/ds/query", json=body, timeout=60)
     result = _json(answer).get("results", {}).get(target["refId"])
     if not answer.ok or result is None or result.get("error"):
-        return (result or {}).get("error") or _said(answer), False
+        return (result or {}).get("error") or _error_text(answer), False
     return "", any(any(frame["data"]["values"]) for frame in result.get("frames") or ())
 
 
@@ -188,7 +194,7 @@ def _json(answer: requests.Response) -> Json:
     return content if isinstance(content, dict) else {}
 
 
-def _said(answer: requests.Response) -> str:
+def _error_text(answer: requests.Response) -> str:
     return f"{answer.status_code} {_json(answer).get('message', 'without a message')}"
 
 
@@ -253,8 +259,8 @@ def wait(url: str, container: str) -> None:
         time.sleep(1)
     command = ["docker", "logs", "--tail", "5", container]
     logs = subprocess.run(command, check=False, capture_output=True, text=True)
-    said = (logs.stdout + logs.stderr).strip()
-    raise CannotVerifyError(f"not healthy within {START_SECONDS} s; it said last:\n{said}")
+    last_lines = (logs.stdout + logs.stderr).strip()
+    raise CannotVerifyError(f"not healthy within {START_SECONDS} s; its last log lines are:\n{last_lines}")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Picture:
     """Draw what is inside collapsed rows as well."""
     rows: tuple[str, ...] = ()
     """Draw only these rows, opened."""
-    says: tuple[tuple[str, str], ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
     """(panel title, regular expression that its text must match)."""
     colors: tuple[tuple[str, str], ...] = ()
     """(title of a stat, colour of its number) in the dark theme."""
@@ -75,7 +75,7 @@ PICTURES = (
     Picture(
         "dashboard-fleet",
         links.FLEET,
-        says=(
+        texts=(
             ("Not ready", r"\b2\b"),
             ("Servers down", r"\b0\b"),
             ("Models", r"classifier.*2\.\d+%"),
@@ -84,17 +84,17 @@ PICTURES = (
         ),
         colors=(("Servers down", "green"), ("Not ready", "red"), ("Alerts firing", "orange")),
     ),
-    Picture("dashboard-fleet-light", links.FLEET, mode="light", says=(("Not ready", r"\b2\b"),)),
+    Picture("dashboard-fleet-light", links.FLEET, mode="light", texts=(("Not ready", r"\b2\b"),)),
     Picture(
         "dashboard-model",
         links.MODEL,
         (("model", "classifier"),),
-        says=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
+        texts=(("Versions", r"8\.\d*%"), ("Failures by reason", r"BACKEND"), ("Not ready", r"\b0\b")),
     ),
     Picture(
         "dashboard-one-model",
         uid(example.FACTS.name),
-        says=(("Failures by reason", r"BACKEND"), ("p99 latency", r"ms")),
+        texts=(("Failures by reason", r"BACKEND"), ("p99 latency", r"ms")),
         colors=(("p99 latency", "blue"), ("Failed", "red")),
     ),
     Picture(
@@ -102,14 +102,14 @@ PICTURES = (
         links.MODEL,
         (("model", "llama-trt"),),
         rows=("Language model (TensorRT-LLM)", "First response (needs histogram_latencies)"),
-        says=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
+        texts=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
     ),
-    Picture("dashboard-slo", links.SLO, says=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
-    Picture("dashboard-gpu", links.GPU, says=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),
+    Picture("dashboard-slo", links.SLO, texts=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
+    Picture("dashboard-gpu", links.GPU, texts=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),
     Picture(
         "dashboard-server",
         links.SERVER,
-        says=(
+        texts=(
             ("Models not ready", r"\b2\b"),
             ("Loads failed", r"\b[89]\b"),
             ("Not ready now", r"unavailable 40 minutes ago"),
@@ -118,7 +118,7 @@ PICTURES = (
     Picture(
         "dashboard-on-call",
         links.ON_CALL,
-        says=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed")),
+        texts=(("Watchdog", "Alive"), ("Firing", "TritonModelLoadFailed")),
     ),
 )
 
@@ -143,7 +143,7 @@ def main(argv: list[str]) -> int:
         **({"width": args.width} if args.width else {}),
         **({"mode": args.mode, "colors": ()} if args.mode else {}),
         **({"opened": True} if args.opened else {}),
-        **({"says": ()} if args.model or args.large else {}),
+        **({"texts": ()} if args.model or args.large else {}),
         **({"colors": ()} if args.large else {}),
     }
     problems = []
@@ -162,7 +162,7 @@ def main(argv: list[str]) -> int:
             started = time.perf_counter()
             problems += draw(changed_picture, model, grafana, args.out, args.chromium)
             print(f"{changed_picture.name}: {time.perf_counter() - started:.1f} s")
-    print("\n".join(problems) or "every panel drew and says what the history holds")
+    print("\n".join(problems) or "every panel is drawn and shows the values of the history")
     return 1 if problems else 0
 
 
@@ -298,7 +298,7 @@ def _opened(model: Json) -> Json:
 
 
 def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
-    """Return what the page says, against what it must say."""
+    """Return the problems of a page: missing panels, NaN, and texts that it must show and does not."""
     parts = re.split(r'<div [^>]*?data-panel="', dom)[1:]
     texts: dict[str, str] = {}
     seen: dict[str, str] = {}
@@ -314,7 +314,7 @@ def check(picture: Picture, asked: list[Json], dom: str) -> list[str]:
     missing = {panel["title"] for panel in asked} - set(texts)
     problems += [f"{title}: not drawn" for title in sorted(missing)]
     problems += [f"{title}: shows NaN" for title, text in texts.items() if "NaN" in text]
-    for title, pattern in picture.says:
+    for title, pattern in picture.texts:
         if not re.search(pattern, " ".join(texts.get(title, "").split())):
             problems.append(
                 f"{title}: does not say {pattern!r}: {' '.join(texts.get(title, '').split())[:300]}"
