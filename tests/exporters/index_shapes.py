@@ -157,7 +157,7 @@ def _unloaded(servers: IndexServers) -> None:
 
 
 SHAPES = (
-    Shape("the model serves", "anchor", lambda _world: None),
+    Shape("the model serves", "anchor", lambda _servers: None),
     Shape("the load failed", "failed", _failed),
     Shape("the load failed, then the model was unloaded", "stuck", _failed_then_unloaded),
     Shape("no load was requested", "idle", _idle, "", False),

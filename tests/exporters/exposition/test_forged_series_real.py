@@ -33,7 +33,7 @@ scrape_samples_scraped 1
 {state.MODEL_READY}{{model="a",version="1"}} 1
 """
 _RENAMED = 'renamed{__name__="up"} 0\n'
-_HONEST = f'# TYPE {triton.INFERENCE_COUNT} counter\n{triton.INFERENCE_COUNT}{{model="a",version="1"}} 7\n'
+_OWN = f'# TYPE {triton.INFERENCE_COUNT} counter\n{triton.INFERENCE_COUNT}{{model="a",version="1"}} 7\n'
 
 
 @pytest.mark.parametrize("prometheus", prometheuses(), ids=lambda path: str(path.parent))
@@ -42,8 +42,8 @@ def test_a_model_cannot_forge_series_of_prometheus_or_of_the_rules(prometheus: P
     with (
         faulty(
             {
-                "/metrics": body((_HONEST + _FORGED).encode(), Content_Type=TEXT),
-                "/all": body((_HONEST + _FORGED + _RENAMED).encode()),
+                "/metrics": body((_OWN + _FORGED).encode(), Content_Type=TEXT),
+                "/all": body((_OWN + _FORGED + _RENAMED).encode()),
             }
         ) as target,
         exporting(target.url, f"{target.url}/all") as exporter,

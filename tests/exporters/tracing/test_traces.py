@@ -407,11 +407,11 @@ def watched(
     forged: Sequence[float] = (),
     forged_until: int = 10**9,
     ahead: float = 0,
-    hurry: float | None = None,
+    other_ahead: float | None = None,
 ) -> Mapping[str, float]:
     """Return what is shown of 100 requests a second, 30 % of them slow, whose traces arrive in batches of 5 s.
 
-    `forged` traces, of so many seconds each, are added every second; one is dated `ahead` once. With `hurry`
+    `forged` traces, of so many seconds each, are added every second; one is dated `ahead` once. With `other_ahead`
     another sender sends a trace every second at once, of another model, dated so many seconds ahead.
     """
     rng = random.Random(7)
@@ -430,9 +430,13 @@ def watched(
             batch += [traced(took, T + second - 0.4) for took in forged]
         if ahead and second == 60:
             batch.append(traced(0.02, T + ahead))
-        if hurry is not None:
+        if other_ahead is not None:
             mailbox.put(
-                [TracedRequest(ModelVersion("other", "1"), "completed", T + second + hurry, 0.1, 0.0, "t")]
+                [
+                    TracedRequest(
+                        ModelVersion("other", "1"), "completed", T + second + other_ahead, 0.1, 0.0, "t"
+                    )
+                ]
             )
         if second % 5 == 0:
             mailbox.put(batch)
@@ -503,10 +507,10 @@ def test_a_trace_dated_in_the_future_is_the_only_one_lost() -> None:
     assert source_is(shown, "trace")
 
 
-@pytest.mark.parametrize("hurry", [0, 1.9])
-def test_spans_of_now_do_not_make_the_true_traces_late(hurry: float) -> None:
+@pytest.mark.parametrize("other_ahead", [0, 1.9])
+def test_spans_of_now_do_not_make_the_true_traces_late(other_ahead: float) -> None:
     """Spans of now do not prove that those of another sender, which come every 5 s, have all come."""
-    shown = watched(120, hurry=hurry)
+    shown = watched(120, other_ahead=other_ahead)
 
     assert shown[f'{own.TRACES_LOST}{{reason="late"}}'] <= 2 * 5 * 100  # of both signals, the first batch
     assert source_is(shown, "trace")
