@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import requests
 
 from support.history import END, Series, backfilled, openmetrics, record, running
@@ -89,7 +88,6 @@ def _cost(url: str, asked: list[tuple[str, bool]]) -> tuple[int, float]:
     return samples, time.perf_counter() - started
 
 
-@pytest.mark.timeout(600)
 def test_fleet_refresh_reads_a_tenth_of_the_naive_one(tmp_path: Path) -> None:
     """At 1,000 models x 10 servers a refresh reads at most a tenth of the samples, rules counted apart."""
     backfilled(openmetrics(_series()), tmp_path / "data")

@@ -212,7 +212,6 @@ class _Observing:
             observer.observe(families, now)
 
 
-@pytest.mark.timeout(600)
 def test_cost_grows_linearly() -> None:
     """From 10 to 2,000 models, the cost of one model does not rise."""
     rows = [cost(size) for size in SIZES]

@@ -59,7 +59,6 @@ def _read_rest(process: subprocess.Popen[str]) -> str:
     return rest
 
 
-@pytest.mark.timeout(420)
 def test_every_step_happens_on_real_servers(tmp_path: Path) -> None:
     """`demo --once` ends with 0 after every step, and leaves no process and only its folder."""
     folder = tmp_path / "demo"

@@ -18,7 +18,7 @@ from support.stack.demo_run import DemoRun, run_demo
 from support.tools import prometheuses
 from triton_exporter.catalogue import models
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.real
 
 NAMES = ("broken", "classifier", "embedder", "pipeline", "saturated")
 PER_MODEL = "per model"

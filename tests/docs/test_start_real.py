@@ -43,7 +43,6 @@ def _last_seen_seconds_ago(watch: FastPrometheus) -> float:
     return float(answer["data"]["result"][0]["value"][1])
 
 
-@pytest.mark.timeout(240)
 def test_the_last_commands_of_the_start_page_restore_the_server(tmp_path: Path) -> None:
     """A load fails with the words that the page promises; afterwards Triton is ready and nothing is unknown."""
     models = tmp_path / "models"

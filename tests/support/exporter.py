@@ -85,7 +85,7 @@ class RunningExporter:
         assert 200 == response.status_code
         return ScrapedPage(response.content.decode())
 
-    def wait(self, condition: Callable[[ScrapedPage], object], timeout_seconds: float = 30.0) -> ScrapedPage:
+    def wait(self, condition: Callable[[ScrapedPage], object], timeout_seconds: float = 60.0) -> ScrapedPage:
         """Scrape until the page satisfies the condition; fail with an excerpt of the last page."""
         pages: list[ScrapedPage] = []
 

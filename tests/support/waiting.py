@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 
 def eventually(
-    condition: Callable[[], _Value | None], otherwise: str | Callable[[], str], seconds: float = 30.0
+    condition: Callable[[], _Value | None], otherwise: str | Callable[[], str], seconds: float = 60.0
 ) -> _Value:
     """Return the value of `condition` once it is true; a server that refuses the connection is asked again.
 

@@ -123,7 +123,7 @@ def test_a_killed_exporter_leaves_a_bounded_trace_rate(server: TritonServer, otl
     with Traffic(server, "left", 15):
         killed = subprocess.Popen(command(server, otlp_port))
         try:
-            eventually(lambda: setting(server, "left").on, "is not traced", 30)
+            eventually(lambda: setting(server, "left").on, "is not traced")
         finally:
             killed.send_signal(signal.SIGKILL)
             killed.wait()
@@ -136,7 +136,7 @@ def test_a_killed_exporter_leaves_a_bounded_trace_rate(server: TritonServer, otl
         client.trace("left", 3, 50)
     ended = subprocess.Popen(command(server, otlp_port), env=os.environ, stderr=subprocess.PIPE, text=True)
     try:
-        eventually(lambda: not setting(server, "left").on, "is still traced", 30)
+        eventually(lambda: not setting(server, "left").on, "is still traced")
     finally:
         ended.send_signal(signal.SIGTERM)
         _, log = ended.communicate(timeout=20)
@@ -148,7 +148,7 @@ def test_the_end_of_an_exporter_turns_traces_off(server: TritonServer, otlp_port
     with Traffic(server, "left", 15):
         process = subprocess.Popen(command(server, otlp_port))
         try:
-            eventually(lambda: setting(server, "left").on, "is not traced", 30)
+            eventually(lambda: setting(server, "left").on, "is not traced")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(20)

@@ -155,7 +155,6 @@ def paging(slo: str) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(240)
 def test_only_a_model_that_nobody_serves_any_more_pages(cluster: Cluster) -> None:
     """Restarts with new versions, hot loads, unloads, fewer replicas and moved pods are not a loss."""
 

@@ -175,7 +175,6 @@ def words(counted: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in sorted(counted.items()) if count) or "-"
 
 
-@pytest.mark.timeout(200)
 def test_each_source_counts_what_the_page_states(tmp_path: Path) -> None:
     """Every row, measured once more: the proxies and the clients' library count what the clients saw."""
     expected = rows()

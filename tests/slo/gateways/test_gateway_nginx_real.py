@@ -62,7 +62,6 @@ class IngressMetrics(Collector):
         yield timed
 
 
-@pytest.mark.timeout(200)
 def test_rules_on_ingress_series_give_what_the_clients_counted(tmp_path: Path) -> None:
     """Errors that Triton hides, 502 and 504 fail; 400 and 499 do not; the model is in the path or the Ingress."""
     write_models(tmp_path / "models", "mixed", "stuck")
