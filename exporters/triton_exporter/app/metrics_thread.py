@@ -17,7 +17,7 @@ from triton_exporter.http.client import Client
 from triton_exporter.processor_time.pace import Pace
 
 OBSERVING_SECONDS = 1.0
-"""Between two readings that all observers get; those in between are for distributions only."""
+"""Seconds between two readings that all observers get; distributions also get those in between."""
 
 
 class MetricsThread:
@@ -63,9 +63,9 @@ class MetricsThread:
         """Let `run` end."""
         self._reader.stop()
 
-    def fresh(self, seconds: float) -> AbstractContextManager[Callable[[], Reading | None]]:
-        """Ask for a reading that begins now; what is returned waits for it, these seconds at most, else None."""
-        return self._reader.fresh(seconds)
+    def fresh(self, timeout_seconds: float) -> AbstractContextManager[Callable[[], Reading | None]]:
+        """Ask for a reading that ends after this call, as `SharedReader.fresh` does."""
+        return self._reader.fresh(timeout_seconds)
 
     def families(self) -> Iterable[Family]:
         """Yield series about the readings."""

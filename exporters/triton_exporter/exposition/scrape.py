@@ -101,9 +101,10 @@ class SharedReader:
 
     @contextmanager
     def fresh(self, timeout_seconds: float) -> Iterator[Callable[[], Reading | None]]:
-        """Ask for a reading that ends after this call began; what is yielded waits for it.
+        """Ask for a reading that ends after this call, and yield the function that waits for it.
 
-        It returns None if the reading does not come in time. No reading is processed until the block ends.
+        The function returns None if the reading does not end within `timeout_seconds` of this call. Until the
+        block ends, the processing of the reading waits, for PATIENCE_SECONDS at most.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
