@@ -41,7 +41,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.triton.poll import ApiPoller
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
-"""Closed set of values of the label `endpoint`; `poll` is one of something other than Triton."""
+"""Closed set of values of the label `endpoint`; `poll` stands for a Poller, which does not read Triton."""
 
 
 class Exporter:
@@ -174,8 +174,8 @@ class Exporter:
         yield from self._metrics_thread.families()
         yield Family.single(own.STATE_STORED, self._histograms.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)
-        asked = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
-        yield Family.of(own.SCRAPE_FAILURES, ((reason, self._failures[reason]) for reason in asked))
+        failure_keys = product(ENDPOINTS, filter(None, state.DOWN_REASONS))
+        yield Family.of(own.SCRAPE_FAILURES, ((key, self._failures[key]) for key in failure_keys))
         yield Family.of(own.BUILD_INFO, [((installed_version("unknown"),), 1)])
 
     def _poll_for_ever(self, poller: Poller) -> None:
