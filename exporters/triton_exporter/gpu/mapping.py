@@ -140,38 +140,38 @@ def _placed(
     unlike, alike = len(models - {""}) > 1, len(models) == 1 and "" not in models
     positioned = alike and _have_positions(devices)
     by_name = {entity.uuid: entity for entity in order}
-    at = {ordinal: by_name[uuid] for ordinal, uuid in named.items() if uuid in by_name}
-    if any(ordinal >= len(order) for ordinal in at):
-        at = {}
-    agreed = all(order[ordinal] == entity for ordinal, entity in at.items())
-    if positioned and not agreed and _are_indices(at, reading):
+    by_ordinal = {ordinal: by_name[uuid] for ordinal, uuid in named.items() if uuid in by_name}
+    if any(ordinal >= len(order) for ordinal in by_ordinal):
+        by_ordinal = {}
+    agreed = all(order[ordinal] == entity for ordinal, entity in by_ordinal.items())
+    if positioned and not agreed and _are_indices(by_ordinal, reading):
         # Triton's known mistake (see `label_problems`): the ordinal was taken for the number on the node.
-        at, agreed = {}, True
+        by_ordinal, agreed = {}, True
     if not known or not certain or unlike or (positioned and not agreed):
-        return VisibleGpus(_rearranged(order, at), GUESS, known=known)
+        return VisibleGpus(_rearranged(order, by_ordinal), GUESS, known=known)
     if positioned:
         return VisibleGpus(order, LIKELY, known=known)
-    guessed = frozenset(order).difference(at.values())
-    return VisibleGpus(
-        _rearranged(order, at), LIKELY if at else GUESS, known=known, guessed=guessed if at else frozenset()
-    )
+    if not by_ordinal:
+        return VisibleGpus(order, GUESS, known=known)
+    guessed = frozenset(order).difference(by_ordinal.values())
+    return VisibleGpus(_rearranged(order, by_ordinal), LIKELY, known=known, guessed=guessed)
 
 
 def _have_positions(devices: Collection[Device]) -> bool:
     return all(device.pci_bus_id for device in devices) or all(device.index for device in devices)
 
 
-def _are_indices(at: Mapping[int, Entity], reading: GpuReading) -> bool:
-    return all(reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in at.items())
+def _are_indices(by_ordinal: Mapping[int, Entity], reading: GpuReading) -> bool:
+    return all(reading.devices[entity.uuid].index == str(ordinal) for ordinal, entity in by_ordinal.items())
 
 
-def _rearranged(order: tuple[Entity, ...], at: Mapping[int, Entity]) -> tuple[Entity, ...]:
-    """Put each GPU of `at` at its ordinal, and the others, in their order, at the places that are left."""
-    others = iter(entity for entity in order if entity not in at.values())
-    return tuple(at.get(ordinal) or next(others) for ordinal in range(len(order)))
+def _rearranged(order: tuple[Entity, ...], by_ordinal: Mapping[int, Entity]) -> tuple[Entity, ...]:
+    """Put each GPU of `by_ordinal` at its ordinal, and the others, in their order, at the places that are left."""
+    others = iter(entity for entity in order if entity not in by_ordinal.values())
+    return tuple(by_ordinal.get(ordinal) or next(others) for ordinal in range(len(order)))
 
 
-def gpu_claims(evidence: GpuEvidence, seen: VisibleGpus) -> tuple[GpuClaim, ...]:
+def gpu_claims(evidence: GpuEvidence, visible: VisibleGpus) -> tuple[GpuClaim, ...]:
     """Return what each model version runs on; a model that runs on no GPU, or none that can be named, has none."""
     memory = {
         ModelVersion(row.model, row.version): tuple(
@@ -182,7 +182,7 @@ def gpu_claims(evidence: GpuEvidence, seen: VisibleGpus) -> tuple[GpuClaim, ...]
     claimed: list[GpuClaim] = []
     for key, config in evidence.configs.items():
         if not config.is_ensemble:
-            claimed.extend(_claims_of(key, config, memory.get(key, ()), evidence, seen))
+            claimed.extend(_claims_of(key, config, memory.get(key, ()), evidence, visible))
     return tuple(claimed)
 
 
@@ -191,26 +191,26 @@ def _claims_of(
     config: ModelConfig,
     memory_devices: tuple[int, ...],
     evidence: GpuEvidence,
-    seen: VisibleGpus,
+    visible: VisibleGpus,
 ) -> list[GpuClaim]:
-    claim = _claim_config(key, config, seen)
+    claim = _claim_config(key, config, visible)
     if not claim or claim[0].confidence == GUESS:
-        in_memory = dict.fromkeys(seen.pick(memory_devices), 1.0)
-        claim = _shared_claims(key, in_memory, seen, "statistics") or claim
+        in_memory = dict.fromkeys(visible.pick(memory_devices), 1.0)
+        claim = _shared_claims(key, in_memory, visible, "statistics") or claim
     # Labels name whole GPUs: they replace a guess of as many, and none of MIG instances.
     named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
     is_guess_of_gpus = len(named) == len(claim) and all(
         part.confidence == GUESS and not part.entity.instance for part in claim
     )
     if named and (not claim or is_guess_of_gpus):
-        claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), seen, "triton_label", GUESS)
+        claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), visible, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.trusted_models):
         return [part._replace(source="operator", confidence=CERTAIN) for part in claim]
     return claim
 
 
 def label_problems(
-    evidence: GpuEvidence, claimed: Iterable[GpuClaim], seen: VisibleGpus
+    evidence: GpuEvidence, claimed: Iterable[GpuClaim], visible: VisibleGpus
 ) -> dict[ModelVersion, str]:
     """Return model versions on a GPU whose series name no GPU, one that is not Triton's, or another one.
 
@@ -221,7 +221,7 @@ def label_problems(
     for claim in claimed:
         if claim.confidence != GUESS and claim.source != "triton_label":
             expected.setdefault(claim.key, set()).add(claim.entity.uuid)
-    known = evidence.triton_gpus or {entity.uuid for entity in seen.order}
+    known = evidence.triton_gpus or {entity.uuid for entity in visible.order}
     problems = {}
     for key, uuids in expected.items():
         named = evidence.labels.get(key, frozenset())
@@ -234,29 +234,23 @@ def label_problems(
     return problems
 
 
-def _claim_config(key: ModelVersion, config: ModelConfig, seen: VisibleGpus) -> list[GpuClaim]:
+def _claim_config(key: ModelVersion, config: ModelConfig, visible: VisibleGpus) -> list[GpuClaim]:
     weights: dict[Entity, float] = {}
     for group in config.instance_groups:
-        for entity in seen.pick(group.gpus) if group.kind == "KIND_GPU" else ():
+        for entity in visible.pick(group.gpus) if group.kind == "KIND_GPU" else ():
             weights[entity] = weights.get(entity, 0.0) + group.count
     if weights:
         # The Python backend claims every GPU for a model whose config names no instances at all, even for
         # one that never touches a GPU.
-        defaulted = config.backend == "python" and len(weights) == len(seen.order)
-        return _shared_claims(key, weights, seen, seen.source, GUESS if defaulted else "")
+        defaulted = config.backend == "python" and len(weights) == len(visible.order)
+        return _shared_claims(key, weights, visible, visible.source, GUESS if defaulted else "")
     listed = config.parameters.get(_TENSORRT_LLM_DEVICES, "")
     ordinals = [int(text) for text in listed.replace(",", " ").split() if text.isdigit()]
     if ordinals:
-        return _shared_claims(key, dict.fromkeys(seen.pick(ordinals), 1.0), seen, seen.source)
+        return _shared_claims(key, dict.fromkeys(visible.pick(ordinals), 1.0), visible, visible.source)
     if any(group.kind == "KIND_MODEL" for group in config.instance_groups):
-        alone = len(seen.order) == 1
-        return _shared_claims(
-            key,
-            dict.fromkeys(seen.order, 1.0),
-            seen,
-            "single_gpu" if alone else "all_visible",
-            LIKELY if alone else GUESS,
-        )
+        source, confidence = ("single_gpu", LIKELY) if len(visible.order) == 1 else ("all_visible", GUESS)
+        return _shared_claims(key, dict.fromkeys(visible.order, 1.0), visible, source, confidence)
     return []
 
 
@@ -265,11 +259,15 @@ def _ordinals(config: ModelConfig) -> set[int]:
 
 
 def _shared_claims(
-    key: ModelVersion, weights: Mapping[Entity, float], seen: VisibleGpus, source: str, confidence: str = ""
+    key: ModelVersion,
+    weights: Mapping[Entity, float],
+    visible: VisibleGpus,
+    source: str,
+    confidence: str = "",
 ) -> list[GpuClaim]:
     whole = sum(weights.values())
     return [
-        GpuClaim(key, entity, weight / whole, source, confidence or seen.confidence_of(weights))
+        GpuClaim(key, entity, weight / whole, source, confidence or visible.confidence_of(weights))
         for entity, weight in weights.items()
     ]
 
