@@ -129,7 +129,7 @@ class Distributions:
                 for signal in SIGNALS:
                     if self._counts_only_in_summaries(version, signal):
                         gain.requests, gain.seconds[signal] = summed[signal].get(version, (0.0, 0.0))
-            self._enter_gain(version, gain, native.get(version), now, whole=True)
+            self._enter_gain(version, gain, native.get(version), now, has_all_families=True)
         self._close_intervals(now)
 
     def sample(self, exposition: Exposition, now: float) -> None:
@@ -139,7 +139,7 @@ class Distributions:
             model = self._models.get(version)
             # Most models are idle between two readings.
             if model is None or model.torn is not None or gain.requests or any(gain.seconds.values()):
-                self._enter_gain(version, gain, None, now, whole=False)
+                self._enter_gain(version, gain, None, now, has_all_families=False)
             else:
                 model.seen = now
         self._close_intervals(now)
@@ -151,7 +151,7 @@ class Distributions:
         native: tuple[Binned, float] | None,
         now: float,
         *,
-        whole: bool,
+        has_all_families: bool,
     ) -> None:
         model = self._models.get(version) or self._add(version, now)
         model.seen = now
@@ -160,7 +160,7 @@ class Distributions:
         units = gain.executions if version in self._batching and gain.executions else gain.requests
         for signal, observations in model.observations.items():
             seconds = gain.seconds[signal]
-            if not whole and (self._summaries[signal].has(version) or self._native.has(version)):
+            if not has_all_families and (self._summaries[signal].has(version) or self._native.has(version)):
                 observations.carried.add(gain.requests, seconds, units)
             elif gain.requests or seconds or observations.carried.requests:
                 interval = self._interval(version, signal, gain, units, now)

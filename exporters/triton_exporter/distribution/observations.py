@@ -55,7 +55,7 @@ class Observations:
     quantiles: RecentQuantiles | None = None
     _pending: PendingIntervals = field(default_factory=PendingIntervals)
     _recent: RecentGain | None = None
-    _unwatched: StoredHistogram | None = None  # until the first reading after a restart
+    _before_restart: StoredHistogram | None = None  # until the first reading after a restart
 
     def stored(self, torn: CarriedOver, now: float) -> StoredHistogram:
         """Return all of it, with the requests of a torn reading among those that are carried over."""
@@ -84,7 +84,7 @@ class Observations:
         if stored.bounds == self.histogram.bounds:
             self.histogram.restore(stored.counts, stored.sum)
             self._recent = RecentGain(stored.counts, stored.sum, stored.recent, stored.recent_sum)
-            self._unwatched = stored
+            self._before_restart = stored
 
     def count(self, interval: Interval, wait: bool) -> None:
         """Take in what one interval brought; with `wait`, its shape may come from traces."""
@@ -95,7 +95,7 @@ class Observations:
             self.discarded += whole.requests
             return
         self.guarantee.add(whole.requests, whole.seconds)
-        before = self._unwatched
+        before = self._before_restart
         if before is not None and whole.source == "sampled_mean":
             whole = whole._replace(shape=before.recent_shape(whole.requests, whole.seconds))
         if wait:
@@ -118,7 +118,7 @@ class Observations:
 
         Without `enter_pending`, what waits for an estimate waits on.
         """
-        self._unwatched = None
+        self._before_restart = None
         if enter_pending:
             self._enter_pending(now)
         for interval, traces in self.traced.leaving(now, watermark):

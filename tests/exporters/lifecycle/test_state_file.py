@@ -102,7 +102,7 @@ def test_time_that_waits_for_its_request_is_stored() -> None:
 
 
 def after_three_minutes(gained: int, seconds: float) -> float:
-    """Return the share of `gained` unwatched requests within 0.25 s; of 1,800 before, 1 of 20 took 0.4 s."""
+    """Return the share of `gained` requests within 0.25 s; of 1,800 before, 1 of 20 took 0.4 s."""
     before = distributions()
     requests, micros = 0, 0.0
     for tenth in range(1801):
@@ -118,17 +118,17 @@ def after_three_minutes(gained: int, seconds: float) -> float:
     return (now[le] - known[le]) / gained
 
 
-def test_unwatched_requests_spread_like_those_before() -> None:
+def test_requests_during_a_restart_spread_like_those_before() -> None:
     """Many requests in one sum, with the mean of the last minutes, have their tail too."""
     assert 0.95 == pytest.approx(after_three_minutes(400, 400 * 0.031), abs=0.005)
 
 
-def test_unwatched_requests_that_are_slower_keep_their_mean() -> None:
+def test_slower_requests_during_a_restart_keep_their_mean() -> None:
     """Where Triton became ten times slower meanwhile, earlier values are not used."""
     assert 0 == after_three_minutes(400, 400 * 0.31)
 
 
-def test_an_unwatched_request_that_is_alone_is_exact() -> None:
+def test_a_single_request_during_a_restart_is_exact() -> None:
     """What the sum proves comes before what is usual."""
     assert 1 == after_three_minutes(1, 0.03)
 
