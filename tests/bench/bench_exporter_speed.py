@@ -182,13 +182,13 @@ def test_one_parse_against_a_parser_in_each_observer(scraped: bool) -> None:
 
         def shared(reading: Reading = reading) -> None:
             if scraped:
-                sharing.relay.text(reading)
+                sharing.relay.body(reading)
             wanted = frozenset(name for observer in sharing.observers for name in observer.observed)
             sharing.observe([sharing.relay.select(reading, wanted)] * len(sharing.observers), reading.at)
 
         def each(reading: Reading = reading) -> None:
             if scraped:
-                apart.relay.text(reading)
+                apart.relay.body(reading)
             parsed = [
                 parser.parse(reading.body, observer.observed)
                 for parser, observer in zip(parsers, apart.observers, strict=True)

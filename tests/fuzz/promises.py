@@ -105,10 +105,10 @@ def relay(data: bytes) -> None:
     passed = Relay()
     for body in (_METRICS, data[: len(data) // 2], data):
         reading = Reading(body, "", "", 0.0, 0.0)
-        text = passed.text(reading)
+        text = passed.body(reading)
     parsed = passed.parse(reading)
     judge, once_more = Relay(), Reading(text, "", "", 0.0, 0.0)
-    assert text == judge.text(once_more)
+    assert text == judge.body(once_more)
     assert not judge.parse(once_more).faults
     page = relayed_openmetrics(parsed.families.values())
     lines = [line for line in page.split(b"\n") if line and not line.startswith(b"#")]

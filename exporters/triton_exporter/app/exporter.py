@@ -16,9 +16,9 @@ from triton_exporter.app.metrics_thread import MetricsThread
 from triton_exporter.app.pages import (
     SCRAPE_TIMEOUT,
     PageRequest,
+    compressed,
     json_page,
     landing_page,
-    packed,
     waiting_seconds,
 )
 from triton_exporter.app.parts import Closer, Parts, Poller, guarded
@@ -122,7 +122,7 @@ class Exporter:
         """Return the page Prometheus scrapes: 200 whatever Triton does."""
         page = PageRequest.of(request)
         response = Response(self._scrape(request, page), page.content_type)
-        return packed(response, request.headers.get("accept-encoding", ""))
+        return compressed(response, request.headers.get("accept-encoding", ""))
 
     def _scrape(self, request: Request, page: PageRequest) -> Generator[bytes]:
         """Yield the exporter's own series first: they are sent while Triton answers."""
@@ -160,7 +160,7 @@ class Exporter:
         """Return every model with its state, since when, and why."""
         with self._lock:
             answer = report(self.model_states.lifecycle, self._metrics_thread.last, self.settings.triton_url)
-        return packed(json_page(answer), request.headers.get("accept-encoding", ""))
+        return compressed(json_page(answer), request.headers.get("accept-encoding", ""))
 
     def ready(self, request: Request) -> Response:
         """Return whether the exporter has polled Triton's API and metrics once, with any result."""

@@ -65,7 +65,7 @@ class PageRequest:
         if self.openmetrics:
             return relayed_openmetrics(_filtered(relay.parse(reading), self.names))
         if not self.names:
-            return relay.text(reading)
+            return relay.body(reading)
         return "".join([family.text for family in _filtered(relay.parse(reading), self.names)]).encode()
 
     @property
@@ -79,14 +79,14 @@ class PageRequest:
         return OPENMETRICS if self.openmetrics else TEXT
 
 
-def packed(response: Response, accepted: str) -> Response:
+def compressed(response: Response, accepted: str) -> Response:
     """Return the response in gzip when the peer accepts it and it is worth the time."""
     body = response.body
     small = isinstance(body, bytes) and len(body) < _SMALL
     if small or not _accepts_gzip(accepted):
         return response
-    packed_body = b"".join(_gzip((body,))) if isinstance(body, bytes) else _gzip_pieces(body)
-    return replace(response, body=packed_body, headers={**response.headers, "Content-Encoding": "gzip"})
+    compressed_body = b"".join(_gzip((body,))) if isinstance(body, bytes) else _gzip_pieces(body)
+    return replace(response, body=compressed_body, headers={**response.headers, "Content-Encoding": "gzip"})
 
 
 def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
@@ -96,9 +96,9 @@ def _gzip_pieces(pieces: Generator[bytes]) -> Generator[bytes]:
 
 def _gzip(pieces: Iterable[bytes]) -> Generator[bytes]:
     # Level 1: the page lives for one scrape, and a higher level costs three times the time for a fifth less.
-    packer = zlib.compressobj(level=1, wbits=_GZIP)
-    yield from map(packer.compress, pieces)
-    yield packer.flush()
+    compressor = zlib.compressobj(level=1, wbits=_GZIP)
+    yield from map(compressor.compress, pieces)
+    yield compressor.flush()
 
 
 def json_page(value: Any, status: int = 200) -> Response:

@@ -42,7 +42,7 @@ class Relay:
             return self._exposition.only(names)
         return self._parser.parse(reading.body, names)
 
-    def text(self, reading: Reading) -> bytes:
+    def body(self, reading: Reading) -> bytes:
         """Return the body to pass on: Triton's very bytes when nothing is wrong with them."""
         self.parse(reading)
         return reading.body if self._corrected is None else self._corrected

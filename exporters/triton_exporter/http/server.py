@@ -243,7 +243,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         if self._unread:
             self.close_connection = True
         if isinstance(response.body, bytes):
-            self._head(response, {"Content-Length": str(len(response.body))})
+            self._send_head(response, {"Content-Length": str(len(response.body))})
             if self.command != "HEAD":
                 self.wfile.write(response.body)
             return
@@ -254,7 +254,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         """Send a body of unknown length: in chunks, or to an HTTP/1.0 peer until the connection ends."""
         chunked = self.request_version >= "HTTP/1.1"
         self.close_connection |= not chunked
-        self._head(response, {"Transfer-Encoding": "chunked"} if chunked else {})
+        self._send_head(response, {"Transfer-Encoding": "chunked"} if chunked else {})
         if self.command == "HEAD":
             return
         # An exception in a piece ends the connection without a last chunk, so the peer knows that the page is cut.
@@ -263,7 +263,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         if chunked:
             self.wfile.write(b"0\r\n\r\n")
 
-    def _head(self, response: Response, length: Mapping[str, str]) -> None:
+    def _send_head(self, response: Response, length: Mapping[str, str]) -> None:
         self.send_response(response.status)
         headers = {
             "Content-Type": response.content_type,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.loopback import served
-from triton_exporter.app.pages import packed
+from triton_exporter.app.pages import compressed
 from triton_exporter.catalogue import state
 from triton_exporter.exposition import scrape
 from triton_exporter.exposition.scrape import Reading, SharedReader
@@ -50,7 +50,7 @@ def test_pieces_are_the_whole_page_in_order(lines: list[tuple[str, int, bool]]) 
         return [(sample.name, len(sample.labels["x"]), sample.value) for sample in samples]
 
     body = b"".join(page().body)
-    zipped = packed(page(), "gzip")
+    zipped = compressed(page(), "gzip")
 
     assert expected == read(body)
     assert "gzip" == zipped.headers["Content-Encoding"]

@@ -80,7 +80,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 def _relayed(body: bytes) -> tuple[bytes, bytes]:
     relay, reading = Relay(), Reading(body, "", "", 0.0, 0.0)
-    return relay.text(reading), relayed_openmetrics(relay.parse(reading).families.values())
+    return relay.body(reading), relayed_openmetrics(relay.parse(reading).families.values())
 
 
 @given(bodies())
