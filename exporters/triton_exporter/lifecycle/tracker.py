@@ -199,14 +199,14 @@ class Lifecycle:
         if claim.state == "unavailable" and self._is_new_failure(before, claim):
             self.load_failures.count_seen(key, claim.reason, at, first_poll=not self._polled)
         since = before.since if before is not None and before.claim.state == claim.state else at
-        episode = before.not_ready_since if before is not None else None
+        not_ready_before = before.not_ready_since if before is not None else None
         waiting = (requested or wanted) and not claim.ready
         last_failure = before.last_failure if before is not None else ""
         return Record(
             claim=claim,
             since=since,
             load_requested=requested,
-            not_ready_since=(at if episode is None else episode) if waiting else None,
+            not_ready_since=(at if not_ready_before is None else not_ready_before) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
             fresh=_is_fresh(before, claim),
             load=self._load(before, claim.state, at),
