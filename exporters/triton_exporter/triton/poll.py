@@ -23,9 +23,12 @@ from triton_exporter.triton.answers import (
 from triton_exporter.triton.model_endpoints import ModelEndpoints
 from triton_exporter.triton.poll_requests import CountFailure, PollRequests
 
-READY_SHARE, ANSWERS_SHARE = 0.5, 0.8
-"""Parts of the timeout that a poll waits for the ready endpoint, and for all requests but the last, which asks a
-Triton that did not respond whether it is live. So a poll takes no longer than one timeout."""
+READY_SHARE = 0.5
+"""Part of the timeout after which a poll no longer waits for the ready endpoint."""
+
+ANSWERS_SHARE = 0.8
+"""Part of the timeout after which a poll no longer waits for any request but the last. The last one asks a Triton
+that did not respond whether it is live, so a poll takes no longer than one timeout."""
 
 MAX_PAUSE_SECONDS = 60.0
 """A slow repository is polled at least once a minute."""
@@ -67,7 +70,7 @@ class ApiPoller:
         if not failure and not (live and self._version):
             failure, text = self._identify()
         if failure:
-            return self._away(at, failure, text)
+            return self._failed_poll(at, failure, text)
         self._requests.allow(READY_SHARE)
         ready, _ = self._health("ready", triton_paths.READY)
         self._requests.allow(ANSWERS_SHARE)
@@ -87,7 +90,7 @@ class ApiPoller:
             self._requests.allow(1.0)
             live, failure = self._health("live", triton_paths.LIVE)
             if failure:
-                return self._away(at, failure)
+                return self._failed_poll(at, failure)
         return Snapshot(
             at,
             live=live,
@@ -99,7 +102,7 @@ class ApiPoller:
             ready_versions=dict(self._models.ready),
         )
 
-    def _away(self, at: float, failure: str, text: str = "") -> Snapshot:
+    def _failed_poll(self, at: float, failure: str, text: str = "") -> Snapshot:
         """Forget all answers, because all may be different after a restart, and return a failed poll.
 
         `text` has details where another server answers.
@@ -110,7 +113,7 @@ class ApiPoller:
         return Snapshot(at, api_failure=failure, api_failure_text=text)
 
     def _identify(self) -> tuple[str, str]:
-        """Ask who answers; return the reason (of DOWN_REASONS) to discard its answer, and what it answered."""
+        """Check that Triton answers. Return a reason (of DOWN_REASONS) and a text if not, else two empty texts."""
         try:
             answer = self.client.get(triton_paths.SERVER)
             if answer.status == 200:
