@@ -39,7 +39,7 @@ _CACHED_HISTORIES = 4
 """Histories that are cached: each may have tens of megabytes."""
 _FINE_SECONDS = 60.0
 _FINE_DAYS = 1
-"""Histories of at most so many days are read by the minute, longer ones as they are recorded."""
+"""Longest history, in days, that is read by the minute; longer ones are read as they are recorded."""
 _MAX_CURVES = 3
 _MAX_EPISODES = 40
 _MAX_GROUPS = 50

@@ -15,7 +15,7 @@ from triton_slo.promql import Matchers
 from tritonwatch.web.drawing.charts import POINTS, gap
 
 _SAME_LOAD_SECONDS = 120
-"""A new duration within so many seconds of a version becoming ready is of the same load."""
+"""Largest time between a new duration and a version becoming ready that are of the same load."""
 _OF_PLACE = ("cluster", "instance", "version")
 
 

@@ -14,7 +14,7 @@ from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 
 log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 3.0
-"""A page waits so long for a Triton that has not been asked lately."""
+"""Time for which a page waits for a Triton that has not been asked lately."""
 
 
 @dataclass(frozen=True, slots=True)
