@@ -34,7 +34,7 @@ MAX_GONE = 100
 """Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
 
 MEMORY_SECONDS = 300.0
-"""Series stay for so long after Triton stopped showing their model version: its last requests are still scraped."""
+"""Time for which series stay after Triton stopped showing their model version: its last requests are scraped."""
 
 PENDING_SECONDS = 2.0
 """Time between two rounds in which the intervals that waited for an estimate are entered."""

@@ -13,12 +13,12 @@ from weakref import WeakSet
 from triton_exporter.catalogue.state import QUANTILES
 
 STRETCH_SECONDS = 120.0
-"""A quantile is of the requests of the last so many seconds, or of up to one slot more."""
+"""Length of the last period whose requests a quantile is of; the period may be longer by up to one slot."""
 
 SLOT_SECONDS = 30.0
 
 MIN_BEYOND = 2.0
-"""A quantile is shown if at least so many requests are beyond it; with fewer, chance alone decides it."""
+"""Number of requests beyond a quantile from which it is shown; with fewer, chance alone decides it."""
 
 MAX_DOUBTED = 0.2
 """Part of the requests that may be entered at the mean of several: more, and no quantile is shown."""

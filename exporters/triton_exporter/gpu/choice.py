@@ -11,10 +11,10 @@ from triton_exporter.gpu.gpu_reading import GpuReading
 from triton_exporter.gpu.sources.source import GpuSource, SourceError
 
 RETRY_SECONDS = 30.0
-"""A source that failed is tried again after so long while another serves."""
+"""Time after which a source that failed is tried again while another serves."""
 
 PATIENCE = 3
-"""The source in use may miss so many reads in a row before a worse one is asked."""
+"""Number of reads in a row that the source in use may miss before a worse one is asked."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ from triton_exporter.catalogue import Metric, gpu
 XidKind = Literal["last", "window", "total", "event"]
 
 TOLERANCE = 0.01
-"""A ratio may be above 1 by so much before it is dropped; less than this is rounding."""
+"""Excess of a ratio over 1 above which it is dropped; a smaller excess is rounding."""
 
 NO_READING_AT_ZERO = frozenset({gpu.POWER, gpu.POWER_LIMIT, gpu.MEMORY_TOTAL, gpu.MEMORY_TEMPERATURE})
 """Families in which NVIDIA's libraries report 0 for what they could not measure."""

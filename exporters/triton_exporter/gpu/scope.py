@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from triton_exporter.gpu.gpu_reading import Entity
 
 PATIENCE_SECONDS = 60.0
-"""All GPUs are shown when Triton has not reported its own for so long."""
+"""Time without a report of Triton's own GPUs after which all GPUs are shown."""
 
 
 @dataclass

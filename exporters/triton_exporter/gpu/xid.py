@@ -69,7 +69,7 @@ MAX_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
 AT_ZERO_SECONDS = 60.0
-"""A code that is in no table is shown at 0 for so long when it first comes, so that Prometheus sees it rise."""
+"""Time for which a code that is in no table is shown at 0 when it first comes, so that Prometheus sees it rise."""
 
 
 def classify(code: int) -> str:

@@ -17,10 +17,10 @@ MAX_CONNECTIONS = 200
 """Connections open at a time, by default."""
 
 REQUEST_SECONDS = 10.0
-"""A new connection has so long to send the head of its request, the TLS handshake included."""
+"""Time for a new connection to send the head of its request, the TLS handshake included."""
 
 IDLE_SECONDS = 30.0
-"""The next request must be complete so soon after an answer; Prometheus opens a new connection otherwise."""
+"""Time after an answer until the next request must be complete; Prometheus opens a new connection otherwise."""
 
 ANSWER_SECONDS = 10.0
 """An answer that takes longer gives way to a new connection when all are in use."""

@@ -17,11 +17,11 @@ from triton_exporter.http.connections import Connection, Connections
 from triton_exporter.http.web_config import WebConfig
 
 BODY_SECONDS = 30.0
-"""A peer has so long to send the body of a request."""
+"""Time for a peer to send the body of a request."""
 LINGER_SECONDS = 2.0
-"""A peer may go on for so long sending a body that is not read."""
+"""Time for which a peer may go on sending a body that is not read."""
 STOP_SECONDS = 5.0
-"""The responses under way have so long when the server is closed."""
+"""Time for the responses under way to end when the server is closed."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,11 +13,13 @@ from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import claims
 
 MIN_FAILURES = 5
+"""Number of failed requests, without a successful one, from which a model counts as not answering."""
+
 MIN_SECONDS = 5.0
-"""A model is not answering when so many requests, over so long a time, have failed and none has worked."""
+"""Minimum time between the first and the last of these failures."""
 
 MEMORY_SECONDS = 600.0
-"""A model's failures are shown for so long after the last: without requests it is unknown whether it works."""
+"""Time for which a model's failures are shown after the last: without requests it is unknown whether it works."""
 
 
 @dataclass(slots=True)

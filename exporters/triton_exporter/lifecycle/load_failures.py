@@ -11,7 +11,7 @@ from triton_exporter.snapshot import ModelVersion
 from triton_exporter.triton.claims import Claim
 
 MEMORY_SECONDS = 3600.0
-"""The failures of a model that has left are still counted and shown for so long."""
+"""Time for which the failures of a model are counted and shown after it has left Triton."""
 
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 

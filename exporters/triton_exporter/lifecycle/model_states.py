@@ -12,7 +12,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion, Snapshot
 
 AT_ZERO_SECONDS = 15.0
-"""A failure counter stays at 0 for so long after it first appears, unless Prometheus has taken the 0 before: a
+"""Time for which a failure counter stays at 0 after it first appears, unless Prometheus has taken the 0 before: a
 counter that appears with 1 shows Prometheus no increase."""
 
 _Records = Sequence[tuple[ModelVersion, Record]]

@@ -14,7 +14,7 @@ from triton_exporter.triton.unreachable import what_to_check
 _LOG = logging.getLogger(__name__)
 
 QUIET_SECONDS = 600.0
-"""The same words about a model are not repeated for so long: poll mode tries again every few seconds."""
+"""Time for which the same words about a model are not repeated: poll mode tries again every few seconds."""
 
 _MAX_TEXT = 1000
 

@@ -13,7 +13,7 @@ from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
 UNLOADED_SECONDS = 300.0
-"""A model that left a running Triton is still shown as unloaded for so long: some scrapes, even slow ones."""
+"""Time for which a model that left a running Triton is shown as unloaded: some scrapes, even slow ones."""
 
 _NEVER_POLLED = Snapshot(0.0, api_failure="refused")
 _LISTED_WITHOUT_VERSION = (

@@ -11,7 +11,7 @@ from triton_exporter.family import Family, Sample, series
 from triton_exporter.snapshot import ModelStatistics, ModelVersion, Snapshot
 
 MEMORY_SECONDS = 900.0
-"""The counters of a model that has left are still shown for so long."""
+"""Time for which the counters of a model are shown after it has left Triton."""
 
 _BATCH = "batch"  # first word of the identity of a batch size's executions
 

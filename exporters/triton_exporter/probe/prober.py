@@ -19,10 +19,10 @@ from triton_exporter.triton.claims import claims
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEMORY_SECONDS = 900.0
-"""The counters of a model that is not ready any more are still shown for so long."""
+"""Time for which the counters of a model are shown after it was last ready."""
 
 RETRY_SECONDS = 3.0
-"""A model whose probe failed is probed again so soon: a recovery, or a chance failure, shows at once.
+"""Time after a failed probe until the model is probed again: a recovery, or a chance failure, shows at once.
 
 Repetitions decide readiness and are not counted, so that each interval has the same weight in `probe` objectives.
 """

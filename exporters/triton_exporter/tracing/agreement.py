@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 WINDOW_SECONDS = 300.0
-"""Over how long traces and counters are compared; so long traces stay out after a contradiction."""
+"""Time over which traces and counters are compared, and for which traces are not used after a contradiction."""
 
 _SLOT_SECONDS = 10.0
 

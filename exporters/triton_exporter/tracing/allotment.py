@@ -15,7 +15,7 @@ MAX_REQUESTS_PER_SECOND = 2000.0
 """More than this in all is not traced: Triton 2.51 ended at 8,000 requests/s with every 100th traced."""
 
 IDLE_SECONDS = 60.0
-"""A model without requests for so long is not traced."""
+"""Time without requests after which a model is not traced."""
 
 MAX_MODELS = 100
 """Models that are traced at the same time: those with the most requests."""

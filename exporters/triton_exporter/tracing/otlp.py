@@ -20,7 +20,7 @@ from triton_exporter.tracing.trace import TracedRequest
 MODEL_NAME, MODEL_VERSION = "triton.model_name", "triton.model_version"
 
 ORPHAN_SECONDS = 60.0
-"""An execution waits so long for the span of its request, which ends after it."""
+"""Time for which an execution waits for the span of its request, which ends after it."""
 
 MAX_PENDING = 20_000
 """Executions, and requests with steps, that are kept at most."""

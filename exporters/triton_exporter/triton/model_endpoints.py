@@ -10,8 +10,8 @@ from triton_exporter.triton.answers import parse_config
 from triton_exporter.triton.poll_requests import PollRequests
 
 PER_POLL = 32
-"""One poll asks for so many ready endpoints, and so many configurations: the rest wait their turn, so
-that 1,000 models cost Triton no burst."""
+"""Number of ready endpoints, and of configurations, that one poll asks for: the rest wait their turn, so that
+1,000 models cost Triton no burst."""
 
 REREAD_PER_POLL = 2
 """Number of configurations that one poll reads again."""

@@ -32,7 +32,7 @@ MIN_INTERVALS = 30
 """Fewer intervals give no estimate."""
 
 MIN_SINCE_CHANGE = 60
-"""So many intervals since a change of the traffic show whether their requests are independent."""
+"""Number of intervals since a change of the traffic that show whether their requests are independent."""
 
 MOSTLY_ALIKE = 0.6
 """From this weight of the mean on, the requests of an interval are spread evenly around their mean.

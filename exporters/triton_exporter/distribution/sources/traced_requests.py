@@ -20,13 +20,13 @@ TRACED_MODEL_SECONDS = 600.0
 """A model with a traced request this recent has its intervals wait for traces."""
 
 FIRST_TRACE_SECONDS = 60.0
-"""The intervals of a new model wait so long for its first trace, where traces are received at all."""
+"""Time for which the intervals of a new model wait for its first trace, where traces are received at all."""
 
 MAX_AHEAD_SECONDS = 2.0
-"""The clock of a Triton on another machine may be ahead by so much; a trace beyond that is lost."""
+"""Seconds by which the clock of a Triton on another machine may be ahead; a trace beyond that is lost."""
 
 TRACE_DOUBT_SECONDS = 300.0
-"""After a batch that came behind a newer trace, no trace proves for so long that all older ones have come."""
+"""Time after a batch that came behind a newer trace for which no trace proves that all older ones have come."""
 
 
 @dataclass(slots=True)

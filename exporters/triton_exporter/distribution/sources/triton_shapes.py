@@ -14,7 +14,7 @@ from triton_exporter.exposition.series_text import Series
 from triton_exporter.snapshot import ModelVersion
 
 SUMMARY_WINDOW_SECONDS = 60.0
-"""Triton's quantiles are of so many last seconds (core/src/metric_model_reporter.cc)."""
+"""Time before a reading that Triton's quantiles are of (core/src/metric_model_reporter.cc)."""
 
 
 class NativeHistograms:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.decomposition import Decomposition
 
 NEXT_INTERVALS_SECONDS = 1.0
-"""An interval waits so long for the next ones, from which its shape is estimated."""
+"""Time for which an interval waits for the next ones, from which its shape is estimated."""
 
 FIRST_ESTIMATE_SECONDS = 5.0
-"""An interval waits so long while there is no estimate yet."""
+"""Time for which an interval waits while there is no estimate yet."""
 
 
 class PendingIntervals:

@@ -11,17 +11,17 @@ from triton_exporter.distribution.shape import Interval, Observed, Trace
 from triton_exporter.tracing.agreement import Agreement
 
 TRACE_GRACE_SECONDS = 1.0
-"""Triton sends spans slightly out of order: a batch may lack requests that ended so long before its newest."""
+"""Time before the newest request of a batch from which requests may be missing: Triton sends spans out of order."""
 
 TRACE_WAIT_SECONDS = 15.0
-"""An interval waits so long for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
+"""Time for which an interval waits for its traces: three times Triton's default bsp_schedule_delay of 5 s."""
 
 TRACE_GAP_SECONDS = 30.0
-"""Requests wait so long, beyond `TRACE_WAIT_SECONDS`, for the next traced one, which represents them."""
+"""Time, beyond `TRACE_WAIT_SECONDS`, for which requests wait for the next traced one, which represents them."""
 
 JOINED_SECONDS = 5.0
-"""Sampled requests of so long represent their intervals together. If each represented the requests since the
-sampled one before it, slow ones would represent too few: they end between two others, wherever they began."""
+"""Time whose sampled requests represent its intervals together. If each represented the requests since the sampled
+one before it, slow ones would represent too few: they end between two others, wherever they began."""
 
 MAX_TRACES = 20_000
 """Traces kept per histogram while they wait for their interval."""
