@@ -22,7 +22,7 @@ from support.waiting import eventually
 from triton_exporter.common.moments import rfc3339
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
-from tritonwatch.exporter_options.chosen_settings import chosen
+from tritonwatch.exporter_options.chosen_settings import settings_of_arguments
 
 NOWHERE = "http://127.0.0.1:9/"
 VERSIONS = list(zip(prometheuses(), alertmanagers(), strict=False))
@@ -203,7 +203,7 @@ def test_a_threshold_of_ones_own_gets_its_bucket(tmp_path: Path) -> None:
         parser = argparse.ArgumentParser()
         exporter.configure(parser)
         given = [word for word in stack.own_command("exporter")[1:] if not word.endswith("=")]
-        buckets = chosen(parser.parse_args(given)).settings.buckets
+        buckets = settings_of_arguments(parser.parse_args(given)).settings.buckets
 
     assert 0.333 in {bound for bounds in buckets.thresholds.values() for bound in bounds}
 

@@ -15,7 +15,7 @@ from triton_exporter.common.printable import printable
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from tritonwatch.arguments import parsed
-from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch doctor --triton http://127.0.0.1:8000"
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings."""
-    settings = chosen_some(args, DOCTOR_OPTIONS)
+    settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
     facts = gather(settings, args.watch)
     findings = examine(facts)
     if facts.is_other_server:

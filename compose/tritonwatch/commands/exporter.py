@@ -15,7 +15,7 @@ from triton_exporter.app.state_file import StateFileInUseError
 from triton_exporter.http.server import Server
 from triton_exporter.http.web_config import WebConfigError, load_web_config
 from tritonwatch.command_error import CommandError
-from tritonwatch.exporter_options.chosen_settings import OptionsError, chosen
+from tritonwatch.exporter_options.chosen_settings import OptionsError, settings_of_arguments
 from tritonwatch.exporter_options.declared_options import declare
 
 _TURN_SECONDS = 0.0005
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     sys.setswitchinterval(_TURN_SECONDS)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        choice = chosen(args)
+        choice = settings_of_arguments(args)
         web = load_web_config(choice.web_config) if choice.web_config else None
     except (OptionsError, WebConfigError) as error:
         on_command_line = any(str(problem).startswith("--") for problem in error.problems)

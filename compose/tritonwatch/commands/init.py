@@ -26,7 +26,7 @@ from triton_slo.objective.propose import MeasurementSource, Timing, observed_mod
 from triton_slo.prometheus.client import Prometheus
 from tritonwatch import access, output
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import TRITON_OPTIONS, declare_some
 
 EXAMPLE = "tritonwatch init --triton http://127.0.0.1:8000 --out objectives/proposed.yaml"
@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the proposal."""
-    settings = chosen_some(args, TRITON_OPTIONS)
+    settings = some_settings_of_arguments(args, TRITON_OPTIONS)
     exists = UsageError(f"--out {args.out} already exists and is not overwritten; choose another file")
     if args.out != "-" and Path(args.out).exists():
         raise exists

@@ -30,7 +30,7 @@ from tritonwatch.arguments import (
 from tritonwatch.audited_corrections.writers import chosen_writer, original_writer
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.commands.correct import add_place
-from tritonwatch.exporter_options.chosen_settings import chosen_some
+from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 from tritonwatch.objective_files import add_objectives
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
@@ -129,7 +129,7 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
                 f"--{given[0].replace('_', '-')} needs --triton URL, the Triton server to examine"
             )
         return None
-    settings = chosen_some(args, DOCTOR_OPTIONS)
+    settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
 
 

@@ -38,27 +38,27 @@ class OptionsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSettings:
     """The chosen settings, and the web config file if there is one."""
 
     settings: Settings
     web_config: Path | None
 
 
-def chosen(args: argparse.Namespace) -> Chosen:
-    """Join command line, settings file and environment. Raises OptionsError."""
+def settings_of_arguments(args: argparse.Namespace) -> ChosenSettings:
+    """Join command line, settings file and environment. Raises OptionsError with every mistake."""
     return choose(vars(args), os.environ)
 
 
-def chosen_some(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
-    """Join them for the options that `declare_some` added. Raises UsageError with every mistake."""
+def some_settings_of_arguments(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
+    """Join the same for the options that `declare_some` added. Raises UsageError with every mistake."""
     try:
         return choose({key: getattr(args, key) for key in keys}, os.environ).settings
     except OptionsError as error:
         raise UsageError(*error.problems) from error
 
 
-def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
+def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> ChosenSettings:
     """Join flags (first), settings file, environment and defaults. Raises OptionsError with every mistake."""
     problems: list[Problem] = []
     variables = {key: value for key in CERTIFICATES if (value := environment.get(key.upper()))}
@@ -75,7 +75,7 @@ def choose(given: Mapping[str, Any], environment: Mapping[str, str]) -> Chosen:
     settings = _settings(options, environment, places, problems)
     if problems:
         raise OptionsError(problems)
-    return Chosen(settings, options.web_config)
+    return ChosenSettings(settings, options.web_config)
 
 
 def _yaml_content(path: Path, problems: list[Problem]) -> dict[str, Any]:

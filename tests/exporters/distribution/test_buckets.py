@@ -10,7 +10,7 @@ import pytest
 from support.tools import ROOT
 from triton_exporter.common.duration import parse_seconds
 from triton_exporter.distribution.buckets import Buckets, ThresholdError, le, thresholds
-from tritonwatch.exporter_options.chosen_settings import Chosen, OptionsError, chosen
+from tritonwatch.exporter_options.chosen_settings import ChosenSettings, OptionsError, settings_of_arguments
 from tritonwatch.exporter_options.declared_options import declare
 
 
@@ -85,10 +85,10 @@ def test_bounds_ascend_with_the_thresholds_of_their_signal() -> None:
     assert (0.1, 1.0) == buckets.bounds("m", "queue")
 
 
-def options(*words: str) -> Chosen:
+def options(*words: str) -> ChosenSettings:
     parser = argparse.ArgumentParser()
     declare(parser)
-    return chosen(parser.parse_args(["--triton", "http://127.0.0.1:8000", *words]))
+    return settings_of_arguments(parser.parse_args(["--triton", "http://127.0.0.1:8000", *words]))
 
 
 def test_bounds_of_one_model(tmp_path: Path) -> None:
