@@ -25,7 +25,7 @@ from triton_exporter.http.web_config import load_web_config
 from triton_slo.prometheus.client import Prometheus, PrometheusError
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.cli import main
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 
@@ -236,7 +236,9 @@ def test_the_pages_have_the_tls_and_the_users_of_the_web_configuration(tmp_path:
     ca = str(tmp_path / "ca.pem")
     with (
         Prometheus(Access("http://127.0.0.1:1")) as client,
-        web_fleet.served(Sources(Reader(client, 60.0)), load_web_config(tmp_path / "web.yml")) as url,
+        web_fleet.served(
+            Sources(PrometheusReader(client, 60.0)), load_web_config(tmp_path / "web.yml")
+        ) as url,
     ):
         codes = [
             requests.get(url + path, auth=auth, verify=ca, timeout=10).status_code
@@ -256,7 +258,7 @@ def test_a_query_that_fails_keeps_the_last_answer_and_its_age() -> None:
     """The reason is beside the value; the next interval queries again."""
     clock = [0.0]
     with Prometheus(Access("http://127.0.0.1:1")) as client:
-        reader = Reader(client, 10.0, now=lambda: clock[0])
+        reader = PrometheusReader(client, 10.0, now=lambda: clock[0])
         good = reader.ask("a", lambda _: 1, 0)
         clock[0] = 11.0
         stale = reader.ask("a", _failing, 0)
@@ -295,7 +297,7 @@ def test_a_warning_is_on_the_answer_that_it_came_with() -> None:
         Prometheus(Access(url)) as client,
         ThreadPoolExecutor(1) as other,
     ):
-        reader = Reader(client, 60.0)
+        reader = PrometheusReader(client, 60.0)
         waiting = other.submit(reader.ask, "slow", slow, 0)
         try:
             assert asked.wait(20)
@@ -329,7 +331,7 @@ def test_a_runbook_address_that_no_page_could_use_is_refused(
 def test_answers_that_were_used_longest_ago_are_dropped() -> None:
     """Memory is bounded, for any times and names in the requests."""
     with Prometheus(Access("http://127.0.0.1:1")) as client:
-        reader = Reader(client, 10.0, max_answers=2)
+        reader = PrometheusReader(client, 10.0, max_answers=2)
         for key in "abac":
             reader.ask(key, lambda _: 1, 0)
 

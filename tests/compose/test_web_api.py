@@ -20,7 +20,7 @@ from triton_slo.prometheus.server_access import Access
 from tritonwatch.assistants.assistant_tool import ask
 from tritonwatch.cli import main
 from tritonwatch.commands import mcp
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 
@@ -152,7 +152,9 @@ def test_a_missing_password_is_json_for_scripts(tmp_path: Path) -> None:
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{ops: '{stored}'}}\n")
     with (
         Prometheus(Access(NOWHERE)) as client,
-        web_fleet.served(Sources(Reader(client, 60.0)), load_web_config(tmp_path / "web.yml")) as url,
+        web_fleet.served(
+            Sources(PrometheusReader(client, 60.0)), load_web_config(tmp_path / "web.yml")
+        ) as url,
     ):
         answer, page = answered(url, "/api/status"), answered(url, "/")
 

@@ -24,7 +24,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.objective_files import load
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import CorrectionSource, Sources
 
 pytestmark = pytest.mark.real
@@ -145,7 +145,7 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Prometheus(Access(prometheus)) as client,
         web_fleet.served(
             Sources(
-                Reader(client, 600),
+                PrometheusReader(client, 600),
                 load(ROOT / "slo" / "objectives"),
                 bridge_data=folder,
                 corrections=CorrectionSource(folder / "trail"),

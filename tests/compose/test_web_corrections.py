@@ -28,7 +28,7 @@ from triton_slo.prometheus.server_access import Access
 from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.audited_corrections.writers import VictoriaMetrics
 from tritonwatch.cli import main
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import CorrectionSource, CorrectionWriting, Sources
 
 TOKEN = "a-token-of-the-test"
@@ -52,7 +52,7 @@ def pages(
 
     def sources(client: Prometheus) -> Sources:
         return Sources(
-            Reader(client, 15.0),
+            PrometheusReader(client, 15.0),
             objectives,
             Options(scrape_interval_seconds=60.0),
             corrections=source,

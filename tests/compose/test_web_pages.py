@@ -41,7 +41,7 @@ from tritonwatch.objective_files import load
 from tritonwatch.review.bridge_client import BridgeAddress
 from tritonwatch.review.bridge_data import recorded_incidents
 from tritonwatch.web.readers.bridge_reader import BridgeReader
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources
 from tritonwatch.web.urls import what_if_url
 from tritonwatch.web.what_if_form import bases, filled, objective
@@ -130,7 +130,9 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _pages(prometheus: str, bridge: Path | BridgeAddress | None = None, every: float = 15.0) -> Iterator[str]:
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
         objectives = load(ROOT / "slo" / "objectives")
-        with web_fleet.served(Sources(Reader(client, every), objectives, bridge_data=bridge)) as url:
+        with web_fleet.served(
+            Sources(PrometheusReader(client, every), objectives, bridge_data=bridge)
+        ) as url:
             yield url
 
 

@@ -23,7 +23,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from tritonwatch.objective_files import load
 from tritonwatch.web.app import create_app
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, Sources
 
@@ -163,10 +163,10 @@ def states(page: str) -> list[str]:
 @contextmanager
 def pages(
     prometheus: str, *, objectives: Path | None = None, every: float = 15.0
-) -> Iterator[tuple[str, Reader]]:
+) -> Iterator[tuple[str, PrometheusReader]]:
     """Serve the pages over a Prometheus; yield their address and their reader."""
     with Prometheus(Access(prometheus, timeout_seconds=5)) as client:
-        reader = Reader(client, every)
+        reader = PrometheusReader(client, every)
         sources = Sources(reader, load(objectives), addresses=Addresses(prometheus))
         with served(sources) as url:
             yield url, reader

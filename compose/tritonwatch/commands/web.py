@@ -36,7 +36,7 @@ from tritonwatch.objective_files import add_objectives
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.doctor_reader import DoctorReader
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.server import http_server
 from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
 
@@ -110,7 +110,7 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         return objective_files.not_loaded(objectives, rows, args) if objectives else ""
 
     return Sources(
-        reader=Reader(prometheus, args.scrape_interval),
+        reader=PrometheusReader(prometheus, args.scrape_interval),
         objectives=objectives,
         options=replace(rule_options(args), runbook_url=args.runbook_url),
         not_loaded=not_loaded,

@@ -19,7 +19,7 @@ from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader
 from tritonwatch.web.readers.doctor_reader import DoctorReader
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Sources:
     its address; `doctor` examines the Triton of --triton.
     """
 
-    reader: Reader
+    reader: PrometheusReader
     objectives: tuple[Objective, ...] = ()
     options: Options = field(default_factory=Options)
     not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded

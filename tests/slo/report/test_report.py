@@ -42,7 +42,7 @@ from tritonwatch import access
 from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.cli import main
 from tritonwatch.commands import report
-from tritonwatch.web.readers.prometheus_reader import Reader
+from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources
 
 PICTURES = os.environ.get("TRITONWATCH_PICTURES")
@@ -565,7 +565,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(prometheus: str, bridge: Path) -> Iterator[str]:
     with (
         Prometheus(Access(prometheus)) as client,
-        web_fleet.served(Sources(Reader(client, 15.0), bridge_data=bridge)) as url,
+        web_fleet.served(Sources(PrometheusReader(client, 15.0), bridge_data=bridge)) as url,
     ):
         yield url
 
@@ -613,7 +613,10 @@ def test_the_page_and_its_files_are_the_report(
 @pytest.mark.real
 def test_further_viewers_of_a_report_cost_prometheus_nothing(prometheus: str) -> None:
     """Another owner and another form send no query; the first costs a dozen, and more for pauses and time zones."""
-    with Prometheus(Access(prometheus)) as client, web_fleet.served(Sources(Reader(client, 15.0))) as url:
+    with (
+        Prometheus(Access(prometheus)) as client,
+        web_fleet.served(Sources(PrometheusReader(client, 15.0))) as url,
+    ):
         counts = []
         for path, owner in (("/report", ""), ("/report", "ads"), ("/report.md", ""), ("/api/report", "")):
             before = web_fleet.queries(prometheus)
@@ -679,7 +682,7 @@ def test_without_prometheus_a_report_claims_nothing() -> None:
     """A banner, and neither a table nor a sentence that nothing was recorded."""
     with (
         Prometheus(Access("http://127.0.0.1:9")) as client,
-        web_fleet.served(Sources(Reader(client, 15.0))) as url,
+        web_fleet.served(Sources(PrometheusReader(client, 15.0))) as url,
     ):
         text = web_fleet.text_of(shown(url))
         assert "is not reachable" in shown(url, "/api/report", 503)

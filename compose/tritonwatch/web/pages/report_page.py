@@ -30,7 +30,7 @@ from tritonwatch.review.period_reports import (
 )
 from tritonwatch.web import urls
 from tritonwatch.web.parameters import ParameterError, asked_time, refuse_others
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader
 from tritonwatch.web.site import Site, banner_text
 
 MENU = ("Report", "/report")
@@ -85,7 +85,7 @@ def routes(site: Site) -> Sequence[Route]:
     ]
 
 
-def _page(site: Site, reader: Reader, request: Request) -> Response:
+def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
     chosen, now = _choice_and_moment(site, request)
     answer, incidents, trail = _report_answers(site, reader, chosen, now)
     context: dict[str, object] = {
@@ -120,7 +120,7 @@ def _page(site: Site, reader: Reader, request: Request) -> Response:
     return response
 
 
-def _file(site: Site, reader: Reader, request: Request, form: str) -> Response:
+def _file(site: Site, reader: PrometheusReader, request: Request, form: str) -> Response:
     chosen, now = _choice_and_moment(site, request)
     answer, incidents, trail = _report_answers(site, reader, chosen, now)
     if answer.read_at is None:
@@ -159,7 +159,7 @@ def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, floa
 
 
 def _report_answers(
-    site: Site, reader: Reader, chosen: ReportChoice, now: float
+    site: Site, reader: PrometheusReader, chosen: ReportChoice, now: float
 ) -> tuple[CachedAnswer[PeriodReport], CachedAnswer[list[RecordedIncident]], CachedAnswer[Trail | None]]:
     """Return the report of the period as recorded, and the incidents and corrections that are added to it."""
 

@@ -28,7 +28,7 @@ from triton_slo.verdict.group_names import version_name
 from tritonwatch.web import what_if_form
 from tritonwatch.web.drawing.time_axis import WIDTH, TimeAxis, lines
 from tritonwatch.web.parameters import asked_choice, asked_time
-from tritonwatch.web.readers.prometheus_reader import CachedAnswer, Reader
+from tritonwatch.web.readers.prometheus_reader import CachedAnswer, PrometheusReader
 from tritonwatch.web.site import Site
 from tritonwatch.web.what_if_form import HISTORIES, TARGETS, WINDOWS, WhatIfForm
 
@@ -74,7 +74,7 @@ def routes(site: Site) -> Sequence[Route]:
     return [Route(MENU[1], partial(_page, site, histories))]
 
 
-def _page(site: Site, histories: Reader, request: Request) -> Response:
+def _page(site: Site, histories: PrometheusReader, request: Request) -> Response:
     bases = what_if_form.bases(site.sources.objectives)
     asked_choice(request, "history", tuple(HISTORIES), what_if_form.HISTORY)
     form = what_if_form.filled(request.query_params, bases)
@@ -115,7 +115,7 @@ def _page(site: Site, histories: Reader, request: Request) -> Response:
 
 
 def _evidence(
-    site: Site, histories: Reader, form: WhatIfForm, chosen: Objective, at: float | None
+    site: Site, histories: PrometheusReader, form: WhatIfForm, chosen: Objective, at: float | None
 ) -> CachedAnswer[Evidence | None]:
     options = site.sources.options
     days = HISTORIES[form.history]

@@ -37,7 +37,7 @@ class _Entry:
     fresh_until: float = 0.0
 
 
-class Reader:
+class PrometheusReader:
     """One Prometheus for all viewers; safe for threads.
 
     Nobody waits for a query that another viewer has sent, unless the last answer is older than two intervals.
@@ -62,12 +62,12 @@ class Reader:
         self._unreachable = ""
         self._unreachable_until = 0.0
 
-    def sibling(self, interval_seconds: float, max_answers: int) -> Reader:
+    def sibling(self, interval_seconds: float, max_answers: int) -> PrometheusReader:
         """Return another reader of the same Prometheus, for answers that are cached longer, or are large.
 
         It repeats a failed query as soon as this one does.
         """
-        return Reader(self._prometheus, interval_seconds, max_answers, self._now, self._retry)
+        return PrometheusReader(self._prometheus, interval_seconds, max_answers, self._now, self._retry)
 
     @property
     def prometheus(self) -> Prometheus:
