@@ -7,33 +7,34 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TextIO
-
-from rich.console import Console
 
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import printable
 from triton_slo.correction.group_correction import GroupCorrection
-from triton_slo.objective.exclusion import Span
 from tritonwatch import access
-from tritonwatch.arguments import AS_GENERATED, add_group_filter, add_time_scale, moment, path, path_or_none
+from tritonwatch.arguments import AS_GENERATED, add_group_filter, add_time_scale, moment
 from tritonwatch.audited_corrections import planning, protocol
+from tritonwatch.audited_corrections.correction_arguments import (
+    TRAIL,
+    add_place,
+    add_signature,
+    add_trail,
+    add_written,
+)
 from tritonwatch.audited_corrections.planning import CorrectedTime
-from tritonwatch.audited_corrections.stored_groups import change, group_values
+from tritonwatch.audited_corrections.printed_plan import print_plan
+from tritonwatch.audited_corrections.stored_groups import change
 from tritonwatch.audited_corrections.trail import Entry, Trail, locked
 from tritonwatch.audited_corrections.writers import Writer, chosen_writer, original_writer
 from tritonwatch.command_error import CommandError
-from tritonwatch.tables.correction_table import table
 
 EXAMPLE = (
     "tritonwatch correct plan --prometheus http://127.0.0.1:9090 --from 2026-05-01T09:30Z "
     "--to 2026-05-01T10:15Z"
 )
 EXIT_CODES = {0: "done", 1: "not possible or not complete"}
-_PIPE_WIDTH = 160
-_TRAIL = "corrections"
 _WRITTEN = "--reason 'load test' --author anna --blocks /var/lib/prometheus"
 
 
@@ -58,9 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = subcommands.add_parser(
         "list",
         help="list the corrections in an audit trail, with their state",
-        epilog=f"example: tritonwatch correct list --trail {_TRAIL}",
+        epilog=f"example: tritonwatch correct list --trail {TRAIL}",
     )
-    _add_trail(listed)
+    add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
     access.add_arguments(listed, required=False)
     _add_undo_and_resume(subcommands)
@@ -79,39 +80,10 @@ def _add_undo_and_resume(subcommands: argparse._SubParsersAction[argparse.Argume
     )
     for verb in (undo, resume):
         adder(verb.add_argument)("id", "id of the correction, as in `correct list`, or its first characters")
-        _add_trail(verb)
+        add_trail(verb)
         add_place(verb, required=False)
         access.add_login(verb, "access to the address of --import")
-    _add_signature(undo)
-
-
-def add_written(parser: argparse.ArgumentParser) -> None:
-    """Declare the author of a correction, its reason, its trail and its destination."""
-    _add_signature(parser)
-    _add_trail(parser)
-    add_place(parser, required=True)
-
-
-def _add_trail(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder of the trail."""
-    adder(parser.add_argument)(
-        "--trail DIR", f"folder of the audit trail (default: {_TRAIL})", Path, default=Path(_TRAIL)
-    )
-
-
-def _add_signature(parser: argparse.ArgumentParser) -> None:
-    """Declare who corrects, and why."""
-    add = adder(parser.add_argument)
-    add("--reason TEXT", "reason for the change, for the audit trail", required=True)
-    add("--author NAME", "name of the person who makes the change, for the audit trail", required=True)
-
-
-def add_place(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    """Declare where samples are written."""
-    add = adder(parser.add_mutually_exclusive_group(required=required).add_argument)
-    blocks = path if required else path_or_none
-    add("--blocks DIR", "write TSDB blocks into this folder, the data directory of Prometheus", blocks)
-    add("--import URL", "import the samples into VictoriaMetrics at this URL", dest="import_url")
+    add_signature(undo)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -177,19 +149,6 @@ def _corrected_time(args: argparse.Namespace) -> CorrectedTime:
 
 def _print_corrections(corrections: Sequence[GroupCorrection], args: argparse.Namespace) -> None:
     print_plan(corrections, (args.start, args.end), args.json)
-
-
-def print_plan(corrections: Sequence[GroupCorrection], span: Span, as_json: bool) -> None:
-    """Print the budgets before and after."""
-    if as_json:
-        rows = list(map(group_values, corrections))
-        print(json.dumps({"from": span[0], "to": span[1], "groups": rows}, indent=2))
-        return
-    if not corrections:
-        print("there were no events in this time range, so no error budget changes")
-        return
-    title = f"Budgets before and after, of {utc_text(span[0])} to {utc_text(span[1])}"
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table(corrections, title))
 
 
 def _list_corrections(args: argparse.Namespace) -> int:

@@ -12,9 +12,10 @@ from triton_slo.rules.plan import Plan
 from tritonwatch import access
 from tritonwatch.arguments import AS_GENERATED, add_objective_filter, add_rule_options, rule_options
 from tritonwatch.audited_corrections import planning, protocol
+from tritonwatch.audited_corrections.correction_arguments import add_written
+from tritonwatch.audited_corrections.printed_plan import print_plan
 from tritonwatch.audited_corrections.writers import chosen_writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.commands.correct import add_written, print_plan
 from tritonwatch.objective_files import add_replayed, load
 from tritonwatch.parser import did_you_mean
 

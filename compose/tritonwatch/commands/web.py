@@ -27,9 +27,9 @@ from tritonwatch.arguments import (
     rule_options,
     web_address,
 )
+from tritonwatch.audited_corrections.correction_arguments import add_place
 from tritonwatch.audited_corrections.writers import chosen_writer, original_writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.commands.correct import add_place
 from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
 from tritonwatch.objective_files import add_objectives
