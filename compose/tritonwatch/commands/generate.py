@@ -4,51 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import yaml
 
-from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
-from triton_exporter.common.options import adder, host_and_port, with_scheme
-from triton_slo import readable_yaml
-from triton_slo.alert_settings.tuning import Tuning
-from triton_slo.artifact import Artifact, Format, Options
-from triton_slo.lint import Surroundings, findings
-from triton_slo.objective.reading import read
+from triton_exporter.common.options import adder
+from triton_slo.artifact import Artifact
 from triton_slo.problem_words import count
 from tritonwatch import access, output
-from tritonwatch.arguments import (
-    add_alerts,
-    add_links,
-    add_rule_options,
-    add_runbook_url,
-    alert_settings,
-    check_out,
-    checked,
-    objective_texts,
-    parsed,
-    path,
-    rule_options,
-    web_address,
-)
-from tritonwatch.command_error import CommandError
-from tritonwatch.objective_files import add_objectives
+from tritonwatch.arguments import objective_texts
+from tritonwatch.generation import PARTS, add_generation, by_path, generated
 
-_DEFAULTS = Options()
 EXAMPLE = "tritonwatch generate --objectives slo/objectives --out generated"
 EXIT_CODES = {0: "written", 1: "mistakes in the files, or --check found a difference"}
-
-PARTS = ("rules", "promtool", "alertmanager", "dashboards", "targets")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    add_arguments(parser)
+    add_generation(parser)
     access.add_arguments(parser, required=False, purpose=", to warn about names that match no model")
     add("--only", "write only this kind of file, directly into --out", choices=PARTS)
     add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
@@ -59,87 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("prometheus", "operator", "vmalert", "helm"),
         default="prometheus",
     )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of every verb that generates files: the folders and the options of the text."""
-    add = adder(parser.add_argument)
-    add_objectives(add, required=True)
-    add_alerts(parser)
-    add_links(parser)
-    add(
-        "--out DIR",
-        "folder for the generated files, in subfolders such as rules, alertmanager and dashboards",
-        path,
-        required=True,
-    )
-    add(
-        "--target EXPORTER=TRITON...",
-        "add this exporter to targets/triton.yml (for file_sd_configs of Prometheus), with the address "
-        "of its Triton as the label `instance`, such as exporter:9401=http://triton:8000 (repeatable)",
-        parsed(_exporter_and_triton),
-    )
-    add_rule_options(add)
-    _add_receivers(add)
-    add_runbook_url(add)
-    add("--dashboard-url URL", "URL of Grafana, for links in alerts", checked(_dashboard), default="")
-
-
-def _add_receivers(add: Callable[..., None]) -> None:
-    """Declare where Alertmanager sends notifications, and when; `add` is from `adder`."""
-    add(
-        "--webhook-url URL",
-        f"URL of the bridge's webhook, to which Alertmanager sends (default: {_DEFAULTS.webhook_url})",
-        parsed(web_address),
-        default=_DEFAULTS.webhook_url,
-    )
-    add(
-        "--webhook-token-file FILE",
-        "file with the bearer token for --webhook-url; the path is on the machine of Alertmanager",
-        default="",
-    )
-    add(
-        "--fallback URL",
-        "second receiver, for alerts about the bridge and Alertmanager, in the form of --page-to",
-        checked(integration),
-        default="",
-    )
-    add(
-        "--page-to URL...",
-        f"receiver of pages in addition to the bridge: {ADDRESSES} (repeatable)",
-        checked(integration),
-    )
-    add(
-        "--ticket-to URL...",
-        "receiver of tickets in addition to the bridge, in the form of --page-to (repeatable)",
-        checked(integration),
-    )
-    add(
-        "--watchdog-url URL",
-        "webhook that receives the Watchdog alert: a dead man's switch outside this stack",
-        checked(web_address),
-        default="",
-    )
-    add(
-        "--ticket-hours WHEN",
-        "hours in which tickets are sent, such as 'monday:friday 08:00-18:00 Europe/Berlin' (default: always)",
-        checked(ticket_hours),
-        default="",
-    )
-
-
-def _exporter_and_triton(text: str) -> tuple[str, str]:
-    """Return where an exporter is scraped, and its Triton as HOST:PORT. Raises ValueError."""
-    exporter, _, triton = text.partition("=")
-    if not triton:
-        raise ValueError(f"{text!r} is not EXPORTER=TRITON, such as exporter:9401=http://triton:8000")
-    host_and_port(exporter)
-    return exporter, urlsplit(web_address(with_scheme(triton))).netloc.rpartition("@")[2]
-
-
-def _dashboard(text: str) -> None:
-    if not text.startswith("/"):  # the bridge completes a path with its own --grafana
-        web_address(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,65 +58,6 @@ def _helm_values(objectives: Sequence[tuple[str, str]], made: Sequence[Artifact]
     }
     values = {"objectives": {Path(name).name: text for name, text in objectives}, "rules": {"files": rules}}
     return Artifact("rules", "values.yaml", yaml.safe_dump(values, sort_keys=False, width=110))
-
-
-def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
-    """Return every generated file. Raises CommandError, after printing the mistakes in the objectives."""
-    # Imported here, because other verbs import this module, and grafanalib takes long to load.
-    import triton_alerts.generate
-    import triton_dashboards.generate
-    import triton_slo.generate
-
-    texts = objective_texts(args.objectives)
-    check_out(args.out, () if getattr(args, "only", None) else PARTS, args.objectives)
-    reading = read(texts)
-    settings = alert_settings(args.alerts)
-    problems = (*reading.problems, *settings.problems)
-    if problems:
-        for problem in problems:
-            print(problem, file=sys.stderr)
-        raise CommandError(f"{count(len(problems), 'mistake')}, nothing written")
-    models = known_models(args) if getattr(args, "prometheus", None) else None
-    around = Surroundings(args.scrape_interval, models=models, now=time.time())
-    for warning in (*findings(reading, around), *settings.findings(models), *settings.notes()):
-        print(f"warning: {warning}", file=sys.stderr)
-    options = _options(args, form, settings.tuning)
-    targets = [{"targets": [exporter], "labels": {"instance": triton}} for exporter, triton in args.target]
-    return (
-        *triton_slo.generate.artifacts(reading.objectives, options),
-        *triton_alerts.generate.artifacts(reading.objectives, options),
-        *triton_dashboards.generate.artifacts(reading.objectives, options),
-        *([Artifact("targets", "triton.yml", readable_yaml.render(targets))] if targets else []),
-    )
-
-
-def known_models(args: argparse.Namespace) -> frozenset[str] | None:
-    """Return the models that Prometheus knows, to warn of names that match nothing; None if it knows none."""
-    with access.connect(args) as prometheus:
-        return access.models(prometheus) or None
-
-
-def by_path(made: Sequence[Artifact]) -> dict[str, str]:
-    """Return texts by path under --out."""
-    return {f"{artifact.part}/{artifact.name}": artifact.text for artifact in made}
-
-
-def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
-    return replace(
-        rule_options(args),
-        format=form,
-        links=tuple(args.link),
-        runbook_url=args.runbook_url,
-        dashboard_url=args.dashboard_url,
-        webhook_url=args.webhook_url,
-        webhook_token_file=args.webhook_token_file,
-        fallback=args.fallback,
-        page_to=tuple(args.page_to),
-        ticket_to=tuple(args.ticket_to),
-        watchdog_url=args.watchdog_url,
-        ticket_hours=args.ticket_hours,
-        tuning=tuning,
-    )
 
 
 def _write_or_check(args: argparse.Namespace, wanted: dict[str, str]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
 from triton_exporter.common.options import adder
 from tritonwatch import access
-from tritonwatch.commands import generate
+from tritonwatch.generation import add_generation, by_path, generated
 from tritonwatch.reloading import CHECKERS, check, write_and_load
 
 EXAMPLE = (
@@ -22,7 +22,7 @@ EXIT_CODES = {0: "the new files are loaded", 1: "failed; the old files stay load
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
-    generate.add_arguments(parser)
+    add_generation(parser)
     access.add_arguments(parser)
     add(
         "--alertmanager URL",
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alertmanager:
         url = access.checked_url(args.alertmanager, "--alertmanager")
         alertmanager = Alertmanager(replace(reached, url=url))
-    files = generate.by_path(generate.generated(args, "prometheus"))
+    files = by_path(generated(args, "prometheus"))
     accepting = check(files)
     for name in CHECKERS:
         print(f"{name}: {'the new files are valid' if name in accepting else 'not installed, check skipped'}")
