@@ -158,22 +158,22 @@ def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
         )
 
 
-def text_of(path: Path, encoding: str = "utf-8") -> str:
+def text_of(file: Path, encoding: str = "utf-8") -> str:
     """Return a file's text. Raises UsageError, which names the file and the reason."""
     try:
-        return path.read_text(encoding=encoding)
+        return file.read_text(encoding=encoding)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise UsageError(
-            f"{path}:{line}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
+            f"{file}:{line}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
         ) from error
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
     """Return files as given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
-    return [path for place in given for path in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
+    return [file for place in given for file in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
 
 
 def _yaml_files_in(folder: Path) -> list[Path]:
@@ -191,7 +191,7 @@ def objective_texts(folder: Path) -> list[tuple[str, str]]:
     if not os.path.isdir(folder):
         raise UsageError(f"--objectives {folder} is not a folder")
     try:
-        return [(str(path), text_of(path)) for path in yaml_files([folder])]
+        return [(str(file), text_of(file)) for file in yaml_files([folder])]
     except UsageError as error:
         raise UsageError(f"cannot read the objectives: {error}") from error
 

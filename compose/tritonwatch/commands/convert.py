@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--out {args.out} already exists; choose another file, or overwrite it with --force"
         )
-    texts = [(str(path), text_of(path, "utf-8-sig")) for path in yaml_files(args.files)]
+    texts = [(str(file), text_of(file, "utf-8-sig")) for file in yaml_files(args.files)]
     ledger = Ledger()
     text = _converted(args, texts, ledger)
     _print_ledger(ledger, args, text)

@@ -28,26 +28,26 @@ class Form(NamedTuple):
 
 
 def url(text: str) -> str:
-    url = with_scheme(text)
-    if not is_web_address(url):
+    address = with_scheme(text)
+    if not is_web_address(address):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
-    parts = urlsplit(url)
+    parts = urlsplit(address)
     if "@" in parts.netloc:
         # The message does not repeat the address, which may contain a password.
         raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
     if parts.query or parts.fragment:
         raise ValueError(f"{text!r} has a ? or a #; give the address without it")
-    return url.rstrip("/")
+    return address.rstrip("/")
 
 
 def number(text: str, minimum: float, maximum: float, wanted: str) -> float:
     try:
-        number = float(text)
+        value = float(text)
     except ValueError:
-        number = math.nan
-    if not minimum <= number <= maximum:
+        value = math.nan
+    if not minimum <= value <= maximum:
         raise ValueError(f"{text!r} is not {wanted}")
-    return number
+    return value
 
 
 def per_second(text: str) -> float:
@@ -62,8 +62,8 @@ def percent(text: str) -> float:
 
 
 def words(raw: object) -> tuple[str, ...]:
-    words = raw if isinstance(raw, list) else str(raw).split(",")
-    return tuple(str(word).strip() for word in words if str(word).strip())
+    parts = raw if isinstance(raw, list) else str(raw).split(",")
+    return tuple(stripped for part in parts if (stripped := str(part).strip()))
 
 
 def model_buckets(text: str) -> tuple[str, tuple[float, ...]]:
