@@ -30,7 +30,7 @@ class HistogramStorage:
             self._distributions.restore(models, now)
 
     def current(self, now: float) -> Sequence[StoredModel] | None:
-        """Return what a write must store now; None: nothing. Called under the lock of the parts."""
+        """Return the models to write, or None if nothing is stored. Called under the lock of the parts."""
         if self._file is None or self._distributions is None:
             return None
         return self._distributions.stored(now)

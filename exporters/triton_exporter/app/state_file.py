@@ -57,7 +57,7 @@ class StateFile:
         return self._lock is not None and not self._failing
 
     def load(self) -> Sequence[StoredModel] | None:
-        """Return what to go on from, or None; either way the file is then as new, or gone."""
+        """Return the stored models, or None if there are none that can be used: the file is then deleted."""
         if self._lock is None:
             return None
         try:

@@ -98,7 +98,7 @@ class Distributions:
         )
 
     def stored(self, now: float) -> Sequence[StoredModel] | None:
-        """Return what `restore` needs to go on from here; None before Triton's counters were read."""
+        """Return the models that `restore` continues from; None before Triton's counters were read."""
         if not self._counters.began:
             return None
         models = []
@@ -108,7 +108,7 @@ class Distributions:
         return models
 
     def restore(self, models: Iterable[StoredModel], now: float) -> None:
-        """Go on from what was stored: the first reading then brings what Triton has counted since."""
+        """Continue from stored models: the first reading then enters what Triton has counted since."""
         known = {ModelVersion(each.model, each.version): each for each in models}
         self._counters.resume(known)
         for version, known_model in known.items():
@@ -118,7 +118,7 @@ class Distributions:
                 model.observations[signal].restore(histogram)
 
     def observe(self, exposition: Exposition, now: float) -> None:
-        """Enter what one whole body of Triton's /metrics brought."""
+        """Enter the gain of one body of Triton's /metrics with all families."""
         self._take_traces(now)
         body = filled(exposition.only(_WANTED), _WANTED)
         native = self._native.update(body)
@@ -133,7 +133,7 @@ class Distributions:
         self._close_intervals(now)
 
     def sample(self, exposition: Exposition, now: float) -> None:
-        """Enter what the counters of one body brought, between two that are observed."""
+        """Enter the gain of the counters of one body, between two bodies that are observed."""
         self._take_traces(now)
         for version, gain in self._counters.update(filled(exposition.only(COUNTERS), COUNTERS)):
             model = self._models.get(version)

@@ -46,7 +46,7 @@ class Guarantee:
         return tuple(zip(self._thresholds, self._least, self._most, strict=True))
 
     def restore(self, rows: Iterable[tuple[float, float, float]]) -> None:
-        """Go on from stored rows; a threshold without one begins at 0."""
+        """Continue from stored rows; a threshold without one begins at 0."""
         known = {threshold: (least, most) for threshold, least, most in rows}
         for place, threshold in enumerate(self._thresholds):
             self._least[place], self._most[place] = known.get(threshold, (0.0, 0.0))

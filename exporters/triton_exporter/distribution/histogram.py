@@ -80,7 +80,7 @@ class Histogram:
         return counts, total
 
     def restore(self, counts: Sequence[int], total: float) -> None:
-        """Go on from stored counts by bucket and their sum."""
+        """Continue from stored counts by bucket and their sum."""
         self._counts, self.count, self.sum = list(counts), float(sum(counts)), total
         self._lines = b""
 

@@ -43,7 +43,7 @@ class Increases(Generic[K]):
         """The counters' values in the last body."""
 
     def resume(self, totals: Mapping[K, float]) -> None:
-        """Go on from what the counters stood at in the last body before a restart of the exporter."""
+        """Continue from the values of the counters in the last body before a restart of the exporter."""
         self._last, self._resumed, self.totals = {}, dict(totals), dict(totals)
 
     @property
@@ -135,14 +135,14 @@ class Counters:
         return self.requests.get(version, 0.0), self._executions.totals.get(version, 0.0), micros
 
     def resume(self, models: Mapping[ModelVersion, StoredModel]) -> None:
-        """Go on from what the counters stood at in the last body before a restart of the exporter."""
+        """Continue from the values of the counters in the last body before a restart of the exporter."""
         self._requests.resume({version: stored.requests for version, stored in models.items()})
         self._executions.resume({version: stored.executions for version, stored in models.items()})
         for signal, increases in self._micros.items():
             increases.resume({version: stored.micros.get(signal, 0.0) for version, stored in models.items()})
 
     def update(self, body: Exposition) -> Iterable[tuple[ModelVersion, Gain]]:
-        """Return what each model version has gained since the last body."""
+        """Return the gain of each model version since the last body."""
         requests = _grown(self._requests, body, _COUNT)
         executions = _grown(self._executions, body, _EXECUTIONS)
         micros = {signal: _grown(self._micros[signal], body, _MICROS[signal].name) for signal in SIGNALS}

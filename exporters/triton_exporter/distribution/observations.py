@@ -58,7 +58,7 @@ class Observations:
     _before_restart: StoredHistogram | None = None  # until the first reading after a restart
 
     def stored(self, torn: CarriedOver, now: float) -> StoredHistogram:
-        """Return all of it, with the requests of a torn reading among those that are carried over."""
+        """Return the histogram to store, with the requests of a torn reading among those that are carried over."""
         waiting = chain(self._pending, self.traced)
         counts, total = self.histogram.stored((interval.requests, interval.seconds) for interval in waiting)
         carried = self.carried
@@ -78,7 +78,7 @@ class Observations:
         return self._recent
 
     def restore(self, stored: StoredHistogram) -> None:
-        """Go on from there; with other bucket bounds the histogram starts at zero."""
+        """Continue from a stored histogram; with other bucket bounds it starts at zero."""
         self.carried.add(*stored.held)
         self.guarantee.restore(stored.within)
         if stored.bounds == self.histogram.bounds:
@@ -87,7 +87,7 @@ class Observations:
             self._before_restart = stored
 
     def count(self, interval: Interval, wait: bool) -> None:
-        """Take in what one interval brought; with `wait`, its shape may come from traces."""
+        """Count the requests of an interval; with `wait`, their shape may come from traces."""
         whole = self.carried.joined(interval)
         if whole is None:
             return
@@ -114,9 +114,9 @@ class Observations:
             self._enter(interval._replace(source="decomposed"))
 
     def close(self, now: float, watermark: float, enter_pending: bool = True) -> None:
-        """Enter what need not wait any longer; all requests that ended by `watermark` have been traced.
+        """Enter intervals that need not wait any longer; all requests that ended by `watermark` have been traced.
 
-        Without `enter_pending`, what waits for an estimate waits on.
+        Without `enter_pending`, intervals that wait for an estimate go on waiting.
         """
         self._before_restart = None
         if enter_pending:
