@@ -69,7 +69,7 @@ def test_the_page_on_objectives_describes_the_condition() -> None:
     ]
 
     assert "\n".join(tiers) in text.replace(" % |", "% |")
-    assert f"never below a burn rate of {SUSTAINABLE:g}" in page
+    assert f"the limit is at least {SUSTAINABLE:g}:" in page
     minutes = f"{parse_seconds(GUARD) / 60:g} minutes"
     assert f"the error ratio of the last {minutes} is at most a quarter of that of the short window" in page
     assert (DROP, EXPECTED_FAILURES) == (0.25, 6)
