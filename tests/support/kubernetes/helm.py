@@ -31,7 +31,7 @@ def find_helm() -> str:
     binary = shutil.which("helm", path=path)
     if binary is None:
         pytest.skip(
-            "helm is not installed here (with Go: tests/support/fetch-kubernetes-tools.sh .cache/kubernetes)"
+            "helm is not installed; run `sh tests/support/fetch-kubernetes-tools.sh .cache/kubernetes` (needs Go)"
         )
     return binary
 
