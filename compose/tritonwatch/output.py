@@ -14,7 +14,7 @@ MANIFEST = ".tritonwatch-generated"
 
 
 def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:
-    """Return what differs between a folder and the wanted files, one line each; empty when nothing does."""
+    """Return a line for each file of a folder that differs from the wanted files; empty when none does."""
     lines = []
     for name, text in sorted(_with_manifest(wanted).items()):
         path = folder / name
@@ -91,7 +91,7 @@ def _write_files(folder: Path, wanted: Mapping[str, str]) -> None:
 
 
 def existing(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return what a `write` of these files would replace or delete, as it is now: `write` it to go back."""
+    """Return the files that a `write` of these would replace or delete, as they are now; `write` restores them."""
     names = set(wanted) | _stale_files(folder, wanted)
     # read_text would change line ends, and the files must be restored as they were.
     return {name: (folder / name).read_bytes().decode() for name in names if (folder / name).is_file()}

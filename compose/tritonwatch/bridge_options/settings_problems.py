@@ -18,7 +18,7 @@ _HEADER = "such as 'X-Scope-OrgID: team-a'"
 
 
 def of_sending(given: BridgeSettings) -> list[Problem]:
-    """Return what is wrong about Slack and the files of secrets."""
+    """Return the problems with Slack and the files of secrets."""
     problems: list[Problem] = []
     others = (given.pagerduty_key_file, given.incident_webhook_file)
     if not given.dry_run and given.without_slack and not any(others):
@@ -68,12 +68,12 @@ def _channel_problems(given: BridgeSettings) -> Iterator[Problem]:
 
 
 def of_testing(given: BridgeSettings) -> list[Problem]:
-    """Return what is wrong for `test`, which sends to Slack alone."""
+    """Return the problems that concern `bridge test`, which sends to Slack alone."""
     return of_sending(replace(given, pagerduty_key_file=None, incident_webhook_file=None))
 
 
 def of_running(given: BridgeSettings) -> list[Problem]:
-    """Return what is wrong for the bridge itself: also about receiving, and the servers it asks for facts."""
+    """Return the problems that concern the bridge: also with receiving, and with the servers it asks for facts."""
     problems = of_sending(given) + _tls_problems(given) + _access_problems(given)
     if given.report and not given.prometheus:
         problems.append(Problem("--report", "reports are read from Prometheus", "give --prometheus URL, too"))

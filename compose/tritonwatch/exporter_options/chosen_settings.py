@@ -51,7 +51,7 @@ def settings_of_arguments(args: argparse.Namespace) -> ChosenSettings:
 
 
 def some_settings_of_arguments(args: argparse.Namespace, keys: Iterable[str]) -> Settings:
-    """Join the same for the options that `declare_some` added. Raises UsageError with every mistake."""
+    """Return the settings of the options that `declare_some` added. Raises UsageError with every mistake."""
     try:
         return choose({key: getattr(args, key) for key in keys}, os.environ).settings
     except OptionsError as error:
