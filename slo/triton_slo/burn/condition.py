@@ -87,12 +87,12 @@ def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
 def burn_condition(plan: Plan, tier: Tier) -> Condition:
     """Return the condition of one tier of an objective."""
     long = _condition_window(plan, tier.long)
-    # Minimum failures and statistical tests need independent events, which seconds of an outage are not.
-    counted = plan.objective.indicator.counted
+    # Minimum failures and tests need independent events: the seconds of one outage are not.
+    if_independent = plan.objective.indicator.if_independent
     burning, _ = burning_over(plan, tier)
     now = _burning_now(plan, tier)
     parts: list[Condition] = [burning]
-    evidence = counted(*_enough(plan, long))
+    evidence = if_independent(*_enough(plan, long))
     enough: Condition = All(evidence or (burning,))
     if doubtful := plan.pages(tier) and plan.measure(plan.variants[-1]).stated_error is not None:
         enough = Unless(enough, _within_error(plan, tier, burning))
@@ -120,7 +120,7 @@ def _burning_now(plan: Plan, tier: Tier) -> Condition:
     relapsed = All(
         (Compare(Failures(guard), ">", least - EXTRAPOLATION_SLACK), Compare(Burn(guard), ">", factor))
     )
-    lasting = plan.objective.indicator.counted(Unless(Recent(recovered, short), relapsed))
+    lasting = plan.objective.indicator.if_independent(Unless(Recent(recovered, short), relapsed))
     words = "the group recovered within the short window, and failures have not come back since"
     over = Named("over", Either((recovered, *lasting)), words) if lasting else recovered
     bursting = Compare(Burn(_condition_window(plan, BURST_WINDOW)), ">", factor)
@@ -134,7 +134,7 @@ def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
     There are none where seconds are events.
     """
     nominal, period = plan.objective.window.nominal, plan.period
-    return plan.objective.indicator.counted(
+    return plan.objective.indicator.if_independent(
         *_enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
     )
 
@@ -158,15 +158,15 @@ def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
 
 
 def _recovered(plan: Plan, tier: Tier) -> Named:
-    counted = plan.objective.indicator.counted
+    if_independent = plan.objective.indicator.if_independent
     guard, short = _condition_window(plan, GUARD), _condition_window(plan, tier.short)
     factor = plan.factor(tier)
     calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
     dropped = Compare(Relative(guard, short), "<=", DROP)
     # Where there is little traffic, one failure alone burns faster than calm.
-    for single in counted(Compare(Failures(guard), "<", SINGLE_FAILURE)):
+    for single in if_independent(Compare(Failures(guard), "<", SINGLE_FAILURE)):
         calm = Either((calm, single))
-    shown = counted(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
+    shown = if_independent(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
     recovered: Condition = All((calm, dropped, *shown))
     words = "the last minutes have few failures, fewer than if the incident continued"
     if late := late_guard(tier):

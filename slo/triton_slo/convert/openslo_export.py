@@ -279,5 +279,5 @@ def _losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
 
 def _alerting_losses(objective: Objective) -> Iterator[tuple[str, str, str]]:
     yield "alerting.tiers", "a condition has one window", f"the long one; the short one is {_IN_ANNOTATION}"
-    if any(objective.indicator.counted(objective.alerting.min_failures)):
+    if any(objective.indicator.if_independent(objective.alerting.min_failures)):
         yield "alerting.min_failures", "a condition knows only a burn rate", _IN_ANNOTATION

@@ -81,7 +81,7 @@ class Custom(Indicator):
         source = CLIENTS if self.counts_failures else "custom"
         return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, source),))
 
-    def counted(self, *parts: T) -> tuple[T, ...]:
+    def if_independent(self, *parts: T) -> tuple[T, ...]:
         """Return the parts, but none for a ratio: it has no events, every second weighs the same."""
         return parts if self.error_ratio is None else ()
 

@@ -129,8 +129,8 @@ class Indicator(Value):
             f"events of {self.kind} failed unseen; use alert here, and bad in a readiness objective"
         )
 
-    def counted(self, *parts: T) -> tuple[T, ...]:
-        """Return the parts of a condition that need independent events; none where each second is an event."""
+    def if_independent(self, *parts: T) -> tuple[T, ...]:
+        """Return the parts, which need independent events; none where each second is an event."""
         return parts
 
     def budget_until(self, now: T, period_end: T) -> T:

@@ -79,7 +79,7 @@ class Readiness(Indicator):
         """Return 1: events are seconds, and one server is supposed."""
         return 1.0
 
-    def counted(self, *parts: T) -> tuple[T, ...]:
+    def if_independent(self, *parts: T) -> tuple[T, ...]:
         """Return no parts: the seconds of one outage are not independent events."""
         return ()
 
