@@ -80,7 +80,7 @@ class Plan:
         return matchers
 
     @cached_property
-    def counted(self) -> frozenset[str]:
+    def windows_with_events(self) -> frozenset[str]:
         """Windows over an hour of which events are recorded, and not only their ratio."""
         if self.objective.calendar:
             return frozenset(self.windows)

@@ -86,7 +86,7 @@ def _state_rules(plan: Plan, measures: Sequence[tuple[Variant, Measure]]) -> Ite
 
 def _difference_rules(plan: Plan, window: RecordedWindow) -> Iterator[Rule]:
     """Yield the rules of a window that is a difference of sums; its events are recorded if a rule reads them."""
-    if window.nominal in plan.counted:
+    if window.nominal in plan.windows_with_events:
         yield recording_rule(plan, names.sli_events(window.nominal), difference(plan, window))
         yield recording_rule(plan, names.sli_error(window.nominal), error_ratio(plan, window.nominal))
     else:
