@@ -63,7 +63,7 @@ class Custom(Indicator):
         def summed(query: str, window: str) -> str:
             return f"sum {scope.by} (\n{scope.restricted(query.strip().replace(WINDOW, window))}\n)"
 
-        def counted(window: str) -> Events:
+        def events_over(window: str) -> Events:
             if (query := self.ratio_query(window)) is not None:
                 ratio = f"avg {scope.by} (\n{scope.restricted(query)}\n)"
                 # A ratio of nothing is NaN, and NaN compares with nothing: such a second is not an event.
@@ -77,9 +77,9 @@ class Custom(Indicator):
             good = f"({summed(self.good, window)} or {scope.on} 0 * {total})"
             return Events(error=f"clamp_min({total} - {scope.on} {good}, 0) >= 0", total=f"{total} >= 0")
 
-        presence = f"group {scope.by} (\n{counted(scope.slice_window).total}\n)"
+        presence = f"group {scope.by} (\n{events_over(scope.slice_window).total}\n)"
         source = CLIENTS if self.counts_failures else "custom"
-        return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, source),))
+        return Measure(presence, CounterQuery(events_over, scope.group_by), sources=((presence, source),))
 
     def if_independent(self, *parts: T) -> tuple[T, ...]:
         """Return the parts, but none for a ratio: it has no events, every second weighs the same."""

@@ -100,7 +100,7 @@ class HistogramOrSlices(TimedIndicator):
         if self.source == "slices":
             return Measure(in_slices, StateQuery(slices), ((in_slices, SLICES),))
 
-        def counted(window: str) -> Events:
+        def events_over(window: str) -> Events:
             every, events = in_buckets(self.histogram, threshold, scope, window)
             return self._with_failures(scope, window, every, events)
 
@@ -115,16 +115,15 @@ class HistogramOrSlices(TimedIndicator):
         error = estimate_error(self.signal, self.histogram, threshold, scope)
         stated = stated_error(self.signal, threshold, scope)
         if self.source == "histogram":
-            events = CounterQuery(counted, scope.group_by, may_begin_late=True)
+            events = CounterQuery(events_over, scope.group_by, may_begin_late=True)
             return Measure(in_histogram, events, ((fed, ""),), wrong_settings, error, stated)
         # A group with a histogram of the exporter never falls back to slices, even if the histogram lacks the
         # bucket or is not stored: the estimate would hide this mistake, which is reported by name.
         without = f"unless {scope.on} {exported}"
+        fallback = slices.map(lambda expr: f"({expr})\n{without}")
         return Measure(
             f"{in_histogram} or {scope.on} {in_slices}",
-            FallbackQuery(
-                counted, scope.group_by, slices.map(lambda expr: f"({expr})\n{without}"), may_begin_late=True
-            ),
+            FallbackQuery(events_over, scope.group_by, fallback, may_begin_late=True),
             ((fed, ""), (f"{in_slices} {without}", SLICES)),
             wrong_settings,
             error,

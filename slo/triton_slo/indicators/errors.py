@@ -83,7 +83,7 @@ class Errors(GatewayIndicator):
         reasons = f"reason=~{quote(regex_of((*self._counted_by_triton, '')))}"
         sees_full = QUEUE_FULL in self.reasons
 
-        def counted(window: str) -> Events:
+        def events_over(window: str) -> Events:
             # Reading counters is most of the cost of the rules, so each is read as few times as possible. For a
             # model without a failure counter, and for one that is unloaded, the rules record zeros.
             failure = scope.rate(triton.REQUEST_FAILURE, window, reasons)
@@ -96,7 +96,7 @@ class Errors(GatewayIndicator):
 
         return Measure(
             scope.present(triton.REQUEST_SUCCESS),
-            CounterQuery(counted, scope.group_by),
+            CounterQuery(events_over, scope.group_by),
             sources=(
                 (_groups_by_backend(scope, "and"), COUNTERS),
                 (_groups_by_backend(scope, "unless"), BACKEND_COUNTERS),
@@ -109,11 +109,11 @@ class Errors(GatewayIndicator):
         requests = self.at_gateway(scope).answered
         every = requests.gateway.counted
 
-        def counted(window: str) -> Events:
+        def events_over(window: str) -> Events:
             return Events(error=requests.failed(window), total=requests.rate(every, window))
 
         presence = requests.present(every)
-        return Measure(presence, CounterQuery(counted, scope.group_by), ((presence, CLIENTS),))
+        return Measure(presence, CounterQuery(events_over, scope.group_by), ((presence, CLIENTS),))
 
     @property
     def _counted_by_triton(self) -> tuple[str, ...]:

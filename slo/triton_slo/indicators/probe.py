@@ -38,13 +38,13 @@ class Probe(Indicator):
     def measure(self, threshold: float | None, scope: Scope) -> Measure:
         """Measure probes without success over all probes that the model could have answered."""
 
-        def counted(window: str) -> Events:
+        def events_over(window: str) -> Events:
             total = scope.rate(probe.REQUESTS, window, _COUNTED)
             failed = f"({scope.rate(probe.REQUESTS, window, _FAILED)} or {scope.on} 0 * {total})"
             return Events(error=failed, total=total)
 
         presence = scope.present(probe.REQUESTS, _COUNTED)
-        return Measure(presence, CounterQuery(counted, scope.group_by), sources=((presence, PROBER),))
+        return Measure(presence, CounterQuery(events_over, scope.group_by), sources=((presence, PROBER),))
 
     def unknown_reasons(
         self,
