@@ -57,8 +57,8 @@ UNKNOWN_TIME = "unknown_in_period_seconds"
 
 def group_statuses(samples: Iterable[Sample]) -> tuple[GroupStatus, ...]:
     """Read recorded series into one value per objective and group, the most urgent first."""
-    sorted_samples = _SamplesByGroup(samples)
-    rows = (sorted_samples.group_status(key) for key in sorted_samples.entries())
+    by_group = _SamplesByGroup(samples)
+    rows = (by_group.group_status(key) for key in by_group.entries())
     return tuple(sorted(rows, key=urgency))
 
 
@@ -145,11 +145,11 @@ class _SamplesByGroup:
             key
             for key in self._values
             if key.group
-            and not ((key in versioned or self._retired(key)) and self._nothing(key))
+            and not ((key in versioned or self._retired(key)) and self._was_never_active(key))
             and not self._only_counted(key)
         ]
 
-    def _nothing(self, key: _GroupKey) -> bool:
+    def _was_never_active(self, key: _GroupKey) -> bool:
         """Return whether a group has neither a budget nor an unknown state: a listed model that never served."""
         return not self._values[key].keys() & {names.PERIOD_BURN_RATE, names.UNKNOWN}
 
@@ -166,17 +166,16 @@ class _SamplesByGroup:
     def group_status(self, key: _GroupKey) -> GroupStatus:
         """Return all that is known about one group of an objective."""
         slo, indicator, group = key
-        values = self._values[key]
-        every = {**self._general(key), **values}
-        value = every.get
-        target, now = value(names.OBJECTIVE_RATIO), value(names.CURRENT_BURN_RATE)
-        spent, left = _spent_and_left(value(names.PERIOD_BURN_RATE), value(names.PERIOD_BUDGET_REMAINING))
-        burn = {} if target is None else _burn_rates(values, error_budget(target))
-        seen, period_end = values.get(names.LAST_SEEN), value(names.PERIOD_END)
+        own = self._values[key]
+        known = {**self._values_of_objective(key), **own}
+        target, now = known.get(names.OBJECTIVE_RATIO), known.get(names.CURRENT_BURN_RATE)
+        spent, left = _spent_and_left(known)
+        burn = {} if target is None else _burn_rates(own, error_budget(target))
+        seen, period_end = own.get(names.LAST_SEEN), known.get(names.PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), value(names.PERIOD_DAYS), ends_in)
+        lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), known.get(names.PERIOD_DAYS), ends_in)
         reasons = self._labelled(key, names.REASON)
-        unknown = (*reasons, *self._not_a_number(key))
+        unknown = (*reasons, *self._non_finite_reasons(key))
         # There is no ratio without events, nor without series; only in the first case was the group just seen.
         idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return GroupStatus(
@@ -184,7 +183,7 @@ class _SamplesByGroup:
             indicator=indicator,
             group=dict(group),
             target=target,
-            threshold_seconds=value(names.THRESHOLD_SECONDS),
+            threshold_seconds=known.get(names.THRESHOLD_SECONDS),
             sli=None if spent is None or target is None else _good_share(spent, target),
             burn_now=now,
             burn=burn,
@@ -194,33 +193,33 @@ class _SamplesByGroup:
             period_ends_in_seconds=ends_in,
             unknown_reasons=unknown or (() if idle or left is not None else ("no data",)),
             unknown_seconds=self._at - seen if reasons and seen is not None else None,
-            unknown_in_period_seconds=values.get(UNKNOWN_TIME),
+            unknown_in_period_seconds=own.get(UNKNOWN_TIME),
             idle=idle and not unknown,
             excluded=", ".join(sorted(why for of, why in self._excluded[slo] if of <= set(group))),
             causes=self._cause_split(indicator, group),
             sources=self._labelled(key, names.SOURCE),
-            estimate_error=values.get(names.ESTIMATE_ERROR),
+            estimate_error=own.get(names.ESTIMATE_ERROR),
             within_error=self._labelled(key, names.TIER),
             seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
-            history_seconds=self._short_history_seconds(values.get(names.SLI_EVENTS_SINCE), every),
+            history_seconds=self._short_history_seconds(own.get(names.SLI_EVENTS_SINCE), known),
         )
 
     def _labelled(self, key: _GroupKey, label: str) -> tuple[str, ...]:
         """Return the values that a label has on a group's series."""
         return tuple(sorted(set(self._labels[key][label])))
 
-    def _not_a_number(self, key: _GroupKey) -> list[str]:
+    def _non_finite_reasons(self, key: _GroupKey) -> list[str]:
         """Return why nothing is known of a group with a value that no rule of ours records."""
         wrong = {name for of, name in self._not_finite[key.slo] if of <= set(key.group)}
         return [f"{name} is not a finite number" for name in sorted(wrong)[:1]]
 
-    def _general(self, key: _GroupKey) -> dict[str, float]:
-        """Return what is recorded once for a group's objective, where the group is: a cluster, a tenant."""
-        general = dict(self._values.get(key._replace(group=()), {}))
+    def _values_of_objective(self, key: _GroupKey) -> dict[str, float]:
+        """Return the values that are recorded once for a group's objective, or for its cluster or tenant."""
+        values = dict(self._values.get(key._replace(group=()), {}))
         for place in self._places.get((key.slo, key.indicator), ()):
             if set(place.group) <= set(key.group):
-                general |= self._objectives[place]
-        return general
+                values |= self._objectives[place]
+        return values
 
     def _short_history_seconds(self, since: float | None, values: Mapping[str, float]) -> float | None:
         """Return the recorded seconds where they are less than the period so far."""
@@ -237,8 +236,9 @@ class _SamplesByGroup:
         return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
 
 
-def _spent_and_left(spent: float | None, left: float | None) -> tuple[float | None, float | None]:
+def _spent_and_left(known: Mapping[str, float]) -> tuple[float | None, float | None]:
     """Return the shares of the budget that are spent and left; one that is not recorded follows from the other."""
+    spent, left = known.get(names.PERIOD_BURN_RATE), known.get(names.PERIOD_BUDGET_REMAINING)
     if left is None and spent is not None:
         return spent, 1 - spent
     return (1 - left if spent is None and left is not None else spent), left
