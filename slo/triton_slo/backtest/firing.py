@@ -11,7 +11,7 @@ from triton_slo.backtest.history import Flags, History, Matrix
 
 
 def after_pending(true: Flags, seconds: float, step: float) -> Flags:
-    """Return for each step whether it has been true for so long (Prometheus' `for`)."""
+    """Return for each step whether it has been true for `seconds` (Prometheus' `for`)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not true.any():
         return true
@@ -20,7 +20,7 @@ def after_pending(true: Flags, seconds: float, step: float) -> Flags:
 
 
 def with_keep_firing(firing: Flags, seconds: float, step: float) -> Flags:
-    """Return for each step whether it was true at most so long ago (Prometheus' keep_firing_for)."""
+    """Return for each step whether it was true at most `seconds` ago (Prometheus' keep_firing_for)."""
     steps = math.ceil(seconds / step - 1e-9)
     if not steps or not firing.any():
         return firing
@@ -36,7 +36,7 @@ def running(values: Matrix | Flags) -> Matrix:
 
 
 def last(sums: Matrix, steps: int) -> Matrix:
-    """Return sums over the last so many steps, fewer where the history begins."""
+    """Return sums over the last `steps` steps, fewer where the history begins."""
     window = sums[:, 1:].copy()
     if steps < window.shape[1]:
         window[:, steps:] -= sums[:, 1:-steps]
@@ -47,11 +47,11 @@ def falls(values: Matrix) -> Flags:
     """Return True at each step at which a 0 follows a 1, idle steps (NaN) between them or not."""
     known = ~np.isnan(values)
     # The column of the last known value up to each step; column 0 where there is none yet.
-    last = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)
-    filled = np.take_along_axis(values, last, axis=1)
-    falls: Flags = np.zeros(values.shape, dtype=bool)
-    falls[:, 1:] = (filled[:, :-1] == 1) & (filled[:, 1:] == 0)
-    return falls
+    last_known = np.maximum.accumulate(np.where(known, np.arange(values.shape[1]), 0), axis=1)
+    filled = np.take_along_axis(values, last_known, axis=1)
+    fell: Flags = np.zeros(values.shape, dtype=bool)
+    fell[:, 1:] = (filled[:, :-1] == 1) & (filled[:, 1:] == 0)
+    return fell
 
 
 def runs_of_true(history: History, firing: Flags) -> Iterator[tuple[int, float, float | None, int]]:
