@@ -21,8 +21,8 @@ from triton_slo.rules.retired import unless_retired
 from triton_slo.rules.rulefile import Rule
 
 _ALL = Matchers()
-_DAY, _BEFORE = "1d", "3d"
-"""The paces of the last day and of the two before: an incident that has ended is in one of the two only."""
+_DAY, _THREE_DAYS = "1d", "3d"
+"""The pace of the last day is compared with that of the two before: an ended incident is in one of them only."""
 
 
 def budget_alerts(plan: Plan) -> Iterator[Rule]:
@@ -45,8 +45,8 @@ def _left(plan: Plan, before: str = "", models: Matchers = _ALL) -> str:
 def _nearly_spent(plan: Plan, ticket: Tunable) -> str:
     """Return PromQL for the seconds that the rest of the budget lasts at the pace of the last day."""
     assert ticket.threshold is not None
-    now, yesterday, earlier = _left(plan, models=ticket.models), _left(plan, _DAY), _left(plan, _BEFORE)
-    day, before = plan.clock.real(_DAY), plan.clock.real(_BEFORE)
+    now, yesterday, earlier = _left(plan, models=ticket.models), _left(plan, _DAY), _left(plan, _THREE_DAYS)
+    day, before = plan.clock.real(_DAY), plan.clock.real(_THREE_DAYS)
     ahead = number(plan.clock.real(ticket.threshold.promql))
     soon, lines = f"< {ahead}", []
     if plan.objective.calendar:

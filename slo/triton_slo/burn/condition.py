@@ -50,7 +50,7 @@ CALM_SHARE = 0.5
 CALM_BURN = 2.0
 """An incident can have ended only when the last minutes burn at most half of the tier's factor (or twice too
 fast, whichever is more: a ticket for slow burning must not depend on single failures)."""
-DROP = 0.25
+MAX_REMAINING_SHARE = 0.25
 """An incident can have ended only when the error ratio of the last minutes is at most this share of
 the short window's."""
 EXPECTED_FAILURES = 6
@@ -64,7 +64,7 @@ LATE_GUARD = "30m"
 short window still contains the incident, no shorter window can distinguish old failures from new ones."""
 BURSTS = 2
 """Ends of burning within the hour that make an incident a recurring one."""
-STATED = "1h"
+STATED_ERROR_WINDOW = "1h"
 """The window over which stated errors of estimates are averaged, as those in `status` are."""
 EXTRAPOLATION_SLACK = 0.5
 """Prometheus can extrapolate 5 failures to 4.9, so minimum numbers have a tolerance of half an event."""
@@ -151,7 +151,9 @@ def _enough(plan: Plan, long: BurnWindow) -> Iterator[Condition]:
 def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
     # Errors of an hour are remembered, so that a source that changes for some minutes does not raise a page. The
     # short window shows an incident beyond the error long before it fills the long one: no page waits for that.
-    long, short, stated = (_condition_window(plan, name) for name in (tier.long, tier.short, STATED))
+    long, short, stated = (
+        _condition_window(plan, name) for name in (tier.long, tier.short, STATED_ERROR_WINDOW)
+    )
     beyond = BurnBeyondError(long, short, stated)
     words = "the long window burns, but neither window does if the estimate is wrong by its stated error"
     return Named("within_error", All((burning, Compare(beyond, "<=", plan.factor(tier)))), words)
@@ -162,7 +164,7 @@ def _recovered(plan: Plan, tier: Tier) -> Named:
     guard, short = _condition_window(plan, GUARD), _condition_window(plan, tier.short)
     factor = plan.factor(tier)
     calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
-    dropped = Compare(Relative(guard, short), "<=", DROP)
+    dropped = Compare(Relative(guard, short), "<=", MAX_REMAINING_SHARE)
     # Where there is little traffic, one failure alone burns faster than calm.
     for single in if_independent(Compare(Failures(guard), "<", SINGLE_FAILURE)):
         calm = Either((calm, single))

@@ -13,7 +13,7 @@ from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.artifact import Options
 from triton_slo.burn.burn_alerts import alert_rules
-from triton_slo.burn.condition import DROP, EXPECTED_FAILURES
+from triton_slo.burn.condition import EXPECTED_FAILURES, MAX_REMAINING_SHARE
 from triton_slo.burn.condition_words import explained
 from triton_slo.generate import artifacts
 from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS, Objective
@@ -72,7 +72,7 @@ def test_the_page_on_objectives_describes_the_condition() -> None:
     assert f"the limit is at least {SUSTAINABLE:g}:" in page
     minutes = f"{parse_seconds(GUARD) / 60:g} minutes"
     assert f"the error ratio of the last {minutes} is at most a quarter of that of the short window" in page
-    assert (DROP, EXPECTED_FAILURES) == (0.25, 6)
+    assert (MAX_REMAINING_SHARE, EXPECTED_FAILURES) == (0.25, 6)
     assert "six or more failures were expected" in page
     for name in ("enough", "recovered", "over", "now", "within_error"):
         assert f"`{names.burn_part(name)}`" in page
