@@ -64,7 +64,7 @@ class Errors(GatewayIndicator):
     }
 
     @model_validator(mode="after")
-    def _some(self) -> Self:
+    def _check_reasons(self) -> Self:
         if not self.reasons:
             raise ValueError(f"reasons is empty, so no failure would count; list some of {_CHOICES}")
         if self.gateway is not None and "reasons" in self.model_fields_set:
