@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from triton_exporter.catalogue import Metric
@@ -54,15 +54,13 @@ def quote_for_grafana(text: str) -> str:
     return quote(text).replace("$", r"\x24").replace("[[", r"\x5b[")
 
 
-def scope(selector: str, *variables: str) -> BoardScope:
+def scope(selector: str, *variables: str, exact: Container[str] = ()) -> BoardScope:
     """Make the scope of a dashboard from names of its variables and extra matchers (`region="eu"`).
 
-    A name followed by `=` is a variable with one value, compared as it is, so that a model's dots and
-    brackets are not a regular expression.
+    Those of them in `exact` have one value, compared as it is, so that a model's dots and brackets are not a
+    regular expression.
     """
-    matchers = [
-        f'{name[:-1]}="${name[:-1]}"' if name.endswith("=") else f'{name}=~"${name}"' for name in variables
-    ]
+    matchers = [f'{name}{"=" if name in exact else "=~"}"${name}"' for name in variables]
     return BoardScope((*matchers, *([selector] if selector else [])))
 
 

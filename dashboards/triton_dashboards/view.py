@@ -56,9 +56,9 @@ def template_view(options: Options) -> View:
     """Return the view of the template, whose model is a variable."""
     servers = ("cluster", "job", "instance")
     return View(
-        model=scope(options.selector, *servers, "model="),
-        chosen=scope(options.selector, *servers, "model=", "version"),
-        objectives=scope("", "model="),
+        model=scope(options.selector, *servers, "model", exact=("model",)),
+        chosen=scope(options.selector, *servers, "model", "version", exact=("model",)),
+        objectives=scope("", "model", exact=("model",)),
         servers=scope(options.selector, *servers),
         tuning=options.tuning,
     )
