@@ -20,7 +20,8 @@ INDICATOR = "indicator"
 EVENT = "event"
 """Label of recorded event rates: `error` or `total`. Both always exist together; idle is 0 and 0."""
 RUNG = "rung"
-"""Label that keeps apart the candidates of a running sum, and marks a fact in an alert; never recorded."""
+"""Label within an expression, never recorded. A rung is one candidate for the next value of a running sum: without
+the label, candidates of the same group would be one series. In an alert it marks how short the history is."""
 ERROR = "error"
 TOTAL = "total"
 CAUSE = "cause"
@@ -189,8 +190,8 @@ SLI_EVENTS_CORRECTION = "slo:sli_events:correction"
 where time does not count, above 0 for history of before the first evaluation. Only `tritonwatch correct` and
 `replay` write it, with what follows; no rule records it."""
 CORRECTION_FROM = "slo:sli_correction:from_timestamp_seconds"
-"""Latest Unix time at which a group's sum (of a calendar objective: its period) may have begun for a correction to
-count: a later sum does not contain the events that the correction removes."""
+"""Unix time from which a correction applies: it counts only if the group's sum (calendar objective: its period)
+began at or before it. A later sum does not contain the events that the correction removes."""
 CORRECTION = "correction"
 """Label: which correction, as `tritonwatch correct list` names it."""
 NOT_OF_GROUP = frozenset(

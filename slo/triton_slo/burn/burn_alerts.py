@@ -144,7 +144,10 @@ def _burn_alert(plan: Plan, tier: Tier) -> Rule:
 def _alert_labels(
     plan: Plan, severity: str, extra: Mapping[str, str], of_tier: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Return labels beside the expression's, which has the objective's: Prometheus runs each as a template."""
+    """Return the labels that the expression does not carry.
+
+    Prometheus evaluates each value as a template, so texts are escaped.
+    """
     objective = plan.objective
     owner = {names.OWNER: alert_texts.escape_template(objective.owner)} if objective.owner else {}
     return {

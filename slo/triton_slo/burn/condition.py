@@ -51,10 +51,9 @@ CALM_BURN = 2.0
 """An incident can have ended only when the last minutes burn at most half of the tier's factor (or twice too
 fast, whichever is more: a ticket for slow burning must not depend on single failures)."""
 MAX_REMAINING_SHARE = 0.25
-"""An incident can have ended only when the error ratio of the last minutes is at most this share of
-the short window's."""
+"""Largest error ratio of the last minutes at which an incident can have ended, as a share of the short window's."""
 EXPECTED_FAILURES = 6
-"""An incident can have ended only when the last minutes would have had this many failures if it had continued:
+"""Failures to expect in the last minutes if the incident continued; with fewer, nothing shows that it has ended:
 P(X <= 1 | Poisson 6) is 1.7 %."""
 SINGLE_FAILURE = 1.5
 """A single failure in the last minutes does not keep an alert firing (Prometheus can extrapolate one failure

@@ -25,7 +25,7 @@ def groups(plan: Plan) -> Iterator[Group]:
 
 def objective_rules(plan: Plan) -> tuple[Rule, ...]:
     """Return the rules of the main group, in the order in which they need each other."""
-    # Retired first: series that end between two rules of one evaluation must not leave a group seen after it was
-    # retired, which would look lost.
+    # Retired first: if series end between two rules, the group must not be recorded as seen later than as retired,
+    # because it would then count as lost.
     recorded = (*retired_rules(plan), *recording_rules(plan), *unknown_rules(plan), *condition_rules(plan))
     return (*recorded, *alert_rules(plan))

@@ -21,7 +21,7 @@ _LEFT_OUT = "the SLO is left out"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedIndicator:
-    """Fields of a custom indicator, what to group it by, and whether one event is one event."""
+    """Fields of a custom indicator, and what to group it by; `events`: one event is independent of the next."""
 
     entry: Entry
     queries: dict[str, str]

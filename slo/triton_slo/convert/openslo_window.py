@@ -1,4 +1,4 @@
-"""OpenSLO's time windows: rolling ones of so many days, calendar weeks, months and quarters."""
+"""OpenSLO's time windows: rolling ones of a number of days, calendar weeks, months and quarters."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ from triton_slo.indicators import Latency, Queue
 from triton_slo.problem_words import count
 
 P99_HEADROOM = 1.5
-"""A threshold is this many times the measured 99th percentile."""
+"""Ratio of a threshold to the measured 99th percentile."""
 MEAN_HEADROOM = 20.0
-"""Without a percentile, a threshold is this many times the measured mean. At most 5 % of the requests take longer
+"""Ratio of a threshold to the measured mean, where there is no percentile. At most 5 % of the requests take longer
 than 20 times their mean (Markov's inequality), and a page of a 99 % objective needs at least 6 %."""
 QUEUE_DELAY_HEADROOM = 5.0
-"""A queue threshold is at least this many times the delay that the model's batcher is configured to wait."""
+"""Least ratio of a queue threshold to the delay that the model's batcher is configured to wait."""
 _MIN_SECONDS = 0.01
 """Smallest threshold from a percentile: a short pause of the machine exceeds a smaller one."""
 _MIN_SECONDS_FROM_MEAN = 0.1

@@ -39,7 +39,7 @@ Identity = tuple[str, str]
 
 INCIDENT_SCRAPES = 60
 RESET = "5m"
-"""Every alert must have ended so soon after recovery."""
+"""Time after recovery within which every alert must have ended."""
 
 
 @dataclass(frozen=True, slots=True)

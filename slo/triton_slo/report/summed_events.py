@@ -19,7 +19,7 @@ from triton_slo.promql import Matchers
 from triton_slo.rules.periods import Period
 
 STEP_SECONDS = 300
-"""Recorded time is counted in such steps: Prometheus looks back so far for a sample."""
+"""Step in which recorded time is counted: Prometheus' lookback for a sample."""
 
 _EVERY_SECONDS = DAY
 _FINE_SECONDS = 3600

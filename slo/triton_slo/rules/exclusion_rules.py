@@ -93,7 +93,7 @@ def _holds(plan: Plan, exclusion: Exclusion) -> str:
 
 
 def _recurring(exclusion: Exclusion, back: float) -> str:
-    """Return whether the clocks of the zone showed a time inside, so many seconds ago."""
+    """Return PromQL for whether the clocks of the zone showed a time inside, `back` seconds ago."""
     # The clock minus the exclusion's start: in this time, the exclusion begins at midnight.
     clock = _clock(clock_rule(exclusion.timezone or "UTC"), -back, exclusion.opens)
     conditions = []
@@ -108,7 +108,7 @@ def _recurring(exclusion: Exclusion, back: float) -> str:
 
 
 def _clock(rule: ClockRule, shift: float, minus: int) -> str:
-    """Return what the clocks of a zone show, as seconds since 1970, at a time shifted by so many seconds."""
+    """Return what the clocks of a zone show, as seconds since 1970, at a time shifted by `shift` seconds."""
     standard = f"vector(time(){_plus(shift + rule.standard - minus)})"
     if rule.begins is None or rule.ends is None:
         return standard

@@ -14,11 +14,11 @@ from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.windows import RecordedWindow
 
 _RECENT, _RECENT_SCRAPES = "15m", 20
-"""Every rule looks back this far (and at least so many scrapes) for its own records, at full resolution."""
+"""Time and least number of scrapes over which every rule reads its own records at full resolution."""
 REACH = "1d"
 """Longest pause of the rules that is bridged; after a longer one running sums begin again."""
 _SEARCH_STEP = "5m"
-"""Step of the subquery over a day: as Prometheus looks back so far for a sample, it finds every recorded series."""
+"""Step of the subquery over a day: Prometheus' lookback, so that it finds every recorded series."""
 _WARM = "2m"
 """Time after a pause until every target has been discovered and scraped."""
 _BEFORE = {names.RETIRED: names.RETIRED_BEFORE, names.LAST_SEEN: names.LAST_SEEN_BEFORE}
@@ -52,8 +52,8 @@ def memory_rules(plan: Plan) -> list[Rule]:
 def remembered_start(plan: Plan, series: str, step: str, matching: str, first: str) -> str:
     """Return PromQL for the time at which something began: the last record, also from before a pause; else `first`.
 
-    The subquery counts only where no newer record matches. Otherwise, after a change of the objective's indicator,
-    its older series would become a second one with the labels of the rule, which Prometheus refuses.
+    A value from up to a day ago is used only if no newer one matches. Otherwise, after a change of the objective's
+    indicator, its older series would be a second one with the labels of the rule, which Prometheus refuses.
     """
     recorded = f"{series}{plan.own}"
     memory = f"last_over_time({recorded}[{plan.clock.text(REACH)}:{plan.clock.text(step)}])"

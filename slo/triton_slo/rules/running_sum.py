@@ -179,7 +179,7 @@ def _in_long_pause(plan: Plan, window: RecordedWindow) -> Iterator[str]:
 
 
 def _of_groups_since(plan: Plan, seconds: float) -> str:
-    """Return `on (...)` with the groups whose whole sum is in a window of that length, as it began recently."""
+    """Return `on (...)` with the groups whose sum began less than `seconds` ago: all of it is in the window."""
     return f"{on_group(plan)} ({_since_series(plan)} > time() - {number(seconds)})"
 
 

@@ -18,9 +18,9 @@ from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
 UNKNOWN_SCRAPES = 30
-"""No data is called unknown before this many scrapes, however short the time scale."""
+"""Least number of scrapes without data before a group is unknown, however short the time scale."""
 FORGET = "1d"
-"""A group that the exporter does not call expected counts as removed after this long without data."""
+"""Time without data after which a group counts as removed, unless the exporter calls it expected."""
 
 
 def unknown_rules(plan: Plan) -> Iterator[Rule]:

@@ -18,7 +18,7 @@ GUARD = "3m"
 BURST_WINDOW = "10m"
 """A recurring incident (bursts) keeps its alert while this window burns."""
 KEEP_FIRING = "1m"
-"""A burn alert outlives its condition by this time."""
+"""Time for which a burn alert outlives its condition."""
 RECURRING = "1h"
 """Window in which bursts are counted."""
 RESTART = "10m"
@@ -86,7 +86,10 @@ def recorded_windows(objective: Objective, clock: Clock) -> dict[str, RecordedWi
 
 
 def _summed_window(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedWindow:
-    """Return a window that is a multiple of one from the counters, which may be longer than the scale makes it."""
+    """Return a longer window as a whole multiple of one that is read from the counters.
+
+    At a small time scale it is longer than scaled.
+    """
     seconds = parse_seconds(nominal)
     parts = [
         window
