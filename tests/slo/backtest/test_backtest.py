@@ -133,6 +133,20 @@ def test_a_history_begins_where_records_do(
 
 
 @pytest.mark.real
+def test_a_history_without_any_series_is_an_error_that_names_what_to_check(
+    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first record there are no events, which is not the same as no alerts."""
+    where = ["--prometheus", prometheus, "--objectives", str(objectives(tmp_path / "o"))]
+
+    assert 1 == main(["backtest", *where, "--at", str(START - 2 * 86_400), "--last", "1d"])
+    err = capsys.readouterr().err
+    assert (
+        "Prometheus has no data of these objectives in the last 1d; check that it scrapes the exporter" in err
+    )
+
+
+@pytest.mark.real
 def test_records_of_the_last_minutes_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The records are between two of the moments at which records are searched."""
     end = END - 120
