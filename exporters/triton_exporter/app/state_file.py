@@ -31,7 +31,7 @@ class StateFileInUseError(Exception):
 
 
 class StateFile:
-    """Holds what the last page showed, or more: a counter that goes back is counted whole once more by Prometheus.
+    """The counters of the last page, or higher: one that goes back is counted whole once more by Prometheus.
 
     A write replaces the file as a whole, and the page follows it. That survives every end of the process; to
     survive that of the machine it would have to wait for the disk at every scrape, so a file that was written

@@ -1,7 +1,7 @@
 """Every series that is read or exposed: the one place where its name is written.
 
 Rules, panels, runbooks, docs and tests take names from here; a metric name in a string literal
-anywhere else is a bug, and a test looks for it.
+anywhere else is a bug, and a test finds it.
 """
 
 from __future__ import annotations

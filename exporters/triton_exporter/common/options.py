@@ -1,4 +1,4 @@
-"""Options of a command line, declared as its help shows them, and the addresses that they hold."""
+"""Options of a command line, declared as its help shows them, and the addresses that they contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def adder(add_argument: Callable[..., object], **always: Any) -> Callable[..., N
     """Return a function that adds options to a parser or a group, given its `add_argument`.
 
     `add("--json", "write JSON")` is a switch, `add("--at TIME", "...", moment)` has a value, which `moment` reads,
-    and `add("--header 'NAME: VALUE'...", "...")` can be repeated. `always` holds for every option added.
+    and `add("--header 'NAME: VALUE'...", "...")` can be repeated. `always` applies to every option added.
     """
 
     def add(form: str, text: str, read: Callable[[str], object] | None = None, **how: Any) -> None:

@@ -47,8 +47,8 @@ def le(bound: float) -> str:
 def thresholds(objectives: Path) -> dict[Signal, tuple[float, ...]]:
     """Read the thresholds of all objectives in a folder, overrides included, in seconds by signal.
 
-    Raises ThresholdError. Only thresholds are read; whether an objective is valid is for
-    `tritonwatch check` to say.
+    Raises ThresholdError. Only thresholds are read; whether an objective is valid is
+    checked by `tritonwatch check`.
     """
     limits: dict[Signal, set[float]] = {"request": set(), "queue": set()}
     files = sorted(path for path in objectives.glob("*") if path.suffix in {".yaml", ".yml"})

@@ -31,7 +31,7 @@ _SUMMARIES: Mapping[Signal, Metric] = {"request": triton.REQUEST_SUMMARY_US, "qu
 _WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
 
 MAX_GONE = 100
-"""Model versions that are kept at most after Triton stopped showing them; more, and the oldest go at once."""
+"""Largest number of model versions that stay after Triton stopped showing them; of more, the oldest go at once."""
 
 MEMORY_SECONDS = 300.0
 """Time for which series stay after Triton stopped showing their model version: its last requests are scraped."""
@@ -51,7 +51,7 @@ _MICRO, _MILLI = 1e-6, 1e-3
 class Distributions:
     """Collector, MetricsObserver and SnapshotObserver (see `app.parts`): one pair of histograms per model version.
 
-    Triton's counters say how many requests each sampling interval brought and how long they took in all, so
+    Triton's counters show how many requests each sampling interval brought and how long they took in all, so
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
     the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.

@@ -42,7 +42,7 @@ class Histogram:
         return len(self.bounds) + 3
 
     def _series_names(self) -> list[str]:
-        """Return the series' names, made again at each call: the template holds them as it is."""
+        """Return the series' names, made again at each call: the template contains them already."""
         ends = [*(le(bound) for bound in self.bounds), "+Inf"]
         buckets = [series(self._metric, *self._version, suffix="_bucket", le=end) for end in ends]
         totals = [series(self._metric, *self._version, suffix=suffix) for suffix in ("_count", "_sum")]

@@ -54,7 +54,7 @@ class Increases(Generic[K]):
     def update(self, family: ParsedFamily, complete: bool) -> Mapping[K, float]:
         """Return by how much each key has grown since the last body, also by 0.
 
-        In a body that is not `complete`, a series that is missing is not gone: its last value is kept.
+        In a body that is not `complete`, a series that is missing is not gone: its last value stays.
         """
         if family.series is not self._series:
             self._follow(family.series)

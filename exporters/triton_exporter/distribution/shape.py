@@ -90,7 +90,7 @@ class Binned:
 class Curve:
     """A quantile curve: (quantile, seconds) ascending in both, and the mean of the same requests, seconds.
 
-    Between two quantiles the curve does not say how many requests are near the one or near the other; the
+    Between two quantiles the curve does not show how many requests are near the one or near the other; the
     mean does, on the whole: the mass between is split so that the curve has that mean. Requests above the
     highest quantile are taken to be at it.
     """

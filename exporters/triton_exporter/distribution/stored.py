@@ -24,7 +24,7 @@ ALIKE = 1.5
 class StoredHistogram:
     """One histogram, with the requests that still waited for a shape entered at their mean.
 
-    `recent` is what its counts, and `recent_sum` what its sum, gained in the last minutes. `within` holds each
+    `recent` is what its counts, and `recent_sum` what its sum, gained in the last minutes. `within` contains each
     threshold with the fewest and the most requests within it; `held` requests, seconds and independent units
     that were not in the histogram.
     """
@@ -59,7 +59,7 @@ class StoredHistogram:
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One model version, and what Triton's counters (requests, executions, microseconds by signal) stood at."""
+    """One model version, and what Triton's counters (requests, executions, microseconds by signal) were."""
 
     __pydantic_config__ = _STRICT
 

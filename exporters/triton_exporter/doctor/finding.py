@@ -36,7 +36,7 @@ class Finding:
 class TritonFacts:
     """The facts about one Triton.
 
-    `statuses` holds the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
+    `statuses` has the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
     `watched_seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log,
     `traces` that of traces for all models, and `model_traces` has models that are traced by a setting of their own.
     `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.

@@ -27,7 +27,7 @@ class ParsedFamily:
 
     `kind` is one of KINDS; `numbers` and `lines` are as they were written, `head` is HELP and TYPE. `series`
     is the same object as in the last body while its lines are the same, so whatever was computed from it
-    holds.
+    stays valid.
     """
 
     name: str

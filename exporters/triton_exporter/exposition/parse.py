@@ -1,6 +1,6 @@
 """Prometheus text (format 0.0.4) to values: fast, and tolerant of what a broken target sends.
 
-The good part is kept, the bad part is dropped and counted by kind. Speed comes from one observation: a target
+The good part is used, the bad part is dropped and counted by kind. Speed comes from one observation: a target
 repeats itself. From scrape to scrape a family has the same lines in the same order and only the numbers
 change, so a Parser remembers the series of each family's last body; while its lines stay the same, a family
 costs one split and one list comparison, and its numbers are converted only when somebody asks for them.
@@ -36,7 +36,7 @@ from triton_exporter.exposition.series_text import (
     without_strings,
 )
 
-# What a value looks like nearly always: float() takes it, and it is too short to overflow. Other lines are
+# The form of nearly every value: float() takes it, and it is too short to overflow. Other lines are
 # read one by one.
 _PLAIN = r"[+-]?[0-9]{1,200}(?:\.[0-9]{0,99})?(?:e[+-]?[0-9]{1,2})?|[+-]?Inf|NaN|Nan"
 _FAST = re.compile(rf" ({_PLAIN})\n")
@@ -159,7 +159,7 @@ def _is_of_family(name: str, kind: str, keys: Iterable[str]) -> bool:
 
 
 def _bounds_are_numbers(kind: str, keys: Iterable[str]) -> bool:
-    """Return whether all bounds are numbers; False, too, where the value of another label looks like a bound."""
+    """Return whether all bounds are numbers; False, too, where the value of another label resembles a bound."""
     bound = BOUNDS.get(kind)
     if bound is None:
         return True

@@ -14,7 +14,7 @@ from triton_exporter.http.client import Client, FetchError
 
 REUSE_SECONDS = 1.0
 """Longest use of one connection by readings that follow each other fast: opening one costs half a reading, and one
-that is kept goes on being served after SIGTERM (see ApiPoller.poll)."""
+that stays open goes on being served after SIGTERM (see ApiPoller.poll)."""
 
 PATIENCE_SECONDS = 0.5
 """Longest time that processing waits for the scrapes that write the same reading."""
@@ -68,7 +68,7 @@ def fetch_metrics(
 
 
 def _of_triton(body: bytes) -> bool:
-    """Return whether a page holds Triton's metrics, or nothing, as that of a Triton without any."""
+    """Return whether a page contains Triton's metrics, or nothing, as that of a Triton without any."""
     return not body.strip() or _TRITON.search(body) is not None
 
 
@@ -152,7 +152,7 @@ class SharedReader:
             return self._last if self._done >= target else None
 
     def _is_quiet(self) -> bool:
-        # A peer that is slow to take its page must not hold up the next scrape.
+        # A peer that is slow to take its page must not delay the next scrape.
         waited_for = self._wanted > self._started
         return self._stopping or waited_for or self._done not in self._scrapes
 

@@ -12,7 +12,7 @@ _PAIR = r'[ \t]*((?!__name__[ \t]*=)[a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\\
 _PAIRS = re.compile(_PAIR)
 _STRINGS = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"')
 _SERIES = re.compile(rf"({METRIC_NAME})[ \t]*(?:\{{((?:{_PAIR}(?:,|(?=\}})))*)[ \t]*\}}[ \t]*)?")
-# Prometheus reads no time before 1970, and none that 64 bits do not hold.
+# Prometheus reads no time before 1970, and none that does not fit in 64 bits.
 _VALUE_AND_TIME = re.compile(r"([^ \t]+)(?:[ \t]+[0-9]{1,18})?[ \t]*")
 _NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|[+-]?inf(?:inity)?|nan", re.IGNORECASE

@@ -21,7 +21,7 @@ PATIENCE = 3
 class SourceChoice:
     """Sources from best to worst. Used by one thread.
 
-    `wanted` are those the operator named: their failures always count. A source that is only looked for
+    `wanted` are those the operator named: their failures always count. A source that is only searched for
     counts failures once it has answered, so that a machine without GPUs shows none.
     """
 

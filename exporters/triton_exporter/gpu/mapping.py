@@ -19,7 +19,7 @@ from triton_exporter.snapshot import ModelConfig, ModelStatistics, ModelVersion
 CERTAIN, LIKELY, GUESS = MAPPING_CONFIDENCES
 
 _TENSORRT_LLM_DEVICES = "gpu_device_ids"
-"""Parameter in which TensorRT-LLM models, which say KIND_CPU, name their GPUs."""
+"""Parameter in which TensorRT-LLM models, which are configured as KIND_CPU, name their GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Counters that Prometheus can trust, though sources change and some report an older sample than before.
 
 Prometheus takes any fall for a restart and adds the whole value again, so a counter of 10 GJ that dips by one
-joule looks like 10 GJ used at once.
+joule counts as 10 GJ used at once.
 """
 
 from __future__ import annotations

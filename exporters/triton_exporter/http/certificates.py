@@ -23,7 +23,7 @@ class CertificateProblem(NamedTuple):
 
 
 class CertificateError(Exception):
-    """Files that cannot be used; `problems` holds every mistake."""
+    """Files that cannot be used; `problems` lists every mistake."""
 
     def __init__(self, problems: list[CertificateProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))

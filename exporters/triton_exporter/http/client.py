@@ -96,7 +96,7 @@ class Client:
         try:
             return self._request_once(method, path, body, deadline)
         except FetchError as error:
-            # A kept connection that the server has closed shows so only when it is used again.
+            # An idle connection that the server has closed shows so only when it is used again.
             if not (reused and error.reason in ("refused", "bad_response") and not error.partial):
                 raise
         return self._request_once(method, path, body, deadline)
@@ -109,7 +109,7 @@ class Client:
         keep = False
         try:
             connection.request(method, urlsplit(self.base_url).path + path, body, self._headers())
-            # A connection that is not kept hands its socket to the response, which must be closed too: a
+            # A connection that is not reused hands its socket to the response, which must be closed too: a
             # peer that keeps sending would else keep it open as long as the error is referenced.
             with connection.getresponse() as response:
                 answer = Answer(response.status, _read_body(response, self.limits.max_body_bytes))

@@ -28,7 +28,7 @@ ANSWER_SECONDS = 10.0
 DROPS = ("slow_request", "crowded", "refused")
 """Closed set of values of the label `reason`.
 
-`slow_request`: no complete request in time; `crowded`: the one that waited longest, closed to make room for a
+`slow_request`: no complete request in time; `crowded`: the one that waited longest, closed in favour of a
 new one; `refused`: a new one, when every other one is being answered.
 """
 

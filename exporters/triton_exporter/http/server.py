@@ -190,7 +190,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self._serve()
         self.server.connections.await_next(self.accepted)
 
-    do_HEAD = do_POST = do_GET  # noqa: N815 - the names http.server looks for
+    do_HEAD = do_POST = do_GET  # noqa: N815 - the names http.server calls
 
     def _serve(self) -> None:
         if not self.server.web.admits(self.headers.get("Authorization", "")):

@@ -48,7 +48,7 @@ def parse_expected_file(text: str) -> Expected:
 class ExpectedFile:
     """Poller that reads the file again, and SnapshotObserver that hands the list over under the exporter's lock.
 
-    A file that cannot be read, or holds a mistake, leaves the last good list in force.
+    A file that cannot be read, or contains a mistake, leaves the last good list in force.
     """
 
     def __init__(

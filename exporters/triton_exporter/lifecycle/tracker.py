@@ -72,7 +72,7 @@ class Lifecycle:
         """Take in one poll: move every record to its new state and count the load failures it shows."""
         self._had_index = self.snapshot.index is not None
         self.snapshot = snapshot
-        # Triton closes its port at once when it ends, and opens it when all start-up loads are over.
+        # Triton closes its port at once when it ends, and opens it when all start-up loads have ended.
         self._restarted |= snapshot.api_failure == "refused"
         current = self._current_claims(snapshot)
         wanted = self._wanted(current)

@@ -111,7 +111,7 @@ def standing_failures(lines: Iterable[str]) -> list[LoggedFailure]:
 class LogTail:
     """New lines of a file that may be rotated, truncated or not there yet, or of a pipe.
 
-    A file that is there at first is read from its end on, and `earlier` holds the last lines before; one that
+    A file that is there at first is read from its end on, and `earlier` has the last lines before; one that
     appears later is read from its beginning. Never blocks.
     """
 
@@ -119,7 +119,7 @@ class LogTail:
         self._path = path
         self._fd: int | None = None
         self._rest = b""
-        self._skipping = False  # inside a line longer than is kept
+        self._skipping = False  # inside a line longer than the limit
         self._open(from_end=True)
         self.earlier = self._before()
 

@@ -51,7 +51,7 @@ class Agreement:
     def update(self, end: float, counted: Sequence[tuple[float, float]], traced: Sequence[float]) -> bool:
         """Add intervals up to `end` and the traced requests that stand for them; returns whether they agree.
 
-        `counted` holds (requests, seconds) of each interval, `traced` the seconds of each traced request.
+        `counted` has (requests, seconds) of each interval, `traced` the seconds of each traced request.
         """
         while self._slots and self._slots[0].start <= end - WINDOW_SECONDS:
             self._slots.popleft()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from triton_exporter.tracing.request_rates import Traffic
 
 SAFE_TRACES_PER_SECOND = 20.0
-"""Traced requests a second that a real server took without trouble, with room to spare."""
+"""Traced requests a second that a real server took without trouble, with a wide margin."""
 
 MAX_REQUESTS_PER_SECOND = 2000.0
 """More than this in all is not traced: Triton 2.51 ended at 8,000 requests/s with every 100th traced."""

@@ -116,7 +116,7 @@ class TraceGovernor:
 
     def poll(self, now: float) -> None:
         """Check for interference, then give each model with requests its rate."""
-        with closing(self._client), closing(self._metrics):  # not kept open: see ApiPoller.poll
+        with closing(self._client), closing(self._metrics):  # not left open: see ApiPoller.poll
             trouble = self._interference.detected(now, self._observed_at, learn=not self._sent)
             try:
                 if not trouble and now >= self._paused_until:

@@ -1,7 +1,7 @@
 """OTLP traces as Triton sends them: spans to requests.
 
 Triton posts JSON; a collector in between may send protobuf. Spans of one request share a trace id: the
-model's span holds REQUEST_START, QUEUE_START and REQUEST_END, its child span `compute` COMPUTE_START.
+model's span has REQUEST_START, QUEUE_START and REQUEST_END, its child span `compute` COMPUTE_START.
 https://opentelemetry.io/docs/specs/otlp/
 """
 
@@ -23,7 +23,7 @@ ORPHAN_SECONDS = 60.0
 """Time for which an execution waits for the span of its request, which ends after it."""
 
 MAX_PENDING = 20_000
-"""Executions, and requests with steps, that are kept at most."""
+"""Largest number of executions, and of requests with steps, that are stored."""
 
 
 class OtlpError(ValueError):

@@ -24,7 +24,7 @@ because it waited too long in the queue or the response cache answered it.
 LOSSES = ("overflow", "late", "orphan", "malformed", "ahead", "contradicts")
 """Closed set of values of the label `reason` of lost traces.
 
-`overflow`: more came than is kept; `late`: its interval had been closed without it; `orphan`: an execution
+`overflow`: more came than can be stored; `late`: its interval had been closed without it; `orphan`: an execution
 whose request never came; `malformed`: its times contradict each other; `ahead`: it ended in the future;
 `contradicts`: the traces of its model and Triton's own counters cannot both be true.
 """

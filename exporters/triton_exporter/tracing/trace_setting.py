@@ -92,9 +92,9 @@ class TraceRate:
         self._mailbox = mailbox
 
     def poll(self, now: float) -> None:
-        """Poll once; without a valid response the last rate is kept."""
+        """Poll once; without a valid response the last rate stays."""
         try:
-            with closing(self._client):  # not kept open: see ApiPoller.poll
+            with closing(self._client):  # not left open: see ApiPoller.poll
                 setting = fetch_setting(self._client)
         except FetchError:
             return

@@ -198,7 +198,7 @@ def _json(body: bytes) -> Any:
     """Return the document, with text that can be written as UTF-8: a model folder's name can be any bytes."""
     try:
         answer = json.loads(body.decode("utf-8", "replace"))
-        if b"\\u" in body:  # an escape can name half a character, which no page and no path can hold
+        if b"\\u" in body:  # an escape can name half a character, which no page and no path can contain
             answer = json.loads(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace"))
         return answer
     except (ValueError, RecursionError) as error:

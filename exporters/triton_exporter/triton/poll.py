@@ -54,8 +54,8 @@ class ApiPoller:
 
     def poll(self) -> Snapshot:
         """Ask Triton everything once. Every failure is part of the snapshot, none is an exception."""
-        # A connection kept between polls would go on being served after SIGTERM, hiding the drain, and hold
-        # up Triton's end for its whole exit timeout (30 s).
+        # A connection left open between polls would go on being served after SIGTERM, hiding the drain, and
+        # delay Triton's end for its whole exit timeout (30 s).
         with closing(self.client):
             try:
                 return self._poll_endpoints()

@@ -37,7 +37,7 @@ class PollRequests:
 
     @property
     def is_late(self) -> bool:
-        """True if the time for requests is over."""
+        """True if the time for requests has passed."""
         return time.monotonic() >= self.client.until
 
     def answer(self, endpoint: str, path: str) -> Answer | str:

@@ -16,5 +16,5 @@ _OTHERWISE = "another server answers there: check the address in --triton"
 
 
 def what_to_check(reason: str) -> str:
-    """Say what a reason of `Snapshot.api_failure` means, and what to check."""
+    """Explain what a reason of `Snapshot.api_failure` means, and what to check."""
     return _CHECKS.get(reason, _OTHERWISE)

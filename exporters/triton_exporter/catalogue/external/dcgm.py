@@ -47,7 +47,7 @@ _SCALES = {
 }
 
 # Series, value of its own label (or -), unit of the names that follow. A name with ^ came with DCGM 4.7, in base
-# units. The reasons of throttling are nanoseconds, though their HELP says microseconds (dcgm-exporter's PR #589).
+# units. The reasons of throttling are nanoseconds, though their HELP states microseconds (dcgm-exporter's PR #589).
 _TABLE = """
 triton_gpu_utilization_ratio - % DCGM_FI_DEV_GPU_UTIL dcgm_gpu_utilization
 triton_gpu_utilization_ratio - ? DCGM_FI_DEV_GPU_UTIL_RATIO

@@ -5,7 +5,7 @@ from __future__ import annotations
 UP = "up"
 """Prometheus, for each target: 1 when the last scrape worked."""
 SAMPLES_SCRAPED = "scrape_samples_post_metric_relabeling"
-"""Prometheus, for each target: samples of the last scrape that were kept."""
+"""Prometheus, for each target: samples of the last scrape that relabeling did not drop."""
 CONFIG_RELOADED = "prometheus_config_last_reload_successful"
 """Prometheus: 1 when the last reload of its configuration worked."""
 RULE_FAILURES = "prometheus_rule_evaluation_failures_total"

@@ -23,10 +23,10 @@ _MAX_COUNT = 2.0**53
 """Requests or seconds of one interval: no counter counts further by ones, and squares of these do not overflow."""
 
 MAX_INTERVALS = 3000
-"""Intervals kept; at 20 a second, all of them busy, that is two and a half minutes."""
+"""Intervals stored; at 20 a second, all of them busy, that is two and a half minutes."""
 
 _WIDTH = 7
-"""Numbers kept of each interval, one after the other: the columns that `_recent` names."""
+"""Numbers stored of each interval, one after the other: the columns that `_recent` names."""
 
 STALE_PART = 0.5
 """An estimate is out of date when the intervals have grown by this part since."""
@@ -105,7 +105,7 @@ class Decomposition:
         return len(self._rows) // _WIDTH
 
     def fit(self) -> None:
-        """Estimate again from the intervals kept."""
+        """Estimate again from the stored intervals."""
         with self._lock:
             intervals = self._recent(self.interval_count)
             before, undecided = self._fit, self.undecided

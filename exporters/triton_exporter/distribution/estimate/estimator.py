@@ -16,7 +16,7 @@ MAX_DECOMPOSED = 100
 """Histograms decomposed at once, the busiest first come; some 0.3 MB each. The others stay with the mean."""
 
 IDLE_SECONDS = 600.0
-"""Time without several requests in one interval after which a histogram makes room for another."""
+"""Time without several requests in one interval after which another histogram may take its place."""
 
 CORE_SHARE = 0.02
 """Part of one core that estimating may take in the long run."""

@@ -137,7 +137,7 @@ class _Judged(NamedTuple):
 def _since_change(intervals: Intervals) -> tuple[Intervals, _Judged]:
     """Return the intervals since the traffic changed, if their requests are independent; all of them otherwise.
 
-    Traffic that changed once looks like a trend, though its requests were independent before and after.
+    Traffic that changed once resembles a trend, though its requests were independent before and after.
     """
     judged = _judge(intervals)
     if judged.work.grouping != "none":

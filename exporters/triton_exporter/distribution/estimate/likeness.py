@@ -67,7 +67,7 @@ def slow_levels(means: Floats) -> Floats:
 def in_slow_runs(means: Floats, slow: Floats) -> npt.NDArray[np.bool_]:
     """Find the intervals of short disturbances, such as a start: more slow ones in a row than chance brings.
 
-    A second in which all requests wait would otherwise tell more about how alike neighbours are than the five
+    A second in which all requests wait would otherwise weigh more in the likeness of neighbours than the five
     minutes around it, since its times are many times as long.
     """
     inside = np.zeros(len(means), dtype=bool)

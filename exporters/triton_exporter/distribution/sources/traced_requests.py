@@ -84,7 +84,7 @@ class TraceIntake:
             self.lose("ahead")
             return
         if request.ended < self._newest - TRACE_GRACE_SECONDS:
-            # Triton sends in order: somebody else sends, too, or it was held up.
+            # Triton sends in order: another sender exists, or the trace was delayed.
             self._doubted = now
         self._newest = max(self._newest, request.ended)
         model = self._models.get(counted_as(request.model, self._ensembles, totals))

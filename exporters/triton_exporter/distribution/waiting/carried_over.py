@@ -24,7 +24,7 @@ class CarriedOver:
     def joined(self, interval: Interval) -> Interval | None:
         """Return an interval with what was carried over; None where it has no request, and is carried over, too.
 
-        Triton adds to its counters one after the other, so a body can hold a request's time without the
+        Triton adds to its counters one after the other, so a body can contain a request's time without the
         request; that time waits for the next interval, and the sum stays exact.
         """
         self.requests += interval.requests

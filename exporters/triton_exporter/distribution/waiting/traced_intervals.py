@@ -24,7 +24,7 @@ JOINED_SECONDS = 5.0
 one before it, slow ones would represent too few: they end between two others, wherever they began."""
 
 MAX_TRACES = 20_000
-"""Traces kept per histogram while they wait for their interval."""
+"""Traces stored per histogram while they wait for their interval."""
 
 
 @dataclass(slots=True)

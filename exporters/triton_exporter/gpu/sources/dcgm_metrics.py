@@ -159,7 +159,7 @@ class _DcgmDraft:
             return False
         if entity.instance and entity not in self.instances and len(self.instances) >= MAX_INSTANCES:
             return False
-        # NvLink rows carry fewer labels than others, so what is known already is kept.
+        # NvLink rows carry fewer labels than others, so what is known already stays.
         device = self.devices.get(entity.uuid) or Device(entity.uuid)
         self.devices[entity.uuid] = Device(
             entity.uuid,

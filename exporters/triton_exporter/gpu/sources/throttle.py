@@ -1,4 +1,4 @@
-"""Decode NVIDIA's bit mask of reasons that hold the clocks down."""
+"""Decode NVIDIA's bit mask of reasons that reduce the clocks."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ BITS = {1 << position: reason for position, reason in enumerate(THROTTLE_REASONS
 
 
 def decode(mask: int) -> dict[str, bool]:
-    """Return which reasons hold now; bits that have no name yet are ignored."""
+    """Return which reasons apply now; bits that have no name yet are ignored."""
     return {reason: bool(mask & bit) for bit, reason in BITS.items()}
