@@ -41,7 +41,7 @@ class Options:
     webhook_url: str = "http://bridge:9096/alertmanager"
     """Address to which Alertmanager sends pages and tickets: the Slack bridge, or the bridge of the demo."""
     webhook_token_file: str = ""
-    """File, as Alertmanager sees it, that holds the bearer token of the webhook."""
+    """File, as Alertmanager sees it, that contains the bearer token of the webhook."""
     fallback: str = ""
     """Address of alerts about the way to Slack, by another way, such as `pagerduty:///file/with/key`."""
     page_to: tuple[str, ...] = ()

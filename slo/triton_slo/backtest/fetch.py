@@ -25,7 +25,7 @@ _LONG_SECONDS = 1.0 * DAY
 _EXCLUSION_STEP_SECONDS = 60.0
 """Resolution at which exclusions in PromQL are read."""
 _STEPS_APART = 60
-"""Steps between two moments at which records are looked for."""
+"""Steps between two moments at which records are searched for."""
 
 
 def records_from(

@@ -27,7 +27,7 @@ def escape_template(text: str) -> str:
 def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
     """Return the annotations of a burn alert; its value is the burn rate over the long window.
 
-    `recurs`: bursts may hold the alert while the short window shows no burn. Prometheus parses and runs each
+    `recurs`: bursts may keep the alert firing while the short window shows no burn. Prometheus parses and runs each
     annotation of each firing alert in every evaluation: so they are few, and two of them ask one query each.
     """
     objective, who = plan.objective, _who(plan)

@@ -1,6 +1,6 @@
 """OpenSLO v1 out, and the way back: an annotation has the whole objective.
 
-What OpenSLO has no words for is reported, and kept in the annotation; documents that still are what this module
+What OpenSLO has no words for is reported, and stored in the annotation; documents that still are what this module
 wrote become the same objective again. The specification: https://github.com/OpenSLO/OpenSLO (README).
 """
 

@@ -1,4 +1,4 @@
-"""PromQL of others, made to hold `{{window}}` where the range goes, and the labels of what it gives."""
+"""PromQL of others, made to contain `{{window}}` where the range goes, and the labels of what it gives."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def windowed(query: str) -> str | None:
 
 
 def parsed(query: str) -> object:
-    """Return the syntax tree of a query that may hold `{{window}}`. Raises QueryError on what is not PromQL."""
+    """Return the syntax tree of a query that may contain `{{window}}`. Raises QueryError on what is not PromQL."""
     if len(query) > _MAX_CHARACTERS:
         raise QueryError(f"longer than {_MAX_CHARACTERS} characters")
     try:

@@ -31,7 +31,7 @@ def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Ob
 
 
 def _spec(document: Entry) -> Entry:
-    """Return what holds the service: the document, or the spec of a PrometheusServiceLevel. Raises EntryError."""
+    """Return the entry of the service: the document or the spec of a PrometheusServiceLevel. Raises EntryError."""
     version = document.get("apiVersion") or document.need("version")
     given = version.text()
     if given == VERSION:

@@ -47,7 +47,7 @@ def _reversed(text: str, identity: str, undo: str) -> Iterator[str]:
 
 
 def _series(name: str, labels: SumLabels, identity: str, more: SumLabels = ()) -> str:
-    # The name of the correction comes first: no label's value can look like it there.
+    # The name of the correction comes first: no label's value can be mistaken for it there.
     inside = ((names.CORRECTION, identity), *labels, *more)
     pairs = ",".join(f'{label}="{escape(value)}"' for label, value in inside)
     return f"{name}{{{pairs}}}"

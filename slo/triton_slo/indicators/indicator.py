@@ -15,7 +15,7 @@ T = TypeVar("T")
 FieldFinding = tuple[str, str, str]
 """Field, mistake, fix."""
 _OVERLAPS = "gpu_throttled"
-"""A cause beside the others: a GPU is held back while it computes."""
+"""A cause beside the others: a GPU is throttled while it computes."""
 
 
 class Indicator(Value):

@@ -123,7 +123,7 @@ def _nearest_buckets(threshold: float, bounds: Sequence[float]) -> list[float]:
 
 
 def _throttled(selector: Matchers, window: str) -> str:
-    """Return the share of time in which any of the model's GPUs was held back."""
+    """Return the share of time in which any of the model's GPUs was throttled."""
     slowing = selector.also(f'reason=~"{_SLOWING}"')
     held = f"max by (gpu_uuid) (avg_over_time({gpu.THROTTLE_REASON}{slowing}[{window}]))"
     runs_on = f"group by (model, version, gpu_uuid) ({gpu.MODEL_GPU_INFO}{selector})"

@@ -167,7 +167,7 @@ class Exclusion(Value):
     def _recurrences(self, start: float, end: float) -> Iterator[Span]:
         """Yield each day's part, in pieces where the clocks of the zone change meanwhile."""
         for since, until, offset in stretches(self.timezone or "UTC", math.floor(start), math.ceil(end)):
-            # Clock times as seconds since 1970; the first day is the one whose exclusion may still hold.
+            # Clock times as seconds since 1970; the first day is the one whose exclusion may still be active.
             clock = range(since + offset - self.opens, until + offset - self.opens)
             for day in range(clock.start // DAY, clock.stop // DAY + 1):
                 low = day * DAY + self.opens - offset

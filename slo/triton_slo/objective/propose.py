@@ -238,7 +238,7 @@ def _batching_note(config: ModelConfig | None) -> str:
 
 
 def _comment(text: str, spaces: int = 4) -> str:
-    """Return a comment of one line, whatever the text holds: a model's error message must not become YAML."""
+    """Return a comment of one line, whatever the text contains: a model's error message must not become YAML."""
     line = "".join(part if part.isprintable() else " " for part in text)
     line = " ".join(line.split())
     return f"{' ' * spaces}# {line if len(line) <= _MAX_COMMENT else line[:_MAX_COMMENT] + '...'}"

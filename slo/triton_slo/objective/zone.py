@@ -41,7 +41,7 @@ class ClockRule:
 
 
 _MACHINES = frozenset({"localtime", "posixrules", "Factory", "posix", "right", "SystemV"})
-"""Names that a tz database may hold and that mean something else, or nothing, on the next machine."""
+"""Names that a tz database may contain and that mean something else, or nothing, on the next machine."""
 
 
 def time_zone(timezone: str) -> ZoneInfo:

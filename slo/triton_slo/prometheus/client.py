@@ -77,7 +77,7 @@ class Prometheus:
         self._collecting = threading.local()
         self._url = access.url.rstrip("/")
         self._session = session_for(access)
-        # Refusing comes before following a redirect: custom headers may hold secrets, and requests would carry
+        # Refusing comes before following a redirect: custom headers may contain secrets, and requests would carry
         # them to wherever it points.
         self._session.hooks["response"] += [_refuse, self._listen]
         # A command fails at once with the reason; silent retries would hide it.

@@ -25,7 +25,7 @@ _RESOLUTION_SCRAPES = 1
 
 
 def exclusion_rules(plan: Plan) -> Iterator[Rule]:
-    """Yield the rule that records which exclusions hold; none where there are none."""
+    """Yield the rule that records which exclusions are active; none where there are none."""
     parts = [
         f"label_replace(\n{indent(_holds(plan, exclusion))},\n"
         f'  {quote(names.REASON)}, {quote(_replacement(exclusion))}, "", ""\n)'

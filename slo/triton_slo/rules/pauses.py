@@ -70,7 +70,7 @@ def mean_of_evaluations(plan: Plan, series: str, window: RecordedWindow) -> str:
     """Return PromQL for the mean of a recorded series over a window; an evaluation without a sample counts as 0.
 
     A mean over the samples alone would give a version that existed for minutes the weight of the whole window. The
-    mean also holds for the evaluations that a pause left out.
+    mean also covers the evaluations that a pause left out.
     """
     since = f"{names.RULES_SINCE}{plan.own}"
     # Aggregated: for a while there are two such series after a label of the rules has changed.

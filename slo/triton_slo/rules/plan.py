@@ -176,7 +176,7 @@ def chosen(objective: Objective) -> Matchers:
 
 def _variants(objective: Objective) -> tuple[Variant, ...]:
     # Overrides that list whole models are many (one a model) and cannot overlap once a name is taken: they
-    # cost a set look-up. The others are few, and narrow what is left for those after them, listed models too.
+    # cost a set lookup. The others are few, and narrow what is left for those after them, listed models too.
     taken: dict[str, None] = {}
     left = [chosen(objective)]
     listed: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}

@@ -102,7 +102,7 @@ def _checkpoint_candidates(plan: Plan) -> Iterator[tuple[str, str]]:
         events, back = _checkpoint_events(plan), plan.clock.real(CHECKPOINT_WINDOW)
         yield CHECKPOINT_WINDOW, f"last_over_time({recorded}{_ago(back)}) + {events}"
         hour = step_windows(plan)[0].seconds
-        # A window that holds a counter's first sample is extrapolated by up to half a scrape.
+        # A window that contains a counter's first sample is extrapolated by up to half a scrape.
         certain = number(round(1 - plan.clock.scrape_seconds / 2 / hour, 6))
         new, under_an_hour = _of_groups_since(plan, back), _of_groups_since(plan, hour)
         has_sum = _sum_series(plan, hour)

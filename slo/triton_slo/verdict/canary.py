@@ -2,7 +2,7 @@
 
 Two error ratios are compared by Newcombe's hybrid score interval for their difference (R. G. Newcombe,
 "Interval estimation for the difference between independent proportions", Statistics in Medicine 17, 1998,
-method 10), built from Wilson's intervals, so it holds for few requests and few failures.
+method 10), built from Wilson's intervals, so it is valid for few requests and few failures.
 
 Requests are not independent: failures come in bursts, and a sampled histogram counts all requests of one
 second at their mean. The window is therefore cut into slices, and both counts are divided by the dispersion
@@ -65,7 +65,7 @@ def compare(
 
     `rollback` when it is worse than the baseline at the asked confidence, `promote` when it is at most
     `margin` (a difference of error ratios) worse at that confidence, else `hold`. Fewer events than
-    `minimum_events` on either side always hold.
+    `minimum_events` on either side always give `hold`.
     """
     ours, theirs = _sum(canary), _sum(baseline)
     factor = max(dispersion(canary), dispersion(baseline))
@@ -107,13 +107,13 @@ class _Difference:
         self._baseline = EventCount(min(baseline.bad, baseline.total) / factor, baseline.total / factor)
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Return bounds that each hold with `confidence`."""
+        """Return bounds that are each right with `confidence`."""
         return self._bounds(_NORMAL.inv_cdf(confidence))
 
     def sure_above(self, limit: float) -> float:
         """Return the confidence, 0 to 1, with which the difference exceeds `limit`."""
         # The lower bound falls as z grows, so the z at which a bound meets the limit is found by halving;
-        # negative z looks at the upper bound: being sure of the opposite.
+        # negative z means the upper bound: being sure of the opposite.
         low, high = -8.0, 8.0
         for _ in range(60):
             z = (low + high) / 2

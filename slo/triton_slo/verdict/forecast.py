@@ -14,7 +14,7 @@ from triton_slo.verdict.group_status import SHOWN_WINDOWS, GroupStatus
 class Forecast:
     """Seconds until a budget is spent: at the pace of the last hour, and the soonest and the latest.
 
-    The range holds the paces of the windows `SHOWN_WINDOWS`, each wrong by the stated error of an estimate.
+    The range contains the paces of the windows `SHOWN_WINDOWS`, each wrong by the stated error of an estimate.
     Infinite: not at that pace, or not before a calendar period ends.
     """
 

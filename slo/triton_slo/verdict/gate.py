@@ -1,6 +1,6 @@
 """May a release go on? Promote, hold or roll back, from the status of the objectives. Fails closed.
 
-Unknown or old data is a hold: a gate that promotes for lack of data is worse than none.
+Unknown or old data gives `hold`: a gate that promotes for lack of data is worse than none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triton_slo.verdict.group_status import GroupStatus, either_way
 from triton_slo.verdict.judgement import FailureEvidence, Firing, GateLimits, Judgement
 
 BUT = ", but "
-"""Joins the reason to promote and the caveat that holds."""
+"""Joins the reason to promote and the caveat that applies."""
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
 
@@ -90,7 +90,7 @@ def failure_evidence(
 def _seen_enough(
     judgement: Judgement, row: GroupStatus, events_of: Callable[[GroupStatus], float]
 ) -> Judgement:
-    """Hold until a model that breaks the promise would have failed at least once, as good as surely.
+    """Return `hold` until a model that breaks the promise would have failed at least once, as good as surely.
 
     A probe every 30 s that has been answered four times cannot show that fewer than one request in five fails.
     """
@@ -114,7 +114,7 @@ def hold_if_unproven(
     evidence: FailureEvidence,
     baseline: GroupStatus | None = None,
 ) -> Judgement:
-    """Hold a promotion on numbers that cannot see what would have to hold it; the reason contains what settles it.
+    """Return `hold` for a promotion on numbers that cannot show what would forbid it; the reason names what can.
 
     An estimate with a known error promotes where the error changes nothing.
     """
@@ -200,7 +200,7 @@ def hold_if_incomplete(judgements: Sequence[Judgement], warnings: Sequence[str])
 
 
 def worst(judgements: Iterable[Judgement]) -> Verdict:
-    """Return the verdict on all together: the worst of them, and hold where there is nothing to judge."""
+    """Return the verdict on all together: the worst of them, and `hold` where there is nothing to judge."""
     return max((judgement.verdict for judgement in judgements), key=_RANK.__getitem__, default="hold")
 
 

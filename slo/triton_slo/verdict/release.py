@@ -67,7 +67,7 @@ class _Evidence:
 def judge_release(
     prometheus: Prometheus, question: ReleaseQuestion, everything: Sequence[GroupStatus], now: float
 ) -> tuple[Judgement, ...]:
-    """Judge the groups that the question is about, and hold for objectives without data.
+    """Judge the groups that the question is about, and return `hold` for objectives without data.
 
     `everything` is the status of all that is recorded, `now` a Unix time. Raises PrometheusError.
     """
@@ -109,7 +109,7 @@ def _evidence(
 def _stopped_rules(
     prometheus: Prometheus, question: ReleaseQuestion, everything: Sequence[GroupStatus]
 ) -> tuple[Judgement, ...]:
-    """Hold for objectives whose rules have stopped, which have no row; `_never_seen` covers chosen ones."""
+    """Return `hold` for objectives whose rules stopped, which have no row; `_never_seen` covers chosen ones."""
     if question.objectives:
         return ()
     missed = set(gate_queries.stopped_objectives(prometheus, question.at)) - {row.slo for row in everything}
@@ -121,7 +121,7 @@ def _stopped_rules(
 def _never_seen(
     question: ReleaseQuestion, wanted: Sequence[str], rows: Sequence[GroupStatus]
 ) -> tuple[Judgement, ...]:
-    """Hold for each wanted objective that has no data."""
+    """Return `hold` for each wanted objective that has no data."""
     version = question.version if question.versions is None else question.versions.canary
     seen = {row.slo for row in rows}
     return tuple(

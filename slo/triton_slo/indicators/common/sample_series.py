@@ -54,7 +54,7 @@ class SampleSeries:
         return self.counter(lambda failed, good: failed + good)
 
     def histogram(self, metric: Metric, le: str) -> tuple[tuple[str, str], ...]:
-        """Return a histogram with one bucket, which holds the good events."""
+        """Return a histogram with one bucket, which contains the good events."""
         return (
             self.series(metric, self.good, "_bucket", le=le),
             self.series(metric, self.every, "_bucket", le="+Inf"),
