@@ -38,7 +38,7 @@ SOURCE = {"type": "prometheus", "uid": "prometheus"}
 
 
 class CannotVerifyError(Exception):
-    """There is no Grafana to ask; the message says why."""
+    """There is no Grafana to ask; the message gives the reason."""
 
 
 def main(argv: list[str]) -> int:
@@ -83,7 +83,7 @@ def verify(url: str, expected: tuple[Json, ...], import_seconds: float = IMPORT_
 
 
 def _imported(url: str, uid: str, deadline: float) -> Json | None:
-    """Return the dashboard as Grafana holds it, once provisioning came to it."""
+    """Return the dashboard as Grafana stores it, once provisioning came to it."""
     while True:
         answer = requests.get(f"{url}/api/dashboards/uid/{uid}", timeout=30)
         if answer.ok:
@@ -94,7 +94,7 @@ def _imported(url: str, uid: str, deadline: float) -> Json | None:
 
 
 def _lost(model: Json, stored: Json) -> list[str]:
-    """Panels that Grafana does not hold, and those it took for Angular ones."""
+    """Panels that Grafana does not have, and those it took for Angular ones."""
     stored_panels = {panel["title"]: panel for panel in _panels(stored)}
     lost = [
         f"panel {panel['title']!r} was lost"

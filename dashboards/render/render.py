@@ -1,11 +1,11 @@
-"""Draw dashboards over the made history with Grafana's own components, and check what the pictures say.
+"""Draw dashboards over the made history with Grafana's own components, and check what the pictures show.
 
     npm install --legacy-peer-deps --ignore-scripts     (once, in this folder)
     python dashboards/render/render.py [--out docs/pictures] [--width 2560] [--mode light] [--opened]
     python dashboards/render/render.py --large --out /tmp/large      (200 models x 30 servers x 4 objectives)
 
 Needs Node 20, Chromium, Prometheus and promtool. Exits 1 if a panel failed to draw or shows something else
-than the history holds.
+than the history contains.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ PICTURES = (
 
 
 def main(argv: list[str]) -> int:
-    """Draw, check, and say what was found."""
+    """Draw, check, and print what was found."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
     parser.add_argument("--only", default="", help="name of one picture")

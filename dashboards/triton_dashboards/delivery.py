@@ -17,7 +17,7 @@ FOLDER_UID, FOLDER_TITLE = "triton", "Triton"
 def delivered(text: str, form: Form, folder: str, namespace: str) -> tuple[str, str]:
     """Return the file name and text of a dashboard: as it is, as a ConfigMap, or as a resource of Grafana's API.
 
-    `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar looks for it.
+    `folder` is the folder's title; the ConfigMap carries it where the Grafana chart's sidecar reads it.
     """
     uid = str(json.loads(text)["uid"])
     if form == "configmap":

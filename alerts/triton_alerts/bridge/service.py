@@ -52,7 +52,7 @@ class Wakeups:
         return self._events[-1]
 
     def wake(self) -> None:
-        """Let each delivery thread look for something to send now."""
+        """Let each delivery thread check now whether there is something to send."""
         for event in list(self._events):
             event.set()
 

@@ -205,7 +205,7 @@ unless {_ON} {_MEAN_QUEUE} <= {_ON} 2e6 * max {_BY} ({models.MAX_QUEUE_DELAY})""
             "time to act.",
         ),
         severity="warning",
-        # A queue at random at 95 % load is over four fifths for a minute or two, many times a day.
+        # With random arrivals at 95 % load, a queue is above four fifths for a minute or two, many times a day.
         for_="5m",
         keep_firing_for="2h",
         summary="The queue of {{ $labels.model }} version {{ $labels.version }} on {{ $labels.instance }} is "

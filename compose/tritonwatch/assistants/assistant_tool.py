@@ -20,7 +20,7 @@ from tritonwatch.parser import Parser
 from tritonwatch.tables.answer import JsonAnswer
 
 STALE_SECONDS = 300.0
-"""Older data do not show the present: `gate` returns "hold" from the same age on."""
+"""Older data do not show the present: `gate` returns `hold` from the same age on."""
 
 
 class AskError(Exception):

@@ -1,6 +1,6 @@
 """Server and exporter: does this server answer, are its models ready, and can these data be trusted?
 
-Long because its rows share queries and links, and stand in the order of the page.
+Long because its rows share queries and links, and are in the order of the page.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def remark(panel: Panel) -> str:
 def url(link: Link, project: str, single: tuple[str, ...] = (), keys: tuple[Key, ...] = ()) -> str:
     """Return where a link leads; of the carried variables those with one value (`single`), as they are then.
 
-    `keys` are the columns of the table whose cells it stands in.
+    `keys` are the columns of the table whose cells contain the link.
     """
     address = link.url
     if link.dashboard:

@@ -50,9 +50,9 @@ def merge_notification(
     """Merge what a notification reports about a subject (`key`) into the subject's newest incident.
 
     `earlier` are older incidents of the subject, the oldest first. An alert that was resolved, and is reported as
-    firing with the same start, is held: either the notification is late, or the alert fires again. The end of an
-    alert that a notification omits is held, too, if the alert `may_still_fire`, silenced or inhibited. After a
-    while the caller merges what was held with `trust=True`, which holds nothing.
+    firing with the same start, is `held`: either the notification is late, or the alert fires again. The end of an
+    alert that a notification omits is `held`, too, if the alert `may_still_fire`, silenced or inhibited. After a
+    while the caller merges the `held` part with `trust=True`, which leaves nothing out.
     """
     known: dict[str, Member] = {}
     starts_of_unseen: dict[str, float] = {}

@@ -20,7 +20,7 @@ from triton_alerts.bridge.incidents.records import Incidents
 from triton_exporter.common.duration import DAY
 
 GRACE_SECONDS = 60.0
-"""Seconds for which the contradicting part of a notification is held: four peer timeouts of Alertmanager."""
+"""Seconds for which the contradicting part of a notification is `held`: four peer timeouts of Alertmanager."""
 
 RECURRENCE_SECONDS = float(DAY)
 PRUNED_AT_ONCE = 200
@@ -105,7 +105,7 @@ class Store:
         """Merge a notification into the incidents of its alerts; on return, the result is on disk.
 
         `may_still_fire` returns whether an alert (fingerprint, member) that a notification omits may fire all the
-        same: its Alertmanager is asked when what was held is merged.
+        same: its Alertmanager is asked when the `held` part is merged.
         """
         with self.transaction():
             outcomes, unreported = [], []
@@ -125,12 +125,12 @@ class Store:
     def merge_held(
         self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None
     ) -> int:
-        """Merge the held notifications whose grace has passed, whatever they contradict; return how many.
+        """Merge the `held` notifications whose grace has passed, whatever they contradict; return how many.
 
         `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has
         ended, what is listed fires; without a list, what was reported as firing fires.
         """
-        # Due beyond two graces: held before the clock was set back, so it is merged now.
+        # Due beyond two graces: stored before the clock was set back, so it is merged now.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
         if not self.database.rows(*due):
             return 0
@@ -208,7 +208,7 @@ class Store:
         now: float,
         may_still_fire: Callable[[str, Member], bool],
     ) -> None:
-        """Store the held parts of a notification by subject, in place of those that its sender sent before.
+        """Store the `held` parts of a notification by subject, in place of those that its sender sent before.
 
         Alerts that may still fire stay: this notification may be older than the one that reported them.
         """
