@@ -117,7 +117,7 @@ class Store:
                 unreported += [(name, *refused) for refused in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
-            self._hold(f"{notification.key} {notification.source} ", held, now, may_still_fire)
+            self._store_held(f"{notification.key} {notification.source} ", held, now, may_still_fire)
         for incident, member, reason in unreported:
             self.unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
@@ -201,7 +201,7 @@ class Store:
                 self.database.run("DELETE FROM incidents WHERE id = ?", number)
         return len(gone)
 
-    def _hold(
+    def _store_held(
         self,
         sender: str,
         held: dict[str, Notification],
