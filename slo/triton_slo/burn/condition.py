@@ -89,7 +89,7 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
     # Minimum failures and tests need independent events: the seconds of one outage are not.
     if_independent = plan.objective.indicator.if_independent
     burning, _ = burning_over(plan, tier)
-    now = _burning_now(plan, tier)
+    still_burning = _burning_now(plan, tier)
     parts: list[Condition] = [burning]
     evidence = if_independent(*_enough(plan, long))
     enough: Condition = All(evidence or (burning,))
@@ -99,12 +99,12 @@ def burn_condition(plan: Plan, tier: Tier) -> Condition:
         words = "the long window holds enough failures to be sure that the budget burns too fast"
         parts.append(Named("enough", enough, words))
     if "model" in plan.objective.group_by:
-        now = Unless(now, Retired())
+        still_burning = Unless(still_burning, Retired())
     if plan.pages(tier) and plan.redundancy_gone:
         gone = Named("redundancy_gone", RedundancyGone(), "one more server that fails would be noticed")
-        now = All((now, Recent(gone, long)))
+        still_burning = All((still_burning, Recent(gone, long)))
     words = "the short window still burns and the incident has not ended, or bursts recur"
-    return All((*parts, Named("now", now, words)))
+    return All((*parts, Named("now", still_burning, words)))
 
 
 def _burning_now(plan: Plan, tier: Tier) -> Condition:

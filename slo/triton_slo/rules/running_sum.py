@@ -54,8 +54,8 @@ def link_seconds(plan: Plan) -> float:
 def sum_rules(plan: Plan) -> Iterator[Rule]:
     """Yield the rules of a sum's start and of the sum, which read windows from counters; others read the sum."""
     total = f"{names.sli_events(TILE)}{plan.own.equal(names.EVENT, names.TOTAL)}"
-    now = f"time() + 0 * sum without ({names.EVENT}) ({total})"
-    since = remembered_start(plan, names.SLI_EVENTS_SINCE, _SEARCH_STEP, on_group(plan), now)
+    start_of_new = f"time() + 0 * sum without ({names.EVENT}) ({total})"
+    since = remembered_start(plan, names.SLI_EVENTS_SINCE, _SEARCH_STEP, on_group(plan), start_of_new)
     of_recorded = f"(\n{indent(since)}\n)\nand {on_group(plan)}\n{total}"
     yield recording_rule(plan, names.SLI_EVENTS_SINCE, of_recorded)
     yield recording_rule(plan, names.SLI_EVENTS_SUM, _largest(_sum_candidates(plan)))
@@ -128,23 +128,23 @@ def difference(plan: Plan, window: RecordedWindow, event: str = "") -> str:
     The objective's own period also has its corrections; what alerts read over shorter windows has none.
     """
     own = plan.own.equal(names.EVENT, event) if event else plan.own
-    now = f"{names.SLI_EVENTS_SUM}{own}"
+    current_sum = f"{names.SLI_EVENTS_SUM}{own}"
     at_start = indent("\nor\n".join(_sums_at_start(plan, window, own)), 4)
-    events = f"{now}\n- (\n{at_start}\n)"
+    events = f"{current_sum}\n- (\n{at_start}\n)"
     if window is plan.period:
         corrected = corrections(plan, own, window.text, _since_series(plan))
-        events += f"\n+ (\n{indent(corrected)}\n  or\n  0 * {now}\n)"
+        events += f"\n+ (\n{indent(corrected)}\n  or\n  0 * {current_sum}\n)"
     return f"clamp_min(\n{indent(events)},\n  0\n) / {number(window.seconds)}"
 
 
 def _sums_at_start(plan: Plan, window: RecordedWindow, own: Matchers) -> Iterator[str]:
     """Yield what the sum was when a window began; the first that there is applies."""
-    now, hour = f"{names.SLI_EVENTS_SUM}{own}", step_windows(plan)[0]
-    yield f"(0 * {now} and {_of_groups_since(plan, window.seconds)})"
-    yield f"{now}{_ago(window.seconds)}"
+    current_sum, hour = f"{names.SLI_EVENTS_SUM}{own}", step_windows(plan)[0]
+    yield f"(0 * {current_sum} and {_of_groups_since(plan, window.seconds)})"
+    yield f"{current_sum}{_ago(window.seconds)}"
     if (later := window.seconds - hour.seconds) > 0:
         # If the window began in a pause of under an hour: the sum an hour later, less that hour's events.
-        yield f"({now}{_ago(later)} - {_events_within(plan, hour, later, own)})"
+        yield f"({current_sum}{_ago(later)} - {_events_within(plan, hour, later, own)})"
     if _has_base_rule(plan, window):
         yield f"{names.sli_events_base(window.nominal)}{own}"
 

@@ -168,16 +168,16 @@ class _SamplesByGroup:
         slo, indicator, group = key
         own = self._values[key]
         known = {**self._values_of_objective(key), **own}
-        target, now = known.get(names.OBJECTIVE_RATIO), known.get(names.CURRENT_BURN_RATE)
+        target, burn_now = known.get(names.OBJECTIVE_RATIO), known.get(names.CURRENT_BURN_RATE)
         spent, left = _spent_and_left(known)
         burn = {} if target is None else _burn_rates(own, error_budget(target))
         seen, period_end = own.get(names.LAST_SEEN), known.get(names.PERIOD_END)
         ends_in = None if period_end is None else max(0.0, period_end - self._at)
-        lasts, seconds = _budget_lasts(left, burn.get(_PACE, now), known.get(names.PERIOD_DAYS), ends_in)
+        lasts, seconds = _budget_lasts(left, burn.get(_PACE, burn_now), known.get(names.PERIOD_DAYS), ends_in)
         reasons = self._labelled(key, names.REASON)
         unknown = (*reasons, *self._non_finite_reasons(key))
         # There is no ratio without events, nor without series; only in the first case was the group just seen.
-        idle = now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
+        idle = burn_now is None and seen is not None and self._at - seen <= _FRESH_SECONDS
         return GroupStatus(
             slo=slo,
             indicator=indicator,
@@ -185,7 +185,7 @@ class _SamplesByGroup:
             target=target,
             threshold_seconds=known.get(names.THRESHOLD_SECONDS),
             sli=None if spent is None or target is None else _good_share(spent, target),
-            burn_now=now,
+            burn_now=burn_now,
             burn=burn,
             budget_left=left,
             exhausted_in_seconds=seconds,
