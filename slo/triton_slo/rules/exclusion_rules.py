@@ -65,7 +65,8 @@ def _exclusion_series(plan: Plan) -> str:
 def lag_seconds(plan: Plan) -> float:
     """Return the seconds by which an exclusion is prolonged: the longest window that is read from counters."""
     longest = (
-        max(window.seconds for window in plan.windows.values() if window.raw) + plan.clock.scrape_seconds
+        max(window.seconds for window in plan.windows.values() if window.from_counters)
+        + plan.clock.scrape_seconds
     )
     events = plan.measure(plan.variants[-1]).events
     return events.reach_seconds(longest, plan.clock.real(MEAN_SLICE))

@@ -36,8 +36,11 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
     measures = [(variant, _measure(plan, variant)) for variant in plan.variants]
     yield from exclusion_rules(plan)
     yield from _state_rules(plan, measures)
-    raw, long = ([window for window in plan.windows.values() if window.raw is kind] for kind in (True, False))
-    for window in raw:
+    counter_windows, sum_windows = (
+        [window for window in plan.windows.values() if window.from_counters is from_counters]
+        for from_counters in (True, False)
+    )
+    for window in counter_windows:
         for variant, measure in measures:
             yield recording_rule(
                 plan, names.sli_events(window.nominal), _window_events(plan, window, variant, measure)
@@ -47,14 +50,14 @@ def recording_rules(plan: Plan) -> Iterator[Rule]:
         linked = f"{paren(_window_events(plan, link, variant, measure))}\n{unless_step_applies(plan)}"
         yield recording_rule(plan, names.SLI_EVENTS_LINK, linked)
     yield from sum_rules(plan)
-    for window in long:
+    for window in sum_windows:
         yield from _difference_rules(plan, window)
     for variant, measure in measures:
         yield from _target_rules(plan, variant)
         yield from _source_rules(plan, measure)
         if measure.estimate_error is not None:
             yield recording_rule(plan, names.ESTIMATE_ERROR, measure.estimate_error(plan.clock.text("1h")))
-    for window in raw:
+    for window in counter_windows:
         yield recording_rule(plan, names.sli_error(window.nominal), error_ratio(plan, window.nominal))
     if plan.objective.calendar:
         yield from calendar_rules(plan, plan.objective.calendar)
@@ -132,7 +135,9 @@ def _window_events(plan: Plan, window: RecordedWindow, variant: Variant, measure
 
 def _next_shorter(plan: Plan, window: RecordedWindow) -> RecordedWindow | None:
     """Return the longest of the shorter windows from counters, which have been recorded before; None for a link."""
-    shorter = [other for other in plan.windows.values() if other.raw and other.seconds < window.seconds]
+    shorter = [
+        other for other in plan.windows.values() if other.from_counters and other.seconds < window.seconds
+    ]
     return max(shorter, key=lambda other: other.seconds, default=None)
 
 

@@ -166,7 +166,7 @@ def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
 
 def _has_base_rule(plan: Plan, window: RecordedWindow) -> bool:
     """Return whether the slow group records the sum at a window's start: shorter windows move too fast for it."""
-    return not window.raw and window.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
+    return not window.from_counters and window.seconds >= plan.clock.real(CHECKPOINT_WINDOW)
 
 
 def _in_long_pause(plan: Plan, window: RecordedWindow) -> Iterator[str]:

@@ -28,7 +28,7 @@ MEAN_SLICE = "1m"
 MIN_SCRAPES = 4
 """A rate over fewer samples than this shows little; no real window is shorter."""
 
-_RAW_SECONDS = 3600
+_MAX_COUNTER_SECONDS = 3600
 """Longest window that is read from the counters."""
 _BASE = (GUARD, "5m", BURST_WINDOW, "30m", "1h", "6h", "1d", "3d")
 """Windows that are recorded of every objective."""
@@ -40,7 +40,7 @@ class RecordedWindow:
 
     nominal: str
     seconds: float
-    raw: bool = True
+    from_counters: bool = True
 
     @property
     def text(self) -> str:
@@ -75,10 +75,10 @@ def recorded_windows(objective: Objective, clock: Clock) -> dict[str, RecordedWi
     if not objective.calendar:
         wanted.add(objective.window.nominal)
     # Exclusions are applied to what each evaluation records; an hour read from counters would ignore them.
-    raw_seconds = parse_seconds("5m") if objective.exclusions else _RAW_SECONDS
+    max_counter_seconds = parse_seconds("5m") if objective.exclusions else _MAX_COUNTER_SECONDS
     windows: dict[str, RecordedWindow] = {}
     for nominal in sorted(wanted, key=parse_seconds):
-        if parse_seconds(nominal) <= raw_seconds:
+        if parse_seconds(nominal) <= max_counter_seconds:
             windows[nominal] = RecordedWindow(nominal, clock.real(nominal))
         else:
             windows[nominal] = _summed_window(nominal, windows.values())
@@ -94,10 +94,10 @@ def _summed_window(nominal: str, shorter: Iterable[RecordedWindow]) -> RecordedW
     parts = [
         window
         for window in shorter
-        if window.raw and window.nominal != GUARD and seconds % parse_seconds(window.nominal) == 0
+        if window.from_counters and window.nominal != GUARD and seconds % parse_seconds(window.nominal) == 0
     ]
     if not parts:
         raise ValueError(f"the window {nominal} is not a multiple of {HALF_HOUR}")
     return RecordedWindow(
-        nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), raw=False
+        nominal, parts[-1].seconds * round(seconds / parse_seconds(parts[-1].nominal)), from_counters=False
     )
