@@ -187,7 +187,7 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
         bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
     names = {str(selector): selector.name or "" for selector in shape.selectors(rule.nodes)}
     for text, count in bare.items():
-        if count > 0 and shape.kind(names[text]) == "counter":
+        if count > 0 and shape.metric_kind(names[text]) == "counter":
             yield f"counter {names[text]} is used without rate or increase"
 
 
@@ -195,7 +195,7 @@ def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a rate of a gauge: it counts every decrease of the gauge as a reset."""
     for call in rule.calls(*_RATES - {"resets"}):
         for selector in shape.selectors(shape.nodes(call)):
-            if shape.kind(selector.name or "") == "gauge":
+            if shape.metric_kind(selector.name or "") == "gauge":
                 yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
 
 

@@ -41,7 +41,7 @@ def family(name: str) -> Metric | None:
     return None
 
 
-def kind(name: str) -> str:
+def metric_kind(name: str) -> str:
     """Return counter, gauge, ... from the catalogue or the name; empty when unknown."""
     metric = family(name)
     if metric is None:

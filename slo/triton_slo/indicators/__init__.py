@@ -30,7 +30,7 @@ __all__ = [
     "Probe",
     "Queue",
     "Readiness",
-    "kind",
+    "indicator_class",
 ]
 
 AnyIndicator = Annotated[
@@ -45,6 +45,6 @@ ALERTS = frozenset({*BURN_ALERTS.values(), UNKNOWN_ALERT, *BUDGET_ALERTS})
 """All alerts that are made of objectives."""
 
 
-def kind(name: str) -> type[Indicator]:
-    """Return the indicator that a recorded series names; the common defaults where no such kind is known here."""
-    return KINDS.get(name, Indicator)
+def indicator_class(kind: str) -> type[Indicator]:
+    """Return the class of a kind that a recorded series names; the common defaults where it is not known here."""
+    return KINDS.get(kind, Indicator)

@@ -12,7 +12,7 @@ from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.fields import error_budget
-from triton_slo.indicators import kind
+from triton_slo.indicators import indicator_class
 from triton_slo.indicators.common.sources import CAVEATS, HIDING
 from triton_slo.verdict.canary import Comparison
 from triton_slo.verdict.group_status import GroupStatus, either_way, points
@@ -74,7 +74,7 @@ def settled_by(row: GroupStatus, source: str) -> str:
         f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen --govern-traces "
         f"{SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives Triton's flags)"
     )
-    native = kind(row.indicator).exact_with(time_text(row.threshold_seconds))
+    native = indicator_class(row.indicator).exact_with(time_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces
 
 

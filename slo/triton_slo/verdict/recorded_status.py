@@ -14,7 +14,7 @@ from triton_exporter.common.duration import DAY
 from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD
 from triton_slo.fields import error_budget
-from triton_slo.indicators import kind
+from triton_slo.indicators import indicator_class
 from triton_slo.prometheus.client import Sample
 from triton_slo.verdict.group_status import GroupStatus, Lasts, urgency
 
@@ -232,7 +232,7 @@ class _SamplesByGroup:
         return reached if reached < WHOLE_PERIOD * passed else None
 
     def _cause_split(self, indicator: str, group: names.GroupLabels) -> tuple[tuple[str, float], ...]:
-        split = kind(indicator).cause_split
+        split = indicator_class(indicator).cause_split
         return tuple(sorted(self._causes.get((split, group), ()), key=lambda cause: -cause[1]))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from triton_slo.fields import error_budget
-from triton_slo.indicators import kind
+from triton_slo.indicators import indicator_class
 from triton_slo.indicators.common.sources import HIDING
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.verdict import gate, gate_queries
@@ -152,4 +152,4 @@ def _compared(
     def current() -> Judgement:
         return gate.judge_current_state(canary, ages, known.firing, limits)
 
-    return kind(canary.indicator).judge_canary(compared, current)
+    return indicator_class(canary.indicator).judge_canary(compared, current)

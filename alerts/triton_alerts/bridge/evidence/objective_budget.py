@@ -18,7 +18,7 @@ from triton_slo import names
 from triton_slo.burn.amounts import WHOLE_PERIOD, budget_left, burn_rate
 from triton_slo.burn.causes import cause_words
 from triton_slo.fields import error_budget
-from triton_slo.indicators import Indicator, kind
+from triton_slo.indicators import Indicator, indicator_class
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.promql import Matchers
 
@@ -40,7 +40,7 @@ def source(prometheus: Prometheus) -> Source:
 
 def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     where = matchers_of(member, names.SLO, names.INDICATOR, *names.GROUPING)
-    indicator = kind(member.labels.get(names.INDICATOR, ""))
+    indicator = indicator_class(member.labels.get(names.INDICATOR, ""))
 
     def value(query: str) -> float | None:
         return next((sample.value for sample in prometheus.instant(query)), None)

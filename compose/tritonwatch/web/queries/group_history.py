@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from triton_exporter.common.duration import in_words
 from triton_slo import names
-from triton_slo.indicators import kind
+from triton_slo.indicators import indicator_class
 from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.prometheus.client import Prometheus, Sample, Series
 from triton_slo.promql import Matchers
@@ -103,7 +103,7 @@ def past_states(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAn
 
 def past_causes(sources: Sources, row: GroupStatus, axis: ChartAxis) -> CachedAnswer[PastSeries]:
     """Return the shares of the causes."""
-    split = Matchers().equal(names.INDICATOR, kind(row.indicator).cause_split or row.indicator)
+    split = Matchers().equal(names.INDICATOR, indicator_class(row.indicator).cause_split or row.indicator)
     group = [
         f"{part}"
         for label in names.GROUPING
@@ -171,7 +171,7 @@ class Bucket:
 
 def distribution(sources: Sources, row: GroupStatus, at: float | None) -> CachedAnswer[tuple[Bucket, ...]]:
     """Return the durations of the last hour; empty for indicators without a histogram of the exporter."""
-    measured = kind(row.indicator)
+    measured = indicator_class(row.indicator)
     if not issubclass(measured, HistogramOrSlices):
         return CachedAnswer((), sources.reader.now)
     plan = sources.plans.get(row.slo)
