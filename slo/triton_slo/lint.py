@@ -17,7 +17,7 @@ from triton_slo.objective.exclusion_lint import ended_exclusions, exclusion_find
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
-from triton_slo.rules.periods import LAST, clock_stretches
+from triton_slo.rules.periods import LAST, known_clock_ranges
 from triton_slo.rules.plan import Plan, chosen
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
@@ -151,7 +151,7 @@ def _horizon(objective: Objective, around: Surroundings) -> Iterator[FieldFindin
     window = objective.calendar
     if around.now is None or window is None:
         return
-    if around.now > LAST.timestamp() - _YEAR and len(clock_stretches(window.timezone)) > 1:
+    if around.now > LAST.timestamp() - _YEAR and len(known_clock_ranges(window.timezone)) > 1:
         reason = f"the rules know the clock of {window.timezone} only until {LAST:%Y-%m-%d}"
         yield "window", reason, "update tritonwatch; from then on a period may begin an hour early or late"
 

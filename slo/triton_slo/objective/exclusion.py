@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from triton_exporter.common.duration import DAY
 from triton_slo import expression
 from triton_slo.fields import Value
-from triton_slo.objective.zone import clock_rule, stretches, time_zone
+from triton_slo.objective.zone import clock_ranges, clock_rule, time_zone
 
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Day, ...] = get_args(Day)
@@ -166,7 +166,7 @@ class Exclusion(Value):
 
     def _recurrences(self, start: float, end: float) -> Iterator[Span]:
         """Yield each day's part, in pieces where the clocks of the zone change meanwhile."""
-        for since, until, offset in stretches(self.timezone or "UTC", math.floor(start), math.ceil(end)):
+        for since, until, offset in clock_ranges(self.timezone or "UTC", math.floor(start), math.ceil(end)):
             # Clock times as seconds since 1970; the first day is the one whose exclusion may still be active.
             clock = range(since + offset - self.opens, until + offset - self.opens)
             for day in range(clock.start // DAY, clock.stop // DAY + 1):

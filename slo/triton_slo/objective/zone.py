@@ -73,7 +73,7 @@ def clock_rule(timezone: str) -> ClockRule:
     return ClockRule(standard, summer - standard, begins, ends)
 
 
-class Stretch(NamedTuple):
+class ClockRange(NamedTuple):
     """Time from one change of a zone's clocks to the next: Unix times, and seconds ahead of UTC."""
 
     start: int
@@ -81,12 +81,12 @@ class Stretch(NamedTuple):
     offset: int
 
 
-def stretches(timezone: str, start: int, end: int) -> tuple[Stretch, ...]:
+def clock_ranges(timezone: str, start: int, end: int) -> tuple[ClockRange, ...]:
     """Return the time between two Unix times, cut where the clocks are changed."""
     zone = time_zone(timezone)
     begun = [(start, _utc_offset(zone, start)), *_changes(zone, start, end)]
     ends = [*(at for at, _ in begun[1:]), end]
-    return tuple(Stretch(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True))
+    return tuple(ClockRange(at, until, offset) for (at, offset), until in zip(begun, ends, strict=True))
 
 
 def _changes(zone: ZoneInfo, at: int, end: int) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from triton_slo import names
 from triton_slo.indicators.common.measure import Events
 from triton_slo.objective.period_window import CalendarWindow
 from triton_slo.promql import indent, number
-from triton_slo.rules.periods import clock_stretches
+from triton_slo.rules.periods import known_clock_ranges
 from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.rulefile import Rule
 from triton_slo.rules.running_sum import corrections
@@ -103,7 +103,7 @@ def _wall_series(plan: Plan, edge: str) -> str:
 
 def _wall_clock(plan: Plan, window: CalendarWindow) -> Iterator[tuple[str, str]]:
     """Yield the wall clock now, at the period's first midnight, and at the next period's."""
-    zone = clock_stretches(window.timezone)
+    zone = known_clock_ranges(window.timezone)
     terms = [f"time() + {zone[0].offset}"]
     for earlier, later in pairwise(zone):
         terms.append(f"{_signed(later.offset - earlier.offset)} * (time() >= bool {later.start})")
@@ -137,7 +137,7 @@ def _signed(seconds: int) -> str:
 
 def _to_utc(plan: Plan, window: CalendarWindow, edge: str) -> str:
     """Return Unix time of a wall clock's midnight: the first of two, the change where there is none."""
-    zone = clock_stretches(window.timezone)
+    zone = known_clock_ranges(window.timezone)
     wall = _wall_series(plan, edge)
     terms = [f"{wall} - {zone[0].offset}"]
     for earlier, later in pairwise(zone):

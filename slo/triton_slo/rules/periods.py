@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from triton_slo.objective.period_window import CalendarWindow
-from triton_slo.objective.zone import Stretch, stretches, time_zone
+from triton_slo.objective.zone import ClockRange, clock_ranges, time_zone
 from triton_slo.rules.plan import Plan
 
 FIRST = datetime(2025, 1, 1, tzinfo=UTC)
@@ -72,9 +72,9 @@ def basis(plan: Plan, at: float) -> Basis:
 
 
 @cache
-def clock_stretches(timezone: str) -> tuple[Stretch, ...]:
+def known_clock_ranges(timezone: str) -> tuple[ClockRange, ...]:
     """Return how the clocks of a zone are set from `FIRST` to `LAST`."""
-    return stretches(timezone, int(FIRST.timestamp()), int(LAST.timestamp()))
+    return clock_ranges(timezone, int(FIRST.timestamp()), int(LAST.timestamp()))
 
 
 def _months_later(first: datetime, months: int) -> datetime:
