@@ -47,9 +47,10 @@ from triton_slo.rules.plan import Plan
 from triton_slo.rules.windows import BURST_WINDOW, GUARD, RECURRING, canonical
 
 CALM_SHARE = 0.5
+"""Largest burn rate of the last minutes at which an incident can have ended, as a share of the tier's factor."""
 CALM_BURN = 2.0
-"""An incident can have ended only when the last minutes burn at most half of the tier's factor (or twice too
-fast, whichever is more: a ticket for slow burning must not depend on single failures)."""
+"""Burn rate up to which an incident can have ended, whatever the tier's factor: a ticket for slow burning must not
+depend on single failures."""
 MAX_REMAINING_SHARE = 0.25
 """Largest error ratio of the last minutes at which an incident can have ended, as a share of the short window's."""
 EXPECTED_FAILURES = 6

@@ -50,6 +50,7 @@ class GroupStatus:
     """Time until the budget is spent at the burn rate of the last hour: 0 if it is spent, infinite if nothing burns
     or if the next calendar period begins before (see `lasts`)."""
     lasts: Lasts = "unknown"
+    """Whether `exhausted_in_seconds` is a number of seconds, and if not, why."""
     period_ends_in_seconds: float | None = None
     """None for rolling windows."""
     unknown_reasons: tuple[str, ...] = ()
