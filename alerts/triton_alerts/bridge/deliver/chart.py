@@ -10,7 +10,7 @@ from datetime import UTC
 
 from triton_alerts.bridge.deliver.transport import DeliveryError
 from triton_alerts.bridge.evidence.alert_queries import burn_query
-from triton_alerts.bridge.incidents.incident import Incident, subject
+from triton_alerts.bridge.incidents.incident import Incident, subject_text
 from triton_alerts.bridge.incidents.store import Store
 from triton_exporter.common.duration import DAY
 from triton_slo.prometheus.client import Prometheus, PrometheusError
@@ -62,7 +62,7 @@ class Charts:
         if not series:
             return None
         member = next(iter(incident.firing or incident.members.values()))
-        title = f"{subject(member.labels)}: {query.partition('{')[0]}"
+        title = f"{subject_text(member.labels)}: {query.partition('{')[0]}"
         lines = [
             (_curve_name(record.labels), list(zip(record.times, record.values, strict=True)))
             for record in series
@@ -110,4 +110,4 @@ def _moment(at: float) -> float:
 
 
 def _curve_name(labels: Mapping[str, str]) -> str:
-    return subject(labels)[:60].replace("$", "\\$").lstrip("_")
+    return subject_text(labels)[:60].replace("$", "\\$").lstrip("_")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triton_alerts.bridge.incidents.incident import Incident, subject
+from triton_alerts.bridge.incidents.incident import Incident, subject_text
 from triton_alerts.bridge.incidents.notification import Member
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,9 @@ class Audit:
         """Record a change of an alert that no thread reports; if the log cannot be written, log an error."""
         what = "fired" if member.firing else "resolved"
         try:
-            self.write(at, "bridge", what, incident, f"{member.name} for {subject(member.labels)}: {reason}")
+            self.write(
+                at, "bridge", what, incident, f"{member.name} for {subject_text(member.labels)}: {reason}"
+            )
         except OSError as error:
             log.error("the audit log cannot be written: %s %s: %s", what, incident, error)
 

@@ -249,7 +249,7 @@ class Event(BaseModel, frozen=True):
         return fields | {"text": severity or words}
 
 
-def subject(labels: Mapping[str, str]) -> str:
+def subject_text(labels: Mapping[str, str]) -> str:
     """Name what an alert is about: model and version, GPU, or instance."""
     names = subject_names(labels)
     if not names:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triton_alerts.bridge.incidents.incident import Event, EventKind, Incident, Outcome, subject
+from triton_alerts.bridge.incidents.incident import Event, EventKind, Incident, Outcome, subject_text
 from triton_alerts.bridge.incidents.notification import Member, Notification
 from triton_alerts.bridge.incidents.severity import becomes_more_urgent, record_severity
 from triton_slo.names import GROUPING, SEVERITIES, SLO, TIER, URGENCY
@@ -257,7 +257,7 @@ def _by_severity(members: list[Member]) -> Iterator[list[Member]]:
 
 
 def _event(kind: EventKind, members: list[Member], now: float) -> Event:
-    names = tuple(dict.fromkeys(subject(member.labels) for member in members))
+    names = tuple(dict.fromkeys(subject_text(member.labels) for member in members))
     alerts = tuple(dict.fromkeys(member.labels.get("alertname", "alert") for member in members))
     summaries = tuple(
         dict.fromkeys(m.annotations["summary"] for m in members if m.annotations.get("summary"))

@@ -10,7 +10,7 @@ from triton_alerts.bridge.incidents.incident import (
     OBJECTIVE,
     Event,
     Incident,
-    subject,
+    subject_text,
 )
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import code, prose
@@ -129,9 +129,9 @@ def _alert_names(event: Event) -> str:
 
 
 def summary_of(member: Member) -> str:
-    return member.annotations.get("summary") or f"{member.name}: {subject(member.labels)}"
+    return member.annotations.get("summary") or f"{member.name}: {subject_text(member.labels)}"
 
 
 def thing_of(member: Member) -> str:
     """Name the model, GPU or server: the versions and servers of a model are not several things."""
-    return member.labels.get("model") or subject(member.labels)
+    return member.labels.get("model") or subject_text(member.labels)

@@ -37,7 +37,7 @@ from triton_alerts.bridge.incidents.incident import (
     WIDE_FACTS,
     Event,
     Incident,
-    subject,
+    subject_text,
 )
 from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.notification import Member
@@ -223,10 +223,10 @@ def _listed(lines: Sequence[str]) -> str:
 
 def _where(member: Member) -> str:
     labels = member.labels
-    name = code(labels["model"], 120) if labels.get("model") else code(subject(labels), 120)
+    name = code(labels["model"], 120) if labels.get("model") else code(subject_text(labels), 120)
     if labels.get("model") and labels.get("version"):
         name += f" version {code(labels['version'], 40)}"
-    if labels.get("instance") and subject(labels) != labels["instance"]:
+    if labels.get("instance") and subject_text(labels) != labels["instance"]:
         name += f" on {code(labels['instance'], 120)}"
     return name
 
