@@ -124,7 +124,9 @@ class _Parts:
         """Yield the tasks that run about once a second, each in its own thread."""
         yield HeartbeatWatch(self.store, self.settings.heartbeat_timeout, self.wake)
         if self.escalation.after_seconds > 0:
-            yield Escalator(self.store, self.escalation, self.channel_for, self.wake, self.audit.escalated)
+            yield Escalator(
+                self.store, self.escalation, self.channel_for, self.wake, self.audit.record_escalation
+            )
         failures = self.instruments.enrichment_failures
         if self.alertmanagers.each:
             failed = failures.labels("alertmanager").inc
@@ -210,7 +212,7 @@ def assemble(
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same_channel, channel_for("critical"))
     audit = Audit(data / AUDIT_FILE)
-    store = Store(private(data / DATABASE_FILE), channel_for, audit.unreported)
+    store = Store(private(data / DATABASE_FILE), channel_for, audit.record_unreported)
     access_to = partial(_tenant_access, settings, timeout_seconds=ALERTMANAGER_SECONDS)
     wakeups = Wakeups()
     parts = _Parts(

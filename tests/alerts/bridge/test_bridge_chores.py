@@ -332,7 +332,7 @@ def test_handing_back_starts_the_escalation_again(bridge: Bridge) -> None:
     bridge.fire({"a": bridge.clock()})
     bridge.send()
     how = bridge.options.escalation
-    escalate = Escalator(bridge.store, how, lambda _: CHANNEL, lambda: None, bridge.audit.escalated)
+    escalate = Escalator(bridge.store, how, lambda _: CHANNEL, lambda: None, bridge.audit.record_escalation)
     calls = []
     for after, press in ((901, "acknowledge"), (60, "release"), (800, ""), (101, ""), (3000, "")):
         bridge.clock.now += after
@@ -365,7 +365,7 @@ def test_a_trail_that_cannot_be_written_stops_no_button(bridge: Bridge) -> None:
     bridge.fire({"a": bridge.clock()})
     bridge.audit.path.mkdir()
     line = bridge.press("silence", "1h")
-    bridge.audit.escalated(bridge.clock(), bridge.incident(), CHANNEL)
+    bridge.audit.record_escalation(bridge.clock(), bridge.incident(), CHANNEL)
 
     assert line.startswith("Silenced until")
     assert line.endswith("(The audit log could not be written.)")

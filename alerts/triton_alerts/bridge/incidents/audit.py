@@ -39,7 +39,7 @@ class Audit:
             trail.flush()
             os.fsync(trail.fileno())
 
-    def escalated(self, at: float, incident: Incident, channel: str) -> None:
+    def record_escalation(self, at: float, incident: Incident, channel: str) -> None:
         """Record an escalation; if the log cannot be written, the escalation continues."""
         try:
             self.write(
@@ -48,7 +48,7 @@ class Audit:
         except OSError as error:
             log.error("the audit log cannot be written: escalate %s: %s", incident.name, error)
 
-    def unreported(self, at: float, incident: str, member: Member, reason: str) -> None:
+    def record_unreported(self, at: float, incident: str, member: Member, reason: str) -> None:
         """Record a change of an alert that no thread reports; if the log cannot be written, log an error."""
         what = "fired" if member.firing else "resolved"
         try:

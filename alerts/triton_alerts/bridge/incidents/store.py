@@ -72,16 +72,18 @@ class _Target:
 class Store:
     """Incidents, deliveries and single values in one database. `channel_for` returns the channel of a severity.
 
-    `unreported` receives each change that no thread reports: time, incident, alert and reason.
+    `record_unreported` receives each change that no thread reports: time, incident, alert and reason.
     """
 
     def __init__(
         self,
         path: Path,
         channel_for: Callable[[str], str],
-        unreported: Callable[[float, str, Member, str], None] = lambda _at, _incident, _alert, _why: None,
+        record_unreported: Callable[[float, str, Member, str], None] = lambda _at, _incident, _alert, _why: (
+            None
+        ),
     ) -> None:
-        self.unreported = unreported
+        self.record_unreported = record_unreported
         self.database = Database(path)
         self.incidents = Incidents(self.database)
         self.outbox = Outbox(self.database, channel_for)
@@ -114,12 +116,12 @@ class Store:
                 result = self._merge_target(target, now, may_still_fire=may_still_fire)
                 outcomes.append(result.outcome)
                 name = result.incident.name if result.incident is not None else ""
-                unreported += [(name, *refused) for refused in result.unreported]
+                unreported += [(name, *change) for change in result.unreported]
                 if result.held is not None:
                     held[target.key] = result.held
             self._store_held(f"{notification.key} {notification.source} ", held, now, may_still_fire)
         for incident, member, reason in unreported:
-            self.unreported(now, incident, member, reason)
+            self.record_unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
 
     def merge_held(

@@ -26,7 +26,7 @@ class Escalator:
     escalation: Escalation
     channel_for: Callable[[str], str]
     wake: Callable[[], None]
-    escalated: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
+    record_escalation: Callable[[float, Incident, str], None] = lambda _at, _incident, _channel: None
 
     def __call__(self, now: float) -> None:
         for number, incident in self.store.incidents.open():
@@ -37,7 +37,7 @@ class Escalator:
                 continue  # it is escalated once it has a message of its own
             channel = self.escalation.channel or self.channel_for(incident.severity)
             self.store.escalate(number, channel, now, partial(self._mark, now))
-            self.escalated(now, incident, channel)
+            self.record_escalation(now, incident, channel)
             self.wake()
 
     def _due(self, incident: Incident, now: float) -> bool:
