@@ -210,28 +210,28 @@ class Store:
         now: float,
         may_still_fire: Callable[[str, Member], bool],
     ) -> None:
-        """Store the `held` parts of a notification by subject, in place of those that its sender sent before.
+        """Store the `held` parts of a notification by incident key, in place of those that its sender sent before.
 
         Alerts that may still fire stay: this notification may be older than the one that reported them.
         """
         of_sender = "FROM held WHERE substr(key, 1, length(?1)) = ?1"
         due: dict[str, float] = {}
-        for key, at, document in self.database.rows(f"SELECT key, due, document {of_sender}", sender):
-            due[key] = at
+        for row_key, due_at, document in self.database.rows(f"SELECT key, due, document {of_sender}", sender):
+            key = row_key.removeprefix(sender)
+            due[key] = due_at
             before = Notification.model_validate_json(document)
             if staying := {
                 fingerprint: alert
                 for fingerprint, alert in before.alerts.items()
                 if may_still_fire(fingerprint, alert)
             }:
-                part = held.get(key.removeprefix(sender), before)
-                held[key.removeprefix(sender)] = part.about({**staying, **part.alerts})
+                part = held.get(key, before)
+                held[key] = part.about({**staying, **part.alerts})
         self.database.run(f"DELETE {of_sender}", sender)
-        for subject, part in held.items():
-            key = sender + subject
+        for key, part in held.items():
             self.database.run(
                 "INSERT INTO held VALUES (?, ?, ?)",
-                *(key, due.get(key, now + GRACE_SECONDS), part.model_dump_json()),
+                *(sender + key, due.get(key, now + GRACE_SECONDS), part.model_dump_json()),
             )
 
     def _targets(self, notification: Notification) -> list[_Target]:
