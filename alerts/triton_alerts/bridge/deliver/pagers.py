@@ -161,7 +161,7 @@ class PagerWorker:
         except DeliveryError as refusal:
             if refusal.kind not in ("timeout", "connection"):
                 self._answered(delivery, earlier)
-            self._refused(delivery, refusal, now)
+            self._record_failure(delivery, refusal, now)
         else:
             self.attempts.failures = 0
             self.attempts.count("delivered", "event")
@@ -192,7 +192,7 @@ class PagerWorker:
                 self.store.unconfirmed.add(unconfirmed)
                 del self._unstored[delivery]
 
-    def _refused(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
+    def _record_failure(self, delivery: Delivery, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
         log.warning("%s refused: %s", self.channel, refusal)
         if refusal.kind == "setup":  # a person has to fix it; other incidents may be accepted

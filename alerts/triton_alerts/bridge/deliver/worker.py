@@ -74,21 +74,21 @@ class DeliveryWorker:
             and overdue >= 0
             and (isinstance(task, Wait) or overdue > UNCONFIRMED_SECONDS)
         ):
-            self._check(unconfirmed, now)
+            self._check_unconfirmed(unconfirmed, now)
             return 0.0
         if isinstance(task, Wait):
             return min(task.seconds, -overdue if overdue < 0 else 0.0, MAX_WAIT_SECONDS)
         try:
-            self._do(task, now)
+            self._send(task, now)
         except DeliveryError as refusal:
-            self._refused(task, refusal, self.attempts.clock())
+            self._record_failure(task, refusal, self.attempts.clock())
         else:
             self.attempts.failures = 0
             if task.kind not in EDITS:
                 self.attempts.count("delivered", task.kind)
         return 0.0
 
-    def _check(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
+    def _check_unconfirmed(self, unconfirmed: UnconfirmedMessage, now: float) -> None:
         """Search again for copies of a message that was sent twice: Slack may have posted one late."""
         try:
             if unconfirmed.name:
@@ -129,7 +129,7 @@ class DeliveryWorker:
         incident = self.store.incidents.get(delivery.incident)
         return incident is None or not incident.evidence_is_due
 
-    def _do(self, task: SendTask, now: float) -> None:
+    def _send(self, task: SendTask, now: float) -> None:
         if task.kind == "edit":
             self._edit(task, now)
         elif task.kind == "digest_edit":
@@ -196,10 +196,10 @@ class DeliveryWorker:
             self._record_digest(task, sent, now)
         elif task.kind == "reply":
             # Slack posts at top level, without an error, when the thread's parent was deleted.
-            gone: dict[str, str | int | float] = (
+            without_root: dict[str, str | int | float] = (
                 {} if sent.in_thread else {"root_ts": "", "root_channel": "", "shown_version": 0}
             )
-            self.store.outbox.finish(delivery, posted_seq=task.last_event(delivery), **gone)
+            self.store.outbox.finish(delivery, posted_seq=task.last_event(delivery), **without_root)
         else:
             self.store.outbox.finish(
                 delivery,
@@ -227,7 +227,7 @@ class DeliveryWorker:
         if not sent.in_thread:
             self.store.digests.forget(self.channel, task.thread)
 
-    def _refused(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
+    def _record_failure(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: %s refused: %s", self.channel, task.kind, refusal)
         with self.store.transaction():
@@ -237,13 +237,13 @@ class DeliveryWorker:
             if refusal.unconfirmed and task.kind in EDITS:
                 self._record_unconfirmed(task, now)
             if refusal.kind == "gone":
-                self._gone(task)
+                self._forget_gone(task)
             elif refusal.kind == "refused_message":
                 self._retry_as_text(task, now)
             else:
                 self._back_off(task, refusal, now)
 
-    def _gone(self, task: SendTask) -> None:
+    def _forget_gone(self, task: SendTask) -> None:
         if task.kind == "digest_edit" or (task.kind == "digest" and task.thread):
             self.store.digests.forget(self.channel, task.thread)
             self.store.outbox.forget_attempt(task.deliveries)

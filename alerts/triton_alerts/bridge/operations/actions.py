@@ -99,7 +99,7 @@ class Actions:
     def do(self, press: ButtonPress) -> str:
         """Perform one press; return a line for the person who pressed."""
         try:
-            return self._do(press)
+            return self._perform(press)
         except sqlite3.Error as error:
             self.store.database.report(error)
             self.count(press.action if press.action in self._handlers else "other", "failed")
@@ -107,7 +107,7 @@ class Actions:
                 "Not done: the bridge cannot write to its disk. Free disk space, then press the button again."
             )
 
-    def _do(self, press: ButtonPress) -> str:
+    def _perform(self, press: ButtonPress) -> str:
         now = self.clock()
         if self.store.values.pressed(press.id):
             return ""

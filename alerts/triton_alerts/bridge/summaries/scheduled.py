@@ -85,7 +85,7 @@ class ScheduledMessage:
         try:
             self._send(known, due, now)
         except DeliveryError as refusal:
-            self._refused(refusal, now)
+            self._record_failure(refusal, now)
         except PrometheusError as error:
             log.warning("the %s cannot be written yet: %s", self.occasion.name, error)
             self._wait(now)
@@ -140,7 +140,7 @@ class ScheduledMessage:
                     )
                 )
 
-    def _refused(self, refusal: DeliveryError, now: float) -> None:
+    def _record_failure(self, refusal: DeliveryError, now: float) -> None:
         self.attempts.count("failed", refusal.kind)
         log.warning("channel %s: the %s was refused: %s", self.destination, self.occasion.name, refusal)
         known = self._known()
