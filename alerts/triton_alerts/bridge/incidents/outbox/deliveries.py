@@ -18,6 +18,8 @@ MAX_PAGER_DELAY_SECONDS = 3600.0
 class Delivery:
     """State of one incident in one channel: how much of it has been sent there.
 
+    `role` is main, escalation or pager, `severity` is an index of SEVERITIES, `last_seq` and `version` are those of
+    the incident's newest event and state.
     `posted_seq` counts the events posted in the thread, `shown_version` is the state that the root message shows,
     `digest_seq` counts the events that a digest included, `digest` is that digest's first message. `inflight`
     names a message that may have arrived.
@@ -82,7 +84,7 @@ class Outbox:
     channel_for: Callable[[str], str]
 
     def add(self, number: int, channel: str, role: str = "main", pending_since: float | None = None) -> None:
-        """Send an incident to a channel too; an escalation to the same channel is a new message each time."""
+        """Add the delivery of an incident to a channel; a repeated escalation to a channel is a new delivery."""
         with self.database.transaction():
             # The message of an earlier escalation is still edited.
             self.database.run(
