@@ -18,11 +18,11 @@ from tritonwatch.parser import Parser
 
 NOBODY = "http://127.0.0.1:1"
 SECRET = "xoxb-s3cret"
-_STRETCH = ["--from", "2026-05-01T09:30Z", "--to", "2026-05-01T10:15Z"]
+_TIME_RANGE = ["--from", "2026-05-01T09:30Z", "--to", "2026-05-01T10:15Z"]
 _WRITTEN = ["--reason", "load test", "--author", "anna", "--blocks", "slo", "--trail", "/nowhere"]
 GIVEN = {
-    "correct plan": _STRETCH,
-    "correct apply": [*_STRETCH, *_WRITTEN],
+    "correct plan": _TIME_RANGE,
+    "correct apply": [*_TIME_RANGE, *_WRITTEN],
     "replay plan": ["--objectives", "slo/objectives"],
     "replay apply": ["--objectives", "slo/objectives", *_WRITTEN],
     "backtest": ["--objectives", "slo/objectives"],
@@ -36,7 +36,7 @@ GIVEN = {
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every parser of every verb, with the words that lead to it."""
+    """Yield every parser of every verb, with the words that lead to it."""
     for verb in VERBS:
         parser = Parser(prog=verb)
         importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)

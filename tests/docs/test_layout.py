@@ -27,7 +27,7 @@ ONE_FILE_A_VERB = ROOT / "compose" / "tritonwatch" / "commands"
 
 
 def modules(folder: Path, pattern: str = "**/*.py") -> list[Path]:
-    """Modules under a folder, without the files that only mark packages."""
+    """Return the modules under a folder, without the files that only mark packages."""
     return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith("__")]
 
 
@@ -98,7 +98,10 @@ def test_what_is_large_gives_its_reason(package: Path) -> None:
 
 
 def size(node: Described) -> int:
-    """Lines of a module; methods of a class but those that Python calls; lines of a function but its docstring."""
+    """Return the number of lines of a module or function, or of methods of a class.
+
+    A function's docstring and special methods do not count.
+    """
     if isinstance(node, ast.ClassDef):
         methods = [
             each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)

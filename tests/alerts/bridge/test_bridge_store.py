@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def fill(store: Store, count: int, *, closed_at: float | None = None) -> None:
-    """So many incidents more, each with a chart; delivered in full when they are closed."""
+    """Add incidents, each with a chart; they are delivered in full if they are closed."""
     first = store.incidents.count_open().get("critical", 0)
     with store.transaction():  # one write to disk instead of thousands
         for number in range(first, first + count):
@@ -56,7 +56,7 @@ def fill(store: Store, count: int, *, closed_at: float | None = None) -> None:
 
 
 def steps(store: Store, work: Callable[[], object]) -> int:
-    """How many hundreds of steps SQLite takes."""
+    """Return how many hundreds of steps SQLite takes for a piece of work."""
     counted = 0
 
     def count() -> int:

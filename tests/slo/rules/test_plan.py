@@ -36,7 +36,7 @@ _VERSION_FIRST = [("all", ["1"], 0.95), (["llm-7b"], "all", 0.9)]
 
 
 def selects(matchers: Matchers, labels: dict[str, str]) -> bool:
-    """Whether a series with these labels has them all, as Prometheus matches."""
+    """Return whether the matchers select a series with these labels, as in Prometheus."""
     for part in matchers.parts:
         [(label, operator, text)] = _MATCHER.findall(part)
         value = text.replace("\\\\", "\\")
