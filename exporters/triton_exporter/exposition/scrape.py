@@ -73,7 +73,7 @@ def _of_triton(body: bytes) -> bool:
 
 
 class SharedReader:
-    """Fetches at every tick of the sampling interval, which `pace` returns, and whenever a scrape asks.
+    """Fetches at every tick of the sampling interval, which `next_interval` returns, and whenever a scrape asks.
 
     A scrape that finds a fetch under way shares it; one that runs out of time gets None, and the fetch goes
     on for the others. Only this thread ever waits on the network, so a name server that hangs delays no scrape.
@@ -85,16 +85,16 @@ class SharedReader:
         fetch: Callable[[], Reading],
         publish: Callable[[Reading], None],
         process: Callable[[Reading], None],
-        pace: Callable[[], float],
+        next_interval: Callable[[], float],
     ) -> None:
         self._fetch = fetch
         self._publish = publish
         self._process = process
-        self._pace = pace
+        self._next_interval = next_interval
         self._changed = threading.Condition()
-        self._started = 0  # number of fetches begun
-        self._done = 0  # number of fetches ended
-        self._wanted = 0  # a fetch with this number has been asked for
+        self._fetches_begun = 0
+        self._fetches_ended = 0
+        self._wanted_fetch = 0  # highest number of a fetch that was asked for
         self._scrapes: list[int] = []  # which fetch each scrape under way asked for
         self._last: Reading | None = None
         self._stopping = False
@@ -108,8 +108,10 @@ class SharedReader:
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            target = self._started if self._started > self._done else self._started + 1
-            self._wanted = max(self._wanted, target)
+            target = (
+                self._fetches_begun if self._fetches_begun > self._fetches_ended else self._fetches_begun + 1
+            )
+            self._wanted_fetch = max(self._wanted_fetch, target)
             self._scrapes.append(target)
             self._changed.notify_all()
         try:
@@ -127,13 +129,13 @@ class SharedReader:
             self._publish(reading)
             with self._changed:
                 self._last = reading
-                self._done = self._started
+                self._fetches_ended = self._fetches_begun
                 self._changed.notify_all()
                 # Processing takes longer than writing a page: scrapes that have this reading go first.
                 self._changed.wait_for(self._is_quiet, PATIENCE_SECONDS)
             self._process(reading)
             # Ticks that passed during a slow fetch are skipped, not caught up.
-            interval = self._pace()
+            interval = self._next_interval()
             while tick <= time.monotonic():
                 tick += interval
 
@@ -145,23 +147,23 @@ class SharedReader:
 
     def _reading(self, target: int, deadline: float) -> Reading | None:
         with self._changed:
-            while self._done < target and not self._stopping:
+            while self._fetches_ended < target and not self._stopping:
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            return self._last if self._done >= target else None
+            return self._last if self._fetches_ended >= target else None
 
     def _is_quiet(self) -> bool:
         # A peer that is slow to take its page must not delay the next scrape.
-        waited_for = self._wanted > self._started
-        return self._stopping or waited_for or self._done not in self._scrapes
+        waited_for = self._wanted_fetch > self._fetches_begun
+        return self._stopping or waited_for or self._fetches_ended not in self._scrapes
 
     def _wait(self, tick: float) -> bool:
         with self._changed:
-            while not self._stopping and self._wanted <= self._started:
+            while not self._stopping and self._wanted_fetch <= self._fetches_begun:
                 left = tick - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            self._started += 1
+            self._fetches_begun += 1
             return not self._stopping
