@@ -59,18 +59,18 @@ class Increases(Generic[K]):
         if family.series is not self._series:
             self._follow(family.series)
         first, last, values = self._last is None, self._last or {}, family.values
-        now: dict[object, float] = {} if complete else dict(last)
+        values_after: dict[object, float] = {} if complete else dict(last)
         grown: dict[K, float] = {}
         totals: dict[K, float] = {}
         for position, identity, key in self._followed:
             value = values[position]
             before = value if first else last.get(identity, 0.0)
             if not isfinite(value) or value < 0:
-                now[identity] = before
+                values_after[identity] = before
                 if identity in last:
                     totals[key] = totals.get(key, 0.0) + before
                 continue
-            now[identity] = value
+            values_after[identity] = value
             totals[key] = totals.get(key, 0.0) + value
             grown[key] = grown.get(key, 0.0) + (value - before if value >= before else value)
         for key in self._resumed.keys() & totals.keys():
@@ -78,7 +78,7 @@ class Increases(Generic[K]):
             grown[key] = value - before if value >= before else value
         if complete:
             self._resumed.clear()
-        self._last, self.totals = now, totals if complete else self.totals | totals
+        self._last, self.totals = values_after, totals if complete else self.totals | totals
         return grown
 
     def _follow(self, series: Sequence[Series]) -> None:

@@ -135,7 +135,7 @@ class Observations:
             for interval in self._pending.take():
                 self._enter(interval)
         else:
-            quantiles = self._quantiles()
+            quantiles = self._quantiles_from_pool()
             bounds = quantiles.bounds if quantiles else self.histogram.bounds
             self._enter(self._pending.take_estimated(decomposition, bounds))
 
@@ -145,7 +145,7 @@ class Observations:
             self._enter_at_mean(interval)
             return
         self.source = interval.source
-        shape, quantiles = interval.shape, self._quantiles()
+        shape, quantiles = interval.shape, self._quantiles_from_pool()
         if quantiles is not None:
             shares = shape.shares(quantiles.bounds)
             quantiles.add(interval.end, interval.requests, shares)
@@ -159,13 +159,13 @@ class Observations:
         self.histogram.add(interval.requests, interval.seconds, interval.shape or Point(mean))
         quantiles = self.quantiles
         if self.decomposition is not None or interval.source != "sampled_mean":
-            quantiles = self._quantiles()
+            quantiles = self._quantiles_from_pool()
         if quantiles is not None:
             if interval.source == "sampled_mean" and interval.units > 1:
                 quantiles.doubt(interval.end, interval.requests)
             quantiles.add_alike(interval.end, interval.requests, mean)
 
-    def _quantiles(self) -> RecentQuantiles | None:
+    def _quantiles_from_pool(self) -> RecentQuantiles | None:
         """Return the quantiles of this histogram, from the pool the first time; None if too many others use it."""
         if self.quantiles is None:
             self.quantiles = self.pool.get(fine_bounds(self.histogram.bounds)[0])

@@ -95,13 +95,15 @@ class Delay:
         By Bayes' theorem: if they did, the sum of its waits is normal around a delay for each first request and
         half a delay for each of the others, which arrive evenly; if not, anything up to twice the mean wait.
         """
-        delay, others, waited = self.seconds, requests - executions, waits * requests
-        variance = delay**2 / 12 * others + (_FIRST_SCATTER * delay * executions) ** 2
-        off = waited - delay * (executions + others / 2)
+        delay_seconds, others, waited = self.seconds, requests - executions, waits * requests
+        variance = delay_seconds**2 / 12 * others + (_FIRST_SCATTER * delay_seconds * executions) ** 2
+        off = waited - delay_seconds * (executions + others / 2)
         alone = self.part**executions * np.exp(-(off**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
         busy = (1 - self.part**executions) / (2 * max(self.mean_wait, 1e-9) * requests)
-        possible = (waited >= delay * executions / _NEAR) & (waited <= delay * requests * _NEAR)
-        near = np.maximum(waits / delay, delay / np.maximum(waits, 1e-9)) <= _NEAR
+        possible = (waited >= delay_seconds * executions / _NEAR) & (
+            waited <= delay_seconds * requests * _NEAR
+        )
+        near = np.maximum(waits / delay_seconds, delay_seconds / np.maximum(waits, 1e-9)) <= _NEAR
         return np.where(others > 0, np.where(possible, alone / np.maximum(alone + busy, 1e-300), 0.0), near)
 
     def split(
@@ -183,9 +185,9 @@ class Sizes:
             if not len(ways):
                 continue
             rows = np.flatnonzero((requests == several) & (executions == count))
-            sizes = np.arange(1, len(self.seconds) + 1)
-            expected = ways @ (sizes * self.seconds)
-            spread = self.scatter * np.sqrt(ways @ (sizes * self.seconds) ** 2)
+            every_size = np.arange(1, len(self.seconds) + 1)
+            expected = ways @ (every_size * self.seconds)
+            spread = self.scatter * np.sqrt(ways @ (every_size * self.seconds) ** 2)
             orders = np.array([np.prod([1.0 / factorial(int(count)) for count in way]) for way in ways])
             prior = np.log(orders) + ways @ np.log(np.maximum(self.common, 1e-6))
             off = (work[rows, None] * several - expected) / spread

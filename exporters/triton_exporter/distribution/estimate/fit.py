@@ -225,8 +225,8 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
     return within
 
 
-def _where_known(better: Floats, shares: Floats) -> Floats:
-    return np.where(np.isnan(better), shares, better)
+def _where_known(better: Floats, otherwise: Floats) -> Floats:
+    return np.where(np.isnan(better), otherwise, better)
 
 
 def _queue(intervals: Intervals) -> QueueModel | None:
