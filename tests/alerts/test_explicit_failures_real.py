@@ -53,7 +53,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     expected: dict[str, tuple[str, ...]] = {"used": (), "expected": ()}
     with (
         live_triton(repository.path, directory, "explicit", loaded, auto_complete=True) as server,
-        exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
+        exporting(server.http_url, server.metrics_url, expected, triton_log=server.log) as exporter,
         fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
         yield Stage(server, watch)

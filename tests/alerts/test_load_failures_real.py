@@ -64,7 +64,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     expected = dict.fromkeys(EXPECTED, ())
     with (
         live_triton(repository.path, directory, "poll", arguments, auto_complete=True) as server,
-        exporting(server.http_url, server.metrics_url, expected, log=server.log) as exporter,
+        exporting(server.http_url, server.metrics_url, expected, triton_log=server.log) as exporter,
         fast_prometheus(exporter.url, artifacts((), OPTIONS), directory / "watch") as watch,
     ):
         yield Stage(server, repository, watch)

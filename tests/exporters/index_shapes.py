@@ -239,7 +239,7 @@ def _servers(directory: Path, control: str, *, live: bool = True) -> Iterator[In
             server.wait_live()
         urls = (server.http_url, server.metrics_url)
         alone = ends.enter_context(exporting(*urls))
-        with_list = ends.enter_context(exporting(*urls, expected=listed, log=server.log))
+        with_list = ends.enter_context(exporting(*urls, expected=listed, triton_log=server.log))
         yield IndexServers(server, repository, twin, alone, with_list)
 
 

@@ -151,7 +151,7 @@ def _settings(
         timeout_seconds=options.timeout,
         expected=parse_expected(options.expect),
         expected_file=options.expect_file,
-        log=options.triton_log,
+        triton_log=options.triton_log,
         triton_headers=_headers(options.triton_headers_file, environment, problems),
         certificates=_certificates(options, places, problems),
         probe=_probe(options, problems),

@@ -45,8 +45,8 @@ def lifecycle_sources(settings: Settings, lifecycle: Lifecycle) -> Iterable[obje
     """Yield the sources of the lifecycle other than Triton's API."""
     if settings.expected_file is not None:
         yield ExpectedFile(settings.expected_file, settings.expected, lifecycle)
-    if settings.log is not None:
-        yield LogReader(LogTail(settings.log), lifecycle, settings.state_interval_seconds)
+    if settings.triton_log is not None:
+        yield LogReader(LogTail(settings.triton_log), lifecycle, settings.state_interval_seconds)
     if settings.probe.models:
         yield _prober(settings, lifecycle)
     yield BackendFailures(lifecycle)

@@ -1,4 +1,4 @@
-"""Settings of the operator: one frozen value, passed down from the command line."""
+"""Settings of the exporter: one frozen value, passed down from the command line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Settings:
     max_body_bytes: int = MAX_BODY_BYTES
     expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expected_file: Path | None = None
-    log: Path | None = None
+    triton_log: Path | None = None
     triton_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     certificates: Certificates = field(default_factory=Certificates)
     probe: ProbeSettings = field(default_factory=ProbeSettings)

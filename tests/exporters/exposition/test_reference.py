@@ -118,7 +118,7 @@ def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
 
     assert {"embedder": (), "classifier": ("2",)} == settings.expected
     assert (("*",), ("llm-*",)) == (settings.probe.models, settings.probe.exclude)
-    assert Path("/shared/triton.log") == settings.log
+    assert Path("/shared/triton.log") == settings.triton_log
 
 
 @pytest.mark.parametrize("state", MODEL_STATES)

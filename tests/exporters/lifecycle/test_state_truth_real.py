@@ -393,7 +393,9 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
     folder = triton.repository.model("relogged")
     triton.load("relogged")
     triton.wait_for("ready", "relogged")
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="relogged", version="1"))
         write(folder / "1" / "raise", "CUDA out of memory")
         write(folder / "config.pbtxt", (folder / "config.pbtxt").read_text() + "# touched\n")
@@ -411,7 +413,9 @@ def test_a_failed_hot_reload_is_read_from_the_log(triton: Explicit) -> None:
 
 def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
     """Triton repeats the line about the ensemble whenever it loads anything; another reason counts again."""
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         part = triton.repository.model("flakypart", **{"raise": "no tokenizer"})
         triton.repository.model("finepart")
@@ -433,7 +437,9 @@ def test_a_restarted_exporter_reports_why_an_ensemble_failed(triton: Explicit) -
     triton.repository.ensemble("early", "earlypart")
     assert 200 != triton.load("early")
     mine = {"model": "early", "version": ""}
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         page = exporter.wait(lambda page: page.value(state.MODEL_STATE, **mine, state="missing"))
         models = exporter.get("/state").json()["models"]
     shown = next(model for model in models if model["model"] == "early")
@@ -455,7 +461,9 @@ def test_an_ensemble_that_does_not_fit_its_steps_is_counted(
     triton: Explicit, model: str, old: str, new: str, reason: str
 ) -> None:
     """A step that does not exist, another datatype or a version that is not there: the log alone shows it."""
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         triton.repository.model("finestep")
         config = triton.repository.ensemble(model, "finestep") / "config.pbtxt"
@@ -473,7 +481,9 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     triton.repository.model("otherstep")
     triton.repository.ensemble("stepped", "ownstep", "otherstep")
     triton.load("stepped")
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.MODEL_READY, model="stepped", version="1"))
         for step in ("ownstep", "otherstep"):
             triton.unload(step)
@@ -495,7 +505,9 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")
-    with exporting(triton.server.http_url, triton.server.metrics_url, log=triton.server.log) as exporter:
+    with exporting(
+        triton.server.http_url, triton.server.metrics_url, triton_log=triton.server.log
+    ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         write(folder / "config.pbtxt", "nonsense {")
         assert 200 != triton.load("logconfig")
