@@ -31,7 +31,7 @@ _SUMMARIES: Mapping[Signal, Metric] = {"request": triton.REQUEST_SUMMARY_US, "qu
 _WANTED = COUNTERS | {triton.FIRST_RESPONSE_MS.name} | {metric.name for metric in _SUMMARIES.values()}
 
 MAX_GONE = 100
-"""Largest number of model versions that stay after Triton stopped showing them; of more, the oldest go at once."""
+"""Most model versions that stay after Triton stopped showing them; beyond this number the oldest are dropped."""
 
 MEMORY_SECONDS = 300.0
 """Time for which series stay after Triton stopped showing their model version: its last requests are scraped."""
@@ -40,7 +40,7 @@ PENDING_SECONDS = 2.0
 """Time between two rounds in which the intervals that waited for an estimate are entered."""
 
 ESTIMATED_SECONDS = 0.5
-"""In longer intervals too many requests share a sum: with a thousand models the mean stays, and memory is saved."""
+"""Longest interval that is estimated: more requests share one sum in a longer one, which keeps its mean."""
 
 SUMMARY_TURNS = 5
 """A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""

@@ -66,7 +66,7 @@ Handler = Callable[[Request], Response]
 
 
 def routed(routes: Mapping[str, Handler]) -> Handler:
-    """Choose the handler by method and path: the keys are such as `GET /metrics`, which answers HEAD too."""
+    """Choose the handler by method and path: a key is `METHOD PATH`; a GET route answers HEAD, too."""
 
     def handle(request: Request) -> Response:
         handler = routes.get(f"{request.method.replace('HEAD', 'GET')} {request.path}")

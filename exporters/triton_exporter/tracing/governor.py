@@ -51,13 +51,16 @@ MIN_COUNT = 10
 """Traces that a setting allows, at least."""
 
 MAX_POSTS = 10
+"""Settings sent in one poll (a second) at most."""
+
 MAX_CHECKS = 10
-"""Settings sent, and settings of models read, in one poll (a second)."""
+"""Settings of models read in one poll (a second) at most."""
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 600.0, float(DAY)
 """Pause of tracing after interference with Triton: ten minutes, doubled each time, up to a day."""
 
 _GLOBAL_SECONDS = 30.0
+"""Time between two readings of Triton's global trace setting."""
 
 
 def _why_blocked(setting: TraceSetting | None) -> str:
