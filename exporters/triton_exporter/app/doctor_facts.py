@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton_exporter.app.features import can_estimate, gpu_parts
 from triton_exporter.app.settings import Settings
@@ -35,6 +35,14 @@ _ENDPOINTS = {
 }
 
 
+class _Answers(NamedTuple):
+    """Answers of Triton's endpoints, by their names."""
+
+    statuses: dict[str, int]
+    documents: dict[str, dict[str, Any]]
+    """The JSON objects of the answers that have one."""
+
+
 def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
     """Observe one Triton for a while, with requests that only read."""
     api = triton_client(settings, settings.triton_url, Client)
@@ -45,10 +53,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             return TritonFacts(settings.triton_url, settings.metrics_url, snapshot)
         first, failure = _exposition(metrics)
         started = time.monotonic()
-        statuses: dict[str, int] = {}
-        answers: dict[str, dict[str, Any]] = {}
-        if not snapshot.api_failure:
-            statuses, answers = _ask(api)
+        answers = _Answers({}, {}) if snapshot.api_failure else _ask(api)
         if first is not None:
             time.sleep(max(0.0, watch_seconds - (time.monotonic() - started)))
         second = _exposition(metrics)[0] if first is not None else None
@@ -58,12 +63,12 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             url=settings.triton_url,
             metrics_url=settings.metrics_url,
             snapshot=snapshot,
-            statuses=statuses,
+            statuses=answers.statuses,
             first=first,
             second=second,
             watched_seconds=watched_seconds,
             metrics_failure=failure,
-            logging=answers.get("logging", {}),
+            logging=answers.documents.get("logging", {}),
             traces=traces,
             model_traces=model_traces,
             gpu=_gpu_findings(settings, snapshot, first),
@@ -84,20 +89,20 @@ def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | Non
     return tuple(findings)
 
 
-def _ask(api: Client) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
-    statuses, answers = {}, {}
+def _ask(api: Client) -> _Answers:
+    answers = _Answers({}, {})
     for name, path in _ENDPOINTS.items():
         try:
             answer = api.get(path)
-            statuses[name] = answer.status
+            answers.statuses[name] = answer.status
             content = json.loads(answer.body) if answer.status == 200 and answer.body else None
         except (FetchError, ValueError):
             continue
         if isinstance(content, dict):
-            answers[name] = content
+            answers.documents[name] = content
     with suppress(FetchError):  # the poll has reported it
-        statuses["index"] = api.index().status
-    return statuses, answers
+        answers.statuses["index"] = api.index().status
+    return answers
 
 
 def _trace_settings(

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.http import triton_paths
@@ -32,6 +33,13 @@ that did not respond whether it is live, so a poll takes no longer than one time
 
 MAX_PAUSE_SECONDS = 60.0
 """A slow repository is polled at least once a minute."""
+
+
+class _Identification(NamedTuple):
+    """The reason (of DOWN_REASONS) why a server is not a Triton that answers, and details; "" if it is one."""
+
+    failure: str = ""
+    text: str = ""
 
 
 @dataclass
@@ -66,11 +74,10 @@ class ApiPoller:
         at = self.now()
         self._requests.begin()
         live, failure = self._health("live", triton_paths.LIVE)
-        text = ""
-        if not failure and not (live and self._version):
-            failure, text = self._identify()
         if failure:
-            return self._failed_poll(at, failure, text)
+            return self._failed_poll(at, failure)
+        if not (live and self._version) and (identification := self._identify()).failure:
+            return self._failed_poll(at, identification.failure, identification.text)
         self._requests.allow(READY_SHARE)
         ready, _ = self._health("ready", triton_paths.READY)
         self._requests.allow(ANSWERS_SHARE)
@@ -112,20 +119,20 @@ class ApiPoller:
         self._last_statistics = None
         return Snapshot(at, api_failure=failure, api_failure_text=text)
 
-    def _identify(self) -> tuple[str, str]:
-        """Check that Triton answers. Return a reason (of DOWN_REASONS) and a text if not, else two empty texts."""
+    def _identify(self) -> _Identification:
+        """Return whether the server is a Triton that answers, and remember its version."""
         try:
             answer = self.client.get(triton_paths.SERVER)
             if answer.status == 200:
                 self._version = parse_server(answer.body)
-                return "", ""
-            reason, text = _other_server(answer), f"GET /v2 answers HTTP {answer.status}"
+                return _Identification()
+            failure, text = _other_server(answer), f"GET /v2 answers HTTP {answer.status}"
         except FetchError as error:
-            reason, text = error.reason, str(error)
+            failure, text = error.reason, str(error)
         except AnswerError as error:
-            reason, text = NOT_TRITON, f"GET /v2: {error}"
-        self.count_failure("metadata", reason or "http_error")
-        return reason, text
+            failure, text = NOT_TRITON, f"GET /v2: {error}"
+        self.count_failure("metadata", failure or "http_error")
+        return _Identification(failure, text)
 
     def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
         """Ask a health endpoint; return whether it answers 200, and the reason why it did not answer at all."""
