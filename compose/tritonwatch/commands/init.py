@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
@@ -72,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _proposal(settings: Settings, args: argparse.Namespace) -> str:
-    snapshot, configs = _poll(settings)
-    if not snapshot.index:
+    poll = _poll(settings)
+    if not poll.snapshot.index:
         raise CommandError(
             f"Triton at {settings.triton_url} lists no models; load a model, then run init again"
         )
@@ -86,11 +87,20 @@ def _proposal(settings: Settings, args: argparse.Namespace) -> str:
         origin = f"the histograms of the last {_HISTORY} in Prometheus, else {origin}"
     for note in measured.notes:
         print(printable(f"tritonwatch init: {note}"), file=sys.stderr)
-    models = observed_models(snapshot.index, configs, measured.requests, measured.queues, measured.failed)
-    return propose(models, MeasurementSource(snapshot.triton_version, origin, measured.notes))
+    models = observed_models(
+        poll.snapshot.index, poll.configs, measured.requests, measured.queues, measured.failed
+    )
+    return propose(models, MeasurementSource(poll.snapshot.triton_version, origin, measured.notes))
 
 
-def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
+class _Poll(NamedTuple):
+    """What Triton lists, and the configurations of its models by model name."""
+
+    snapshot: Snapshot
+    configs: Mapping[str, ModelConfig]
+
+
+def _poll(settings: Settings) -> _Poll:
     url = settings.triton_url
     client = triton_client(settings, url, Client)
     failures: list[str] = []
@@ -116,7 +126,7 @@ def _poll(settings: Settings) -> tuple[Snapshot, Mapping[str, ModelConfig]]:
         raise CommandError(
             f"Triton at {url} does not list its models ({failures[-1] if failures else 'no reason'})"
         )
-    return snapshot, {key.model: config for key, config in snapshot.configs.items()}
+    return _Poll(snapshot, {key.model: config for key, config in snapshot.configs.items()})
 
 
 @dataclass(frozen=True, slots=True)
