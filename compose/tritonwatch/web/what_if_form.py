@@ -110,17 +110,17 @@ def _given(parameters: Mapping[str, str], fields: Sequence[str], prefix: str = "
     }
 
 
-def of_objective(objective: Objective, base: str) -> WhatIfForm:
+def of_objective(original: Objective, base: str) -> WhatIfForm:
     """Return the form as an objective fills it."""
-    alerting = objective.alerting
-    calendar = objective.calendar
+    alerting = original.alerting
+    calendar = original.calendar
     return WhatIfForm(
         base=base,
-        name=objective.name,
-        models=_models_text(objective.models),
-        target=_percent(objective.target),
-        threshold=objective.indicator.threshold_text,
-        window=calendar.calendar if calendar else objective.window.nominal,
+        name=original.name,
+        models=_models_text(original.models),
+        target=_percent(original.target),
+        threshold=original.indicator.threshold_text,
+        window=calendar.calendar if calendar else original.window.nominal,
         history=HISTORY,
         min_failures=str(alerting.min_failures),
         confidence=f"{100 * alerting.confidence:g}",
