@@ -112,14 +112,14 @@ class Panel:
     height: int = field(default=9, kw_only=True)
 
     @property
-    def asked(self) -> Sequence[Query]:
-        """The queries."""
+    def panel_queries(self) -> Sequence[Query]:
+        """The queries of the panel."""
         raise NotImplementedError
 
     @property
     def description(self) -> str:
         """The panel's purpose, and each metric with its meaning."""
-        shown = metrics_of(query.expr for query in self.asked) if self.reads is None else self.reads
+        shown = metrics_of(query.expr for query in self.panel_queries) if self.reads is None else self.reads
         return about(self.lead, *((shown,) if isinstance(shown, str | Metric) else shown))
 
 
@@ -131,7 +131,7 @@ class Figure(Panel):
     display: Display
 
     @property
-    def asked(self) -> Sequence[Query]:
+    def panel_queries(self) -> Sequence[Query]:
         if isinstance(self.queries, str):
             return [Query(self.queries)]
         if isinstance(self.queries, Mapping):
@@ -182,7 +182,7 @@ class Heatmap(Figure):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LabelColumn:
     """A column of a table with the values of a label: its heading, and the links and colours of the values."""
 
     label: str
@@ -215,7 +215,7 @@ class Table(Panel):
     Each query keeps no other label. A table of labels alone has no columns and asks `labels_of`.
     """
 
-    keys: Sequence[Key]
+    keys: Sequence[LabelColumn]
     columns: Sequence[Column] = ()
     labels_of: str = field(default="", kw_only=True)
     sort_by: str = field(default="", kw_only=True)
@@ -224,7 +224,7 @@ class Table(Panel):
     no_value: str = field(default="–", kw_only=True)
 
     @property
-    def asked(self) -> Sequence[Query]:
+    def panel_queries(self) -> Sequence[Query]:
         exprs = [self.labels_of] if self.labels_of else [column.expr for column in self.columns]
         return [Query(expr, instant=True) for expr in exprs]
 

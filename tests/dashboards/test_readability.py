@@ -182,4 +182,4 @@ def _failures(panel: Panel) -> list[str]:
     """Return queries of a panel, or of a table's column, that is about failures."""
     if isinstance(panel, Table):
         return [column.expr for column in panel.columns if column.name.startswith("Fail")]
-    return [query.expr for query in panel.asked] if panel.title.startswith("Fail") else []
+    return [query.expr for query in panel.panel_queries] if panel.title.startswith("Fail") else []

@@ -15,7 +15,7 @@ from triton_dashboards.values import (
     Column,
     Dashboard,
     Display,
-    Key,
+    LabelColumn,
     Link,
     Panel,
     Query,
@@ -55,11 +55,11 @@ class _Fleet:
     """The window of what is recorded, and the shortest step of its graphs."""
 
     @property
-    def server(self) -> RecordedTraffic:
+    def traffic_by_server(self) -> RecordedTraffic:
         return RecordedTraffic(self.servers, server_traffic)
 
     @property
-    def model(self) -> RecordedTraffic:
+    def traffic_by_model(self) -> RecordedTraffic:
         return RecordedTraffic(self.models, model_traffic)
 
     def alive(self) -> str:
@@ -117,26 +117,26 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         Stat(
             "Requests/s",
             "Rate of successful and failed requests, without requests that clients cancelled.",
-            fleet.model("requests"),
+            fleet.traffic_by_model("requests"),
             replace(displays.REQUESTS, links=to_servers),
         ),
         Stat(
             "Failed",
             SHARE_FAILED,
-            fleet.model.failed(),
+            fleet.traffic_by_model.failed(),
             replace(displays.FAILED, links=to_objectives),
         ),
         Stat(
             "Waiting requests",
             "Requests in the queues of all models.",
-            fleet.model("pending"),
+            fleet.traffic_by_model("pending"),
             replace(displays.COUNT, no_value="No traffic", links=to_servers),
         ),
         Stat(
             "Time in queue",
             "Share of the request time that is spent in the queue: the best indicator of saturation that "
             "a stock Triton has.",
-            fleet.model.queue_share(),
+            fleet.traffic_by_model.queue_share(),
             replace(displays.queue_share(fleet.tuning), links=to_objectives),
             reads=model_traffic("queue_seconds"),
         ),
@@ -176,28 +176,30 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
 
 def _model_table(fleet: _Fleet) -> Panel:
     left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})"
-    budget = or_last(left, fleet.model("requests", "model"))
+    budget = or_last(left, fleet.traffic_by_model("requests", "model"))
     shown = (
         Column("Not ready", fleet.not_ready("model"), displays.calm(displays.FAULTS), colored=True),
         Column("Budget left", budget, displays.BUDGET_CELL, colored=True),
-        Column("Requests/s", fleet.model("requests", "model"), displays.REQUESTS),
-        Column("Failed", fleet.model.failed("model"), displays.calm(displays.FAILED), colored=True),
-        Column("Mean latency", fleet.model.latency("model"), displays.SECONDS),
+        Column("Requests/s", fleet.traffic_by_model("requests", "model"), displays.REQUESTS),
+        Column(
+            "Failed", fleet.traffic_by_model.failed("model"), displays.calm(displays.FAILED), colored=True
+        ),
+        Column("Mean latency", fleet.traffic_by_model.latency("model"), displays.SECONDS),
         Column(
             "Time in queue",
-            fleet.model.queue_share("model"),
+            fleet.traffic_by_model.queue_share("model"),
             displays.calm(displays.queue_share(fleet.tuning)),
             colored=True,
         ),
-        Column("Mean batch", fleet.model.batch("model"), displays.BATCH),
-        Column("Pending", fleet.model("pending", "model"), displays.COUNT),
+        Column("Mean batch", fleet.traffic_by_model.batch("model"), displays.BATCH),
+        Column("Pending", fleet.traffic_by_model("pending", "model"), displays.COUNT),
     )
     link = shared.to(links.MODEL, "Model dashboard", "cluster", "job", model=shared.field("Model"))
     return Table(
         "Models",
         "One row per model: the smallest budget left first, models without a budget last. An empty cell "
         f"means no traffic, no objective, or no version that is not ready. Failed: {UNCOUNTED}",
-        [Key("model", link=link, width=260)],
+        [LabelColumn("model", link=link, width=260)],
         shown,
         reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
         sort_by="Budget left",
@@ -218,14 +220,14 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         TimeSeries(
             "Traffic by model",
             "The ten models with the most requests in the time range.",
-            {"{{model}}": worst(fleet.model("requests", "model"))},
+            {"{{model}}": worst(fleet.traffic_by_model("requests", "model"))},
             displays.REQUESTS,
             every=fleet.every,
         ),
         TimeSeries(
             "Failed by model",
             f"The ten models with the most failed requests at any time in the time range. {UNCOUNTED}",
-            {"{{model}}": worst(f"{fleet.model.failed('model')} > 0")},
+            {"{{model}}": worst(f"{fleet.traffic_by_model.failed('model')} > 0")},
             displays.FAILED_BY.when_empty("No failures"),
             reads=model_traffic("failures"),
             every=fleet.every,
@@ -233,7 +235,7 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         TimeSeries(
             "Mean latency by model",
             "The ten slowest models in the time range; mean duration of successful requests.",
-            {"{{model}}": worst(fleet.model.latency("model"))},
+            {"{{model}}": worst(fleet.traffic_by_model.latency("model"))},
             displays.SECONDS,
             reads=model_traffic("request_seconds"),
             log=True,
@@ -242,7 +244,7 @@ def _history_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         TimeSeries(
             "Time in queue by model",
             "Share of the request time that is spent in the queue; the ten highest values in the time range.",
-            {"{{model}}": worst(fleet.model.queue_share("model"))},
+            {"{{model}}": worst(fleet.traffic_by_model.queue_share("model"))},
             displays.queue_share(fleet.tuning),
             reads=model_traffic("queue_seconds"),
             every=fleet.every,
@@ -262,15 +264,15 @@ def _servers(fleet: _Fleet) -> Panel:
             displays.calm(displays.FAULTS),
             colored=True,
         ),
-        Column("Requests/s", fleet.server("requests", "instance"), displays.REQUESTS),
-        Column("Failed", fleet.server.failed("instance"), displays.calm(displays.FAILED)),
-        Column("Mean latency", fleet.server.latency("instance"), displays.SECONDS),
+        Column("Requests/s", fleet.traffic_by_server("requests", "instance"), displays.REQUESTS),
+        Column("Failed", fleet.traffic_by_server.failed("instance"), displays.calm(displays.FAILED)),
+        Column("Mean latency", fleet.traffic_by_server.latency("instance"), displays.SECONDS),
         Column(
             "Time in queue",
-            fleet.server.queue_share("instance"),
+            fleet.traffic_by_server.queue_share("instance"),
             displays.calm(displays.queue_share(fleet.tuning)),
         ),
-        Column("Pending", fleet.server("pending", "instance"), displays.COUNT),
+        Column("Pending", fleet.traffic_by_server("pending", "instance"), displays.COUNT),
         Column(
             "Data age",
             f"time() - max by (instance) ({fleet.servers(own.LAST_SUCCESS)})",
@@ -283,7 +285,7 @@ def _servers(fleet: _Fleet) -> Panel:
         "Servers",
         "One row per server. A server can be live but not ready: with strict readiness, one failed model "
         f"makes it not ready. Failed: {UNCOUNTED}",
-        [Key("instance", "Server", link, 260)],
+        [LabelColumn("instance", "Server", link, 260)],
         shown,
         reads=(state.SERVER_LIVE, state.SERVER_READY, server_traffic("requests"), own.LAST_SUCCESS),
         sort_by="Not ready",

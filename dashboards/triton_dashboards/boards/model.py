@@ -20,7 +20,7 @@ from triton_dashboards.values import (
     Column,
     Dashboard,
     Display,
-    Key,
+    LabelColumn,
     Link,
     Panel,
     Query,
@@ -337,7 +337,7 @@ def versions(view: View) -> tuple[Panel, ...]:
         Table(
             "Versions",
             f"All versions over the same time, independent of the selected version. Failed: {UNCOUNTED}",
-            [Key("version")],
+            [LabelColumn("version")],
             shown,
             reads=(state.MODEL_READY, triton.REQUEST_SUCCESS, state.REQUEST_DURATION),
             height=6,

@@ -17,7 +17,7 @@ from triton_dashboards.values import (
     Column,
     Dashboard,
     Display,
-    Key,
+    LabelColumn,
     Panel,
     Query,
     Row,
@@ -161,20 +161,19 @@ def _not_ready(within: BoardScope) -> tuple[Panel, ...]:
     states = f"max by (model, version, instance, state) ({within(state.MODEL_STATE)} == 1)"
     # A product: the labels are those of the state, the value is the time since when.
     current = f"{states} * on ({', '.join(keys)}) group_left () {missing}"
-    link = shared.to(
-        links.MODEL,
-        "Model dashboard",
-        "cluster",
-        "job",
-        model=shared.field("Model"),
-        instance=shared.field("Server"),
-    )
+    model, server = shared.field("Model"), shared.field("Server")
+    link = shared.to(links.MODEL, "Model dashboard", "cluster", "job", model=model, instance=server)
     return (
         Table(
             "Not ready now",
             "Expected model versions that are not ready. Triton's own reason is on the exporter's "
             "/state page and in the alert.",
-            (Key("model", link=link), Key("version"), Key("instance", "Server"), Key("state")),
+            (
+                LabelColumn("model", link=link),
+                LabelColumn("version"),
+                LabelColumn("instance", "Server"),
+                LabelColumn("state"),
+            ),
             (Column("Since", f"{current} * 1000", Display("dateTimeFromNow")),),
             reads=(state.MODEL_NOT_READY_SINCE, state.MODEL_STATE),
             width=12,
@@ -310,7 +309,7 @@ def _exporters(within: BoardScope) -> Panel:
         "Exporters",
         "Source of each exporter's histograms; histograms from summaries, sums and sampled means are "
         "estimates.",
-        [Key("instance", "Server")],
+        [LabelColumn("instance", "Server")],
         (
             Column("Models with traces or histograms", _fed(within, EXACT_SOURCES), displays.COUNT),
             Column("Models estimated", _fed(within, ESTIMATING_SOURCES), displays.COUNT),

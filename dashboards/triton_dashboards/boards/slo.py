@@ -18,7 +18,7 @@ from triton_dashboards.values import (
     Column,
     Dashboard,
     Display,
-    Key,
+    LabelColumn,
     Panel,
     Query,
     Row,
@@ -251,10 +251,10 @@ def _objective_table(within: BoardScope) -> Panel:
         "shows how to fix this. Estimate error: maximum error of the share of the last hour, in both "
         "directions.",
         (
-            Key(SLO, "Objective", width=90),
-            Key(INDICATOR, width=90),
+            LabelColumn(SLO, "Objective", width=90),
+            LabelColumn(INDICATOR, width=90),
             *(
-                Key(label, link=link, width=150) if label == "model" else Key(label, width=75)
+                LabelColumn(label, link=link, width=150) if label == "model" else LabelColumn(label, width=75)
                 for label in GROUPING
             ),
         ),
@@ -415,7 +415,12 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
         Table(
             "What latency and queue budgets are computed from",
             f"Sources {' and '.join(EXACT_SOURCES)} are exact; the others are estimates.",
-            (Key("model"), Key("version", width=70), Key("signal", width=80), Key("source")),
+            (
+                LabelColumn("model"),
+                LabelColumn("version", width=70),
+                LabelColumn("signal", width=80),
+                LabelColumn("source"),
+            ),
             labels_of=sources,
             width=8,
             sort_by="Model",
@@ -425,9 +430,9 @@ def _details(within: BoardScope) -> tuple[Panel, ...]:
             "Targets",
             "Target, window and threshold of each objective, as configured in its file.",
             (
-                Key(SLO, "Objective", width=100),
-                *(Key(label, width=100) for label in ("target", "threshold", "window", "owner")),
-                Key("description"),
+                LabelColumn(SLO, "Objective", width=100),
+                *(LabelColumn(label, width=100) for label in ("target", "threshold", "window", "owner")),
+                LabelColumn("description"),
             ),
             labels_of=f"max by ({SLO}, owner, target, window, threshold, description) "
             f"({BoardScope(within.matchers[:1])(INFO)})",

@@ -15,7 +15,7 @@ from triton_dashboards.values import (
     Display,
     Figure,
     Heatmap,
-    Key,
+    LabelColumn,
     Link,
     Panel,
     Query,
@@ -120,7 +120,7 @@ def _lines_per_page(panel: StateTimeline) -> int:
 
 def _heatmap(panel: Heatmap) -> Any:
     return library.BucketHeatmap(
-        **_common(panel, [_query_target(query, index, "heatmap") for index, query in enumerate(panel.asked)])
+        **_common(panel, _query_targets(panel, "heatmap"))
         # With one column per pixel, the gaps between the cells would hide the cells.
         | {"maxDataPoints": 120},
         thresholds=[_threshold_step(threshold) for threshold in panel.display.thresholds],
@@ -176,7 +176,7 @@ def _table(panel: Table) -> Any:
         "renameByName": {key.label: key.name for key in panel.keys} | values,
     }
     return library.core.Table(
-        **_common(panel, [_query_target(query, index, "table") for index, query in enumerate(panel.asked)]),
+        **_common(panel, _query_targets(panel, "table")),
         thresholds=[_threshold_step(Threshold("text"))],
         unit="short",
         filterable=True,
@@ -198,7 +198,7 @@ def _table(panel: Table) -> Any:
     )
 
 
-def _key_override(key: Key) -> Json:
+def _key_override(key: LabelColumn) -> Json:
     """Return the links, width and colours of the column of a label."""
     properties: Json = {}
     if key.link:
@@ -238,7 +238,7 @@ def _column(column: Column) -> Json:
 
 def _figure(panel: Figure) -> Json:
     display = panel.display
-    return _common(panel, [_query_target(query, index) for index, query in enumerate(panel.asked)]) | {
+    return _common(panel, _query_targets(panel)) | {
         "thresholds": [_threshold_step(threshold) for threshold in display.thresholds],
         "mappings": _mappings(display),
         "overrides": [_style(style) for style in display.styles],
@@ -255,7 +255,11 @@ def _common(panel: Panel, targets: Sequence[library.Target]) -> Json:
     }
 
 
-def _query_target(query: Query, index: int, form: str = "") -> library.Target:
+def _query_targets(panel: Panel, form: str = "") -> list[library.Target]:
+    return [_query_target(query, index, form) for index, query in enumerate(panel.panel_queries)]
+
+
+def _query_target(query: Query, index: int, form: str) -> library.Target:
     target = library.Target(
         expr=query.expr,
         legendFormat="{{le}}" if form == "heatmap" else query.legend,

@@ -9,7 +9,7 @@ from triton_dashboards.values import (
     Column,
     Display,
     Heatmap,
-    Key,
+    LabelColumn,
     Link,
     Panel,
     Stat,
@@ -87,7 +87,7 @@ def remark(panel: Panel) -> str:
     return ""
 
 
-def url(link: Link, project: str, single: tuple[str, ...] = (), keys: tuple[Key, ...] = ()) -> str:
+def url(link: Link, project: str, single: tuple[str, ...] = (), keys: tuple[LabelColumn, ...] = ()) -> str:
     """Return where a link leads; of the carried variables those with one value (`single`), as they are then.
 
     `keys` are the columns of the table whose cells contain the link.
@@ -157,7 +157,7 @@ def _time_series(panel: TimeSeries) -> Json:
         spec["thresholds"] = _thresholds(display)
     styles = [
         _style(style, index)
-        for index, query in enumerate(panel.asked)
+        for index, query in enumerate(panel.panel_queries)
         for style in display.styles
         if (query.legend.startswith(style.name) if style.prefix else query.legend == style.name)
     ]
@@ -207,7 +207,7 @@ def _table(panel: Table, project: str) -> Json:
     } | ({"transforms": [{"kind": "MergeSeries", "spec": {}}]} if numbered else {})
 
 
-def _key_column(key: Key, keys: tuple[Key, ...], project: str) -> Json:
+def _key_column(key: LabelColumn, keys: tuple[LabelColumn, ...], project: str) -> Json:
     column: Json = {"name": key.label, "header": key.name}
     if key.width:
         column["width"] = key.width

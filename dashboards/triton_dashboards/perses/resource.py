@@ -54,7 +54,9 @@ def _panel(panel: Panel, project: str, single: tuple[str, ...]) -> Json:
     spec: Json = {
         "display": {"name": panel.title, "description": panel.description + remark(panel)},
         "plugin": plugin(panel, project),
-        "queries": [_query_json(query.expr, query.legend, query.instant, panel) for query in panel.asked],
+        "queries": [
+            _query_json(query.expr, query.legend, query.instant, panel) for query in panel.panel_queries
+        ],
     }
     if isinstance(panel, Figure) and panel.display.links:
         spec["links"] = [
