@@ -29,7 +29,7 @@ EVERY_MODEL = f"group by (model) ({state.MODEL_STATE} or {triton.REQUEST_SUCCESS
 """Query for all models that Prometheus knows."""
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True, purpose: str = "") -> None:
+def add_prometheus(parser: argparse.ArgumentParser, *, required: bool = True, purpose: str = "") -> None:
     """Declare --prometheus and how to log in there."""
     add = adder(parser.add_argument)
     default = os.environ.get(URL_VARIABLE)

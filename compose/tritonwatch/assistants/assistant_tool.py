@@ -117,5 +117,5 @@ def _parsed(tool: AssistantTool, given: argparse.Namespace, options: Mapping[str
 
 def _access_options() -> list[str]:
     parser = argparse.ArgumentParser(add_help=False)
-    access.add_arguments(parser, required=False)
+    access.add_prometheus(parser, required=False)
     return list(vars(parser.parse_args([])))

@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--top N", "number of alerts to list (default: 40)", whole, default=40)
     add("--json", "write JSON instead of tables")
-    access.add_arguments(parser, required=False)
+    access.add_prometheus(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         seconds,
     )
     add("--json", "write JSON instead of text")
-    access.add_arguments(
+    access.add_prometheus(
         parser, required=False, purpose=", to check also that the series used in the files exist"
     )
 

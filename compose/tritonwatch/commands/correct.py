@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_trail(listed)
     adder(listed.add_argument)("--json", "write JSON: an object for each correction")
-    access.add_arguments(listed, required=False)
+    access.add_prometheus(listed, required=False)
     _add_undo_and_resume(subcommands)
 
 
@@ -112,7 +112,7 @@ def _add_corrected_time(parser: argparse.ArgumentParser) -> None:
     add("--version VERSION", "correct only the groups of this version", default="")
     add("--json", "write JSON instead of a table")
     add_time_scale(adder(parser.add_argument_group(AS_GENERATED).add_argument))
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def _plan(args: argparse.Namespace) -> int:

@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--dry-run", "show what would change, and change nothing; exit with 1 if anything would change")
     add("--prune", "delete the dashboards of models that --prometheus no longer has")
-    access.add_arguments(parser, required=False)
+    access.add_prometheus(parser, required=False)
 
 
 def _title(text: str) -> str:

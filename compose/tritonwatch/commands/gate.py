@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         _parse_ratio,
     )
     add("--min-events N", "hold if a version has fewer events than this (default: 50)", float, default=50)
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add_generation(parser)
-    access.add_arguments(parser, required=False, purpose=", to warn about names that match no model")
+    access.add_prometheus(parser, required=False, purpose=", to warn about names that match no model")
     add("--only", "write only this kind of file, directly into --out", choices=PARTS)
     add("--check", "write nothing; exit with 1 if the files in --out differ from what would be generated")
     add(

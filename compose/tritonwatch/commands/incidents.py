@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parsed(hours.parse),
         default=hours.WORKING,
     )
-    access.add_arguments(week, required=False, purpose=", to add error budgets to the summary")
+    access.add_prometheus(week, required=False, purpose=", to add error budgets to the summary")
 
 
 def run(args: argparse.Namespace) -> int:

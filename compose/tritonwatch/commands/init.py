@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "overwritten",
         default="objectives.yaml",
     )
-    access.add_arguments(parser, required=False, purpose=", to set thresholds from measured percentiles")
+    access.add_prometheus(parser, required=False, purpose=", to set thresholds from measured percentiles")
 
 
 def run(args: argparse.Namespace) -> int:

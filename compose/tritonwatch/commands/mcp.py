@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--bridge-data DIR", "data folder of a bridge, to read its incidents", path)
     add_scrape_interval(add)
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

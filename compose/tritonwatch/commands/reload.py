@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add_generation(parser)
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
     add(
         "--alertmanager URL",
         "URL of an Alertmanager to reload too, with the same credentials as --prometheus",

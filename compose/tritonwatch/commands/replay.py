@@ -48,7 +48,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     add_objective_filter(parser)
     add("--json", "write JSON instead of a table")
     add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

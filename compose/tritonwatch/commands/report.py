@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_bridge(add)
     add("--trail DIR", "folder of the audit trail, to show the reasons and authors of corrections", path)
     objective_files.add_objectives(add, ", to list in the report even if nothing was recorded for them")
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
     )
     objective_files.add_recorded(add)
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

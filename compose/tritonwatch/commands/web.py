@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "a Triton server, to show the findings of `tritonwatch doctor` on the pages of its models"
     )
     declare_some(group, DOCTOR_OPTIONS)
-    access.add_arguments(parser)
+    access.add_prometheus(parser)
 
 
 def run(args: argparse.Namespace) -> int:

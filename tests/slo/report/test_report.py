@@ -540,7 +540,7 @@ def test_the_page_names_every_option() -> None:
     report.configure(parser)
     own = {word for action in parser._actions for word in action.option_strings}
     shared = argparse.ArgumentParser(add_help=False)
-    access.add_arguments(shared)
+    access.add_prometheus(shared)
     own -= {word for action in shared._actions for word in action.option_strings}
 
     assert [] == sorted(option for option in own if f"`{option}" not in PAGE)

@@ -271,7 +271,7 @@ def test_the_environment_may_contain_secrets_too() -> None:
 def test_unusable_arguments_are_refused_with_a_reason(words: list[str], printed: str) -> None:
     """A mistake in the arguments is reported before anything is asked."""
     parser = argparse.ArgumentParser()
-    arguments.add_arguments(parser)
+    arguments.add_prometheus(parser)
 
     with pytest.raises(UsageError, match=r"^[^\n]+$") as caught:
         arguments.from_arguments(parser.parse_args(words), {})
@@ -304,7 +304,7 @@ def test_tls_with_our_certificate_and_a_password(tmp_path: Path) -> None:
 
 def parsed(url: str, *words: object, environment: Mapping[str, str] | None = None) -> Access:
     parser = argparse.ArgumentParser()
-    arguments.add_arguments(parser)
+    arguments.add_prometheus(parser)
     args = parser.parse_args(["--prometheus", url, *map(str, words)])
     return arguments.from_arguments(args, environment or {})
 
