@@ -40,7 +40,7 @@ def add_objectives(add: Callable[..., None], use: str = "", **how: Any) -> None:
     add("--objectives DIR", f"folder of objectives (YAML){use}", path, **how)
 
 
-def add_recorded(add: Callable[..., None]) -> None:
+def add_objectives_to_compare(add: Callable[..., None]) -> None:
     """Declare --objectives for a verb that reads what the rules of objectives record."""
     add_objectives(
         add,
@@ -49,12 +49,12 @@ def add_recorded(add: Callable[..., None]) -> None:
     )
 
 
-def add_replayed(add: Callable[..., None]) -> None:
+def add_objectives_to_replay(add: Callable[..., None]) -> None:
     """Declare --objectives for a verb that replays objectives."""
     add_objectives(add, " (default: the objectives that tritonwatch ships)", default=files.objectives())
 
 
-def not_loaded(
+def not_loaded_message(
     objectives: Iterable[Objective],
     rows: Sequence[GroupStatus],
     args: argparse.Namespace,

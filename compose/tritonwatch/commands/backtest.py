@@ -39,7 +39,7 @@ from triton_slo.rules.plan import Plan
 from tritonwatch import access
 from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.objective_files import add_replayed, load
+from tritonwatch.objective_files import add_objectives_to_replay, load
 from tritonwatch.tables import backtest_table
 from tritonwatch.tables.answer import JsonAnswer
 
@@ -52,7 +52,7 @@ _PIPE_WIDTH = 160
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add = adder(parser.add_argument)
-    add_replayed(add)
+    add_objectives_to_replay(add)
     add(
         "--history FILE",
         "replay this file (CSV, or a file written by --save) instead of data from Prometheus",

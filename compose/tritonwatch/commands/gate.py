@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_group_filter(parser, "use only this model (required with --canary)")
     add("--version V", "use only this version")
-    objective_files.add_recorded(add)
+    objective_files.add_objectives_to_compare(add)
     add("--max-age DURATION", "hold if the data is older than this (default: 5m)", seconds, default=300.0)
     add(
         "--min-budget PERCENT",
@@ -100,7 +100,7 @@ def _judge(args: argparse.Namespace) -> tuple[Outcome, tuple[Judgement, ...], li
         objectives = objective_files.load(args.objectives)
         rows = read_status(prometheus, question.at)
         judgements = judge_release(prometheus, question, rows, time.time())
-    not_loaded = objective_files.not_loaded(
+    not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
     mistakes = (*misspelt(args, rows), *_no_version(args, rows)) if rows else ()

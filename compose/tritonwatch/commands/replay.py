@@ -16,7 +16,7 @@ from tritonwatch.audited_corrections.correction_arguments import add_written
 from tritonwatch.audited_corrections.printed_plan import print_plan
 from tritonwatch.audited_corrections.writers import chosen_writer
 from tritonwatch.command_error import CommandError, UsageError
-from tritonwatch.objective_files import add_replayed, load
+from tritonwatch.objective_files import add_objectives_to_replay, load
 from tritonwatch.parser import did_you_mean
 
 EXAMPLE = "tritonwatch replay plan --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
     add = adder(parser.add_argument)
-    add_replayed(add)
+    add_objectives_to_replay(add)
     add_objective_filter(parser)
     add("--json", "write JSON instead of a table")
     add_rule_options(adder(parser.add_argument_group(AS_GENERATED).add_argument))

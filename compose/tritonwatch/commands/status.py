@@ -85,7 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
     )
-    objective_files.add_recorded(add)
+    objective_files.add_objectives_to_compare(add)
     access.add_prometheus(parser)
 
 
@@ -114,7 +114,7 @@ def answer(args: argparse.Namespace) -> JsonAnswer:
 def _read_rows(prometheus: Prometheus, objectives: Sequence[Objective], args: argparse.Namespace) -> _Reading:
     with prometheus.collecting() as remarks:
         rows = read_status(prometheus, args.at)
-    not_loaded = objective_files.not_loaded(
+    not_loaded = objective_files.not_loaded_message(
         objectives, rows, args, chosen=args.objective, model=args.model, at=args.at
     )
     return _Reading(_chosen_rows(rows, args, required=not not_loaded), not_loaded, remarks)

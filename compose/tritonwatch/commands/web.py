@@ -107,7 +107,7 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
     objectives = objective_files.load(args.objectives)
 
     def not_loaded(rows: Sequence[GroupStatus]) -> str:
-        return objective_files.not_loaded(objectives, rows, args) if objectives else ""
+        return objective_files.not_loaded_message(objectives, rows, args) if objectives else ""
 
     return Sources(
         reader=PrometheusReader(prometheus, args.scrape_interval),
