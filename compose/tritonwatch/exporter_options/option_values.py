@@ -28,16 +28,16 @@ class Form(NamedTuple):
 
 
 def url(text: str) -> str:
-    address = with_scheme(text)
-    if not is_web_address(address):
+    web_url = with_scheme(text)
+    if not is_web_address(web_url):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:8000")
-    parts = urlsplit(address)
+    parts = urlsplit(web_url)
     if "@" in parts.netloc:
-        # The message does not repeat the address, which may contain a password.
-        raise ValueError("an address takes no user and password; give headers by --triton-headers-file")
+        # The message does not repeat the URL, which may contain a password.
+        raise ValueError("a URL takes no user and password; give headers by --triton-headers-file")
     if parts.query or parts.fragment:
-        raise ValueError(f"{text!r} has a ? or a #; give the address without it")
-    return address.rstrip("/")
+        raise ValueError(f"{text!r} has a ? or a #; give the URL without it")
+    return web_url.rstrip("/")
 
 
 def number(text: str, minimum: float, maximum: float, wanted: str) -> float:
