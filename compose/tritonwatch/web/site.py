@@ -27,7 +27,7 @@ from tritonwatch.web.readers.prometheus_reader import CachedAnswer
 from tritonwatch.web.sources import Sources
 
 T = TypeVar("T")
-STATES: Mapping[str, str] = {
+STATE_SYMBOLS: Mapping[str, str] = {
     "exhausted": "✖",
     "burning": "▲",
     "unknown": "?",
@@ -178,7 +178,7 @@ def _environment() -> Environment:
         "state": status_table.state,
     }
     environment.globals |= {
-        "symbols": STATES,
+        "symbols": STATE_SYMBOLS,
         "objective_url": urls.objective_url,
         "model_url": urls.model_url,
         "what_if_url": urls.what_if_url,

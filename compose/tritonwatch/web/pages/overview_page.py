@@ -29,7 +29,7 @@ from tritonwatch.web.queries.objective_facts import (
     row_key,
     slo_alerts,
 )
-from tritonwatch.web.site import STATES, Site, remarks_on
+from tritonwatch.web.site import STATE_SYMBOLS, Site, remarks_on
 from tritonwatch.web.urls import TIME, address
 
 MENU = ("Overview", "/")
@@ -73,7 +73,7 @@ class OverviewChoice:
         chosen = cls(**{name: value for name, value in given.items() if value})
         asked_choice(request, "sort", tuple(_SORTS), _DEFAULTS["sort"])
         asked_choice(request, "order", _ORDERS, _DEFAULTS["order"])
-        asked_choice(request, "state", (*STATES, _CAVEAT), _DEFAULTS["state"])
+        asked_choice(request, "state", (*STATE_SYMBOLS, _CAVEAT), _DEFAULTS["state"])
         if not re.fullmatch("[0-9]{1,6}", chosen.page):
             raise ParameterError(
                 "page", f"{chosen.page[:40]!r} is not a number of a page; write for example page=2"
@@ -107,7 +107,7 @@ _SORTS: Mapping[str, Callable[[OverviewLine], tuple[float | str, ...] | None]] =
     "urgency": lambda line: (),
     "objective": lambda line: (line.row.slo,),
     "model": lambda line: (line.row.model, line.row.version),
-    "state": lambda line: (list(STATES).index(line.row.state),),
+    "state": lambda line: (list(STATE_SYMBOLS).index(line.row.state),),
     "budget": lambda line: _known(line.row.budget_left),
     "burn": lambda line: _known(line.row.burn_now),
     "forecast": lambda line: _known(line.forecast.seconds if line.forecast else None),
@@ -191,7 +191,7 @@ def _ordered(lines: Sequence[OverviewLine], choice: OverviewChoice) -> list[Over
 
 def _state_counts(lines: Sequence[OverviewLine]) -> list[tuple[str, int]]:
     counts = Counter(line.row.state for line in lines)
-    return [(state, counts[state]) for state in STATES] + [  # type: ignore[index]  # the keys are states
+    return [(state, counts[state]) for state in STATE_SYMBOLS] + [  # type: ignore[index]  # the keys are states
         (_CAVEAT, sum(bool(line.row.caveats) for line in lines))
     ]
 

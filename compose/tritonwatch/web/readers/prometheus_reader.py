@@ -1,4 +1,4 @@
-"""Queries to Prometheus: each is sent once an evaluation interval for all viewers, and its answer is cached."""
+"""Queries to Prometheus: each is sent once per scrape interval for all viewers, and its answer is cached."""
 
 from __future__ import annotations
 
