@@ -161,7 +161,7 @@ class _Parts:
 
     def workers(self) -> Iterator[Worker]:
         """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
-        evidence_seconds = enrich.BUDGET_SECONDS + TICK_SECONDS if self.sources else 0.0
+        evidence_seconds = enrich.EVIDENCE_TIMEOUT_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(
             Style(self.buttons, self.settings.grafana), self.escalation, evidence_seconds
         )
@@ -273,14 +273,14 @@ def _tenant_access(settings: BridgeSettings, url: str, timeout_seconds: float) -
 
 
 def _prometheus(settings: BridgeSettings) -> Prometheus:
-    return Prometheus(_tenant_access(settings, settings.prometheus, enrich.BUDGET_SECONDS))
+    return Prometheus(_tenant_access(settings, settings.prometheus, enrich.EVIDENCE_TIMEOUT_SECONDS))
 
 
 def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> dict[str, enrich.Source]:
     """Return the sources of evidence that the settings allow, by name."""
     sources: dict[str, enrich.Source] = {}
     if settings.exporter:
-        exporters = [_access(settings, url, enrich.BUDGET_SECONDS) for url in settings.exporter]
+        exporters = [_access(settings, url, enrich.EVIDENCE_TIMEOUT_SECONDS) for url in settings.exporter]
         sources["exporter"] = reasons.source(exporters)
     if settings.prometheus:
         prometheus = _prometheus(settings)

@@ -15,7 +15,7 @@ from functools import partial
 from triton_alerts.bridge.incidents.incident import Evidence, Incident, SourceFacts
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
 
-BUDGET_SECONDS = 1.5
+EVIDENCE_TIMEOUT_SECONDS = 1.5
 """Timeout of all sources together; a first message waits for it, too."""
 FRESH_SECONDS = 60.0
 """Age from which the evidence of an open incident is queried again."""
@@ -65,11 +65,11 @@ class Enricher:
         asked: dict[str, Future[SourceFacts]] = {
             name: self._pool.submit(source, incident) for name, source in self.sources.items()
         }
-        wait(asked.values(), BUDGET_SECONDS)
+        wait(asked.values(), EVIDENCE_TIMEOUT_SECONDS)
         known = SourceFacts()
         for name, future in asked.items():
             late = future.cancel() or not future.done()
-            if fault := f"no answer within {BUDGET_SECONDS:g} s" if late else future.exception():
+            if fault := f"no answer within {EVIDENCE_TIMEOUT_SECONDS:g} s" if late else future.exception():
                 where = self.addresses.get(name, "no address")
                 log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
