@@ -6,7 +6,6 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +13,7 @@ from typing import TypeVar
 from triton_alerts import alerts_file
 from triton_alerts.alerts_file import AlertsFile
 from triton_exporter.common.duration import DAY, duration_between, parse_seconds
-from triton_exporter.common.moments import utc_text
+from triton_exporter.common.moments import parse_moment, parse_past_moment, utc_text
 from triton_exporter.common.options import adder, is_web_address
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
@@ -26,7 +25,6 @@ from tritonwatch.parser import did_you_mean
 T = TypeVar("T")
 AS_GENERATED = "values that the rules were generated with"
 """Title of the flags by which a verb repeats those of `generate`."""
-_YEAR_2200 = 7_258_118_400
 
 
 def scale(text: str) -> float:
@@ -74,6 +72,9 @@ seconds = parsed(parse_seconds)
 
 interval = parsed(duration_between(0.001, DAY))
 """A duration of at most a day, in seconds, also written as a bare number of them."""
+
+moment = parsed(parse_moment)
+"""A moment such as 2026-05-01T09:30Z, in Unix seconds."""
 
 
 selector = checked(parse_selector)
@@ -247,7 +248,7 @@ def add_group_filter(parser: argparse.ArgumentParser, text: str, **how: object) 
 
 def add_at(add: Callable[..., None], use: str = "time to evaluate at") -> None:
     """Declare the flag that gives the time a verb is about, None for now; `add` is from `adder`."""
-    add("--at TIME", f"{use}: 2026-05-01T09:30Z or Unix seconds (default: now)", moment)
+    add("--at TIME", f"{use}: 2026-05-01T09:30Z or Unix seconds (default: now)", parsed(parse_past_moment))
 
 
 def at_words(at: float | None) -> str:
@@ -265,25 +266,6 @@ def misspelt(args: argparse.Namespace, rows: Sequence[GroupStatus]) -> list[str]
         for name in names
         if name not in known[kind]
     ]
-
-
-def moment(text: str) -> float:
-    """Return a moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given)."""
-    try:
-        at = float(text)
-    except ValueError:
-        try:
-            read = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a time; write 2026-05-01T09:30Z or Unix seconds"
-            ) from None
-        at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= at < _YEAR_2200:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not in the years 1970 to 2199; Unix times are in seconds"
-        )
-    return at
 
 
 def _finite_number(text: str, kind: str) -> float:

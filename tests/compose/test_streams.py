@@ -78,6 +78,7 @@ def test_interrupting_a_verb_prints_no_traceback(verb: str) -> None:
         (["--history", "FILE.csv"], "FILE.csv:1: not UTF-8 text (byte 3); save the file as UTF-8"),
         (["--history", "FILE", "--incidents", "FILE"], "FILE:1: not UTF-8 text"),
         (["--prometheus", "http://127.0.0.1:1", "--at", "nan"], "nan is not in the years 1970 to 2199"),
+        (["--prometheus", "http://127.0.0.1:1", "--at", "2199-01-01"], "2199-01-01 is in the future"),
         (
             ["--prometheus", "http://127.0.0.1:1", "--at", "soon"],
             "'soon' is not a time; write 2026-05-01T09:30Z",

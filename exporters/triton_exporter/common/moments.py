@@ -1,9 +1,12 @@
-"""Moments (Unix times) as text: one form for people, one for programs."""
+"""Moments (Unix times) as text, one form for people and one for programs; and moments that people write."""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
+
+_YEAR_2200 = 7_258_118_400
 
 
 def utc_text(at: float) -> str:
@@ -19,3 +22,26 @@ def local_text(at: float, timezone: str = "UTC") -> str:
 def rfc3339(at: float, unit: str = "seconds") -> str:
     """Write a moment for programs and for arguments of commands: 2026-10-01T00:00:00Z."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec=unit).replace("+00:00", "Z")
+
+
+def parse_moment(text: str) -> float:
+    """Return a moment as Unix seconds, or as 2026-05-01T09:30Z (UTC where no zone is given). Raises ValueError."""
+    try:
+        at = float(text)
+    except ValueError:
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time; write 2026-05-01T09:30Z or Unix seconds") from None
+        at = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= at < _YEAR_2200:
+        raise ValueError(f"{text} is not in the years 1970 to 2199; Unix times are in seconds")
+    return at
+
+
+def parse_past_moment(text: str) -> float:
+    """Return a moment in the same forms. Raises ValueError, also for one in the future."""
+    at = parse_moment(text)
+    if at > time.time():
+        raise ValueError(f"{text} is in the future; write a time up to now")
+    return at
