@@ -160,7 +160,7 @@ def state(row: GroupStatus) -> str:
     if row.excluded:
         return f"excluded: {row.excluded}"
     if row.state != "unknown":
-        age = row.seen_seconds_ago or 0.0
+        age = 0.0 if row.retired else row.seen_seconds_ago or 0.0
         return row.shown_state + (f", no data for {duration(age)}" if age > _FRESH_SECONDS else "")
     since = f" for {duration(row.unknown_seconds)}" if row.unknown_seconds is not None else ""
     return f"unknown{since}: {row.unknown}"
@@ -204,7 +204,7 @@ def document(rows: Sequence[GroupStatus], at: float, remarks: Remarks) -> dict[s
 def _row_json(row: GroupStatus) -> dict[str, object]:
     seconds = row.exhausted_in_seconds
     fields = asdict(row)
-    del fields["unknown_reasons"]
+    del fields["unknown_reasons"], fields["retired"]
     return fields | {
         "unknown": row.unknown,
         "state": row.qualified_state,

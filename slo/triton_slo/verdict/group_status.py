@@ -72,6 +72,8 @@ class GroupStatus:
     """Page tiers that do not page because of `estimate_error`."""
     seen_seconds_ago: float | None = None
     """Age of the series that are read."""
+    retired: bool = False
+    """Whether it was unloaded on purpose or replaced, so that no data is expected."""
     history_seconds: float | None = None
     """Recorded time where it is less than the period (so far): ratios and budget are of that time and at most an
     hour before."""

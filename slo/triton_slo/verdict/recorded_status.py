@@ -201,6 +201,7 @@ class _SamplesByGroup:
             estimate_error=own.get(names.ESTIMATE_ERROR),
             within_error=self._labelled(key, names.TIER),
             seen_seconds_ago=None if seen is None else max(0.0, self._at - seen),
+            retired=self._retired(key),
             history_seconds=self._short_history_seconds(own.get(names.SLI_EVENTS_SINCE), known),
         )
 

@@ -295,8 +295,14 @@ def test_a_group_of_which_only_counters_are_left_is_not_shown() -> None:
     ("retired", "more", "shown"),
     [
         pytest.param(END - 900, {}, [], id="retired without events"),
-        pytest.param(END - 960, {}, ["unknown"], id="it served again and vanished"),
+        pytest.param(END - 960, {}, ["unknown: no data"], id="it served again and vanished"),
         pytest.param(END - 900, {names.PERIOD_BURN_RATE: 0.2}, ["idle"], id="it had events"),
+        pytest.param(
+            END - 960,
+            {names.PERIOD_BURN_RATE: 0.2},
+            ["idle, no data for 15m"],
+            id="it had events, served again and vanished",
+        ),
     ],
 )
 def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
@@ -310,7 +316,7 @@ def test_a_model_that_was_unloaded_on_purpose_is_not_unknown(
         [other, *[Sample({"__name__": name, **GOOD}, value, END) for name, value in values.items()]]
     )
 
-    assert shown == [row.state for row in rows if row.model == GOOD["model"]]
+    assert shown == [state(row) for row in rows if row.model == GOOD["model"]]
 
 
 @pytest.mark.parametrize(
