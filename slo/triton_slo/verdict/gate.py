@@ -25,7 +25,6 @@ BUT = ", but "
 """Joins the reason to promote and the caveat that applies."""
 _RANK: dict[Verdict, int] = {"promote": 0, "hold": 1, "rollback": 2}
 
-
 EVIDENCE_SECONDS = 3.0 * DAY
 """Length of the past in which the events of an objective that sees failures are counted."""
 _SURE = 0.95
@@ -37,7 +36,8 @@ def judge_current_state(
 ) -> Judgement:
     """Judge a canary by whether it burns its budget now, where its seconds cannot be compared."""
     age = _oldest(ages)
-    if stopped := _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits):
+    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(canary, age, limits)
+    if stopped:
         verdict, reason = stopped
     elif canary.unknown_reasons or canary.burn_now is None:
         verdict, reason = "hold", f"unknown: {canary.unknown or 'not evaluated yet'}"
@@ -182,7 +182,7 @@ def judge_canary(
     The budget of the canary is not considered, because a new version has too little history.
     """
     age = _oldest(ages)
-    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(age, limits)
+    stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(canary, age, limits)
     verdict, reason = stopped or (comparison.verdict, comparison.reason)
     judgement = _judged(canary, verdict, reason, age, comparison)
     return hold_if_unproven(judgement, canary, limits, evidence, baseline)
@@ -217,8 +217,7 @@ def _age(row: GroupStatus, exporter: float | None) -> float | None:
 def _judgement(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
-    verdict, reason = _verdict(row, age, firing, limits)
-    return _judged(row, verdict, reason, age, unknown=row.state == "unknown")
+    return _judged(row, *_verdict(row, age, firing, limits), age, unknown=row.state == "unknown")
 
 
 def _judged(
@@ -240,7 +239,7 @@ def _verdict(
         return stopped
     if row.state == "unknown":
         return "hold", f"unknown: {row.unknown}{_settings_to_change(row)}"
-    if stale := _stale_verdict(age, limits):
+    if stale := _stale_verdict(row, age, limits):
         return stale
     unpaged = estimate.no_page_because(row)
     if firing or unpaged:
@@ -275,18 +274,20 @@ def _settings_to_change(row: GroupStatus) -> str:
     return "".join(f": {meaning}; to fix this, {fix}" for meaning, fix in wrong)
 
 
-def _stale_verdict(age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
+def _stale_verdict(row: GroupStatus, age: float | None, limits: GateLimits) -> tuple[Verdict, str] | None:
+    if age is not None and age <= limits.max_age_seconds:
+        return None
+    if row.retired:
+        return "hold", "the model was unloaded or replaced; load it again, or judge other groups (--version)"
     if age is None:
         return "hold", (
             "the age of the data is unknown: the exporter exports no series of this model; "
             "check that the exporter is scraped"
         )
-    if age > limits.max_age_seconds:
-        return "hold", (
-            f"the data is {age:.0f} s old, and at most {limits.max_age_seconds:.0f} s are allowed "
-            "(--max-age); check that the exporter can read Triton's metrics"
-        )
-    return None
+    return "hold", (
+        f"the data is {age:.0f} s old, and at most {limits.max_age_seconds:.0f} s are allowed "
+        "(--max-age); check that the exporter can read Triton's metrics"
+    )
 
 
 def _oldest(ages: Sequence[float | None]) -> float | None:

@@ -484,6 +484,22 @@ def test_a_gateway_needs_no_exporter_and_is_judged_by_its_own_age() -> None:
     assert "hold" == verdict(at_gateway, None)
 
 
+def test_old_data_of_an_unloaded_model_is_not_blamed_on_the_exporter() -> None:
+    """A model that was unloaded on purpose or replaced has old data although the exporter reads Triton well."""
+    gone = GroupStatus("e", "errors", {"model": "m", "version": "1"}, budget_left=1.0, seen_seconds_ago=386.0)
+
+    def reason(row: GroupStatus, exporter: float | None) -> str:
+        [judgement] = judge([row], lambda *_: exporter, [], GateLimits())
+        assert "hold" == judgement.verdict
+        return judgement.reason
+
+    unloaded = "the model was unloaded or replaced; load it again, or judge other groups"
+    for exporter in (1.0, None):
+        assert reason(replace(gone, retired=True), exporter).startswith(unloaded)
+    assert "the data is 386 s old" in reason(gone, 1.0)
+    assert "check that the exporter is scraped" in reason(gone, None)
+
+
 def test_a_page_rolls_back_even_without_data() -> None:
     """The verdict is not merely `hold` when a model's page fires while its series vanish."""
     gone = GroupStatus("latency", "latency", {"model": "m", "version": "1"}, unknown_reasons=("vanished",))
