@@ -60,7 +60,12 @@ def _result(objective: RecordedObjective, group: RecordedGroup, missing: float) 
 
 def _result_without_events(objective: RecordedObjective, missing: float) -> tuple[Result, str]:
     if objective.begins_late or objective.ends_early or missing > STEP_SECONDS:
-        return "unknown", f"{_missing_reason(objective, missing)}; no event was recorded"
+        events = (
+            "not enough records to count events yet"
+            if objective.counts_nothing_yet
+            else "no event was recorded"
+        )
+        return "unknown", f"{_missing_reason(objective, missing)}; {events}"
     return "no events", ""
 
 

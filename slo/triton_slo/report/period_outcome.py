@@ -74,17 +74,22 @@ class ObjectiveOutcome:
         return next((each for each in RESULTS if each in results), "unknown")
 
     @property
-    def error(self) -> float:
-        return sum(group.recorded.error for group in self.groups)
+    def counts_nothing_yet(self) -> bool:
+        """True if it has too few records to count events: their number is unknown, not 0."""
+        return self.recorded is not None and self.recorded.counts_nothing_yet
 
     @property
-    def total(self) -> float:
-        return sum(group.recorded.total for group in self.groups)
+    def error(self) -> float | None:
+        return None if self.counts_nothing_yet else sum(group.recorded.error for group in self.groups)
+
+    @property
+    def total(self) -> float | None:
+        return None if self.counts_nothing_yet else sum(group.recorded.total for group in self.groups)
 
     @property
     def sli(self) -> float | None:
         """The share of good events among those of all groups."""
-        return 1 - self.error / self.total if self.total else None
+        return 1 - self.error / self.total if self.total and self.error is not None else None
 
     @property
     def qualified(self) -> str:

@@ -98,14 +98,12 @@ def _summary_section(report: PeriodReport) -> Section:
 
 def _objective_row(report: PeriodReport, objective: ObjectiveOutcome) -> tuple[str, ...]:
     met = sum(group.result == "met" for group in objective.groups)
-    counts = (_count_text(objective.total), _count_text(objective.error))
-    if objective.recorded is not None and objective.recorded.counts_nothing_yet:
-        counts = ("-", "-")
     return (
         objective.slo,
         report.worded(objective),
         _share_text(objective.sli),
-        *counts,
+        _count_text(objective.total),
+        _count_text(objective.error),
         f"{met} of {len(objective.groups)} met",
         "; ".join(objective.notes),
     )
@@ -194,6 +192,6 @@ def _share_text(share: float | None) -> str:
     return "-" if share is None else ratio(share)
 
 
-def _count_text(events: float) -> str:
+def _count_text(events: float | None) -> str:
     """Return a number of events: whole ones with separators, as seconds of readiness are many."""
-    return f"{events:,.0f}"
+    return "-" if events is None else f"{events:,.0f}"

@@ -32,8 +32,9 @@ _READ = (names.SLI_EVENTS_SUM, names.SLI_EVENTS_SINCE, names.OBJECTIVE_RATIO)
 class RecordedGroup:
     """One model version (or other group) of an objective over a period.
 
-    `since` is when its running sum began, or the start of the period where that is later. `restarted` means that
-    events between two readings of the sum are not known, although the rules recorded.
+    `since` is when its running sum began, or, where that is later, the start of the period or the objective's first
+    record in it. `restarted` means that events between two readings of the sum are not known, although the rules
+    recorded.
     """
 
     group: Mapping[str, str]
@@ -137,10 +138,16 @@ def _counted_group(
         target=target,
         error=min(counted[names.ERROR], counted[names.TOTAL]),
         total=counted[names.TOTAL],
-        since=max(period.start, began),
+        since=_counted_since(began, period, pauses),
         target_before=next((other for other in reversed(targets) if other != target), None),
         restarted=restarted,
     )
+
+
+def _counted_since(began: float, period: Period, pauses: Sequence[Period]) -> float:
+    """Return from when the events of a sum are counted: not before the first record of the period."""
+    late = (pause.end for pause in pauses if pause.start == period.start < began < pause.end)
+    return next(late, max(period.start, began))
 
 
 def _within_pause(at: float, pauses: Sequence[Period]) -> bool:

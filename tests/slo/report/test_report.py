@@ -36,6 +36,7 @@ from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
 from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
+from triton_slo.report.report_json import document
 from triton_slo.report.report_text import sections
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch import access
@@ -290,6 +291,28 @@ def test_a_record_at_the_end_is_not_missing(prometheus: str, slo: str, now: str,
     tables = [section for section in sections(report) if "Events" in section.columns]
     [shown] = [row for table in tables for row in table.rows if row[0] == slo]
     assert (slo == "short") == (("-", "-") == shown[3:5])
+
+
+@pytest.mark.real
+def test_events_before_the_second_record_are_not_counted_as_none(prometheus: str) -> None:
+    """Minutes after the rules were loaded, while the model has requests: tables and JSON agree."""
+    with Prometheus(Access(prometheus)) as client:
+        report = recorded_report(client, ReportedPeriod("month", 2025, 9), unix("2025-09-12T00:01"))
+    tables = [section for section in sections(report) if "Budget spent" in section.columns]
+    [notes] = [row[-1] for table in tables for row in table.rows if row[0] == "short"]
+    owners = document(report)["owners"]
+    [objective] = [each for owner in owners for each in owner["objectives"] if each["slo"] == "short"]
+    [group] = objective["groups"]
+
+    reason = "recorded only from a time after the period began; not enough records to count events yet"
+    assert f"{reason}; counted from 2025-09-12 00:00" == notes
+    assert (reason, unix("2025-09-12"), notes) == (
+        group["reason"],
+        group["since"],
+        "; ".join(group["restrictions"]),
+    )
+    for fields in (objective, group):
+        assert [None, None, None] == [fields[name] for name in ("sli", "events", "failed_events")]
 
 
 @pytest.mark.real
