@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history FILE",
         "replay this file (CSV, or a file written by --save) instead of data from Prometheus",
     )
-    add("--save FILE", "save the replayed data to this file (.csv, or the more compact .npz)")
+    add(
+        "--save FILE",
+        "save the replayed data to this file (.csv, or the more compact .npz); an existing file is never "
+        "overwritten",
+    )
     add("--last DURATION", "length of the history (default: 30d)", seconds, default=30.0 * DAY)
     add_at(add, "end of the history")
     add("--step DURATION", "resolution of the history (default: 1m)", seconds, default=60.0)
@@ -103,6 +108,7 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         raise UsageError("give --prometheus or --history, and not both")
     if args.last < 2 * args.step:
         raise UsageError("--last must be at least twice --step")
+    _refuse_save(args.save)
     loaded = load(args.objectives)
     objectives = {objective.name: objective for objective in loaded}
     try:
@@ -209,10 +215,30 @@ def _excluded_spans(args: argparse.Namespace, objective: Objective, history: His
         return excluded_spans(objective.exclusions, start, end, prometheus)
 
 
+def _refuse_save(path: str | None) -> None:
+    """Raise UsageError, before any query, where the history cannot be saved without a loss."""
+    if path is None:
+        return
+    parent = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise UsageError(f"cannot write --save {path}: it is a folder; name a file in this folder")
+    if not path.endswith((".csv", ".npz")):
+        raise UsageError(
+            f"cannot write --save {path}: the name must end in .csv or .npz; choose another file"
+        )
+    if os.path.lexists(path):
+        raise UsageError(f"--save {path} already exists and is not overwritten; choose another file")
+    if not os.path.isdir(parent):
+        raise UsageError(
+            f"cannot write --save {path}: {parent} is not a folder; create it, or choose another"
+        )
+
+
 def _save(history: History, path: str | None) -> None:
-    if path:
+    if path is not None:
         data = to_csv(history).encode() if path.endswith(".csv") else to_npz(history)
-        Path(path).write_bytes(data)
+        with open(path, "xb") as file:  # fails if the file was created meanwhile
+            file.write(data)
 
 
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:

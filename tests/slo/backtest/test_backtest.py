@@ -437,6 +437,33 @@ def test_objectives_that_cannot_be_replayed_are_reported(
     assert printed in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("precious.yaml", "precious.yaml: the name must end in .csv or .npz; choose another file"),
+        ("", ": the name must end in .csv or .npz"),
+        ("old.csv", "old.csv already exists and is not overwritten; choose another file"),
+        ("link.npz", "link.npz already exists and is not overwritten"),
+        ("folder.npz", "folder.npz: it is a folder; name a file in this folder"),
+        ("no/such.csv", "no is not a folder; create it, or choose another"),
+    ],
+)
+def test_a_file_that_save_must_not_write_is_refused_before_any_query(
+    name: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody listens at this address: an error about it would have the exit code 1."""
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "link.npz").symlink_to(tmp_path / "elsewhere.npz")
+    for file in ("precious.yaml", "old.csv"):
+        (tmp_path / file).write_text("precious")
+    save = str(tmp_path / name) if name else ""
+
+    assert 2 == main(["backtest", "--prometheus", "http://127.0.0.1:1", "--save", save])
+    assert printed in capsys.readouterr().err
+    assert ["precious"] * 2 == [(tmp_path / file).read_text() for file in ("precious.yaml", "old.csv")]
+    assert 4 == len(list(tmp_path.iterdir()))
+
+
 def test_a_history_of_an_unknown_objective_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
