@@ -176,8 +176,9 @@ def _read_history(args: argparse.Namespace, objectives: Sequence[Objective]) -> 
         except NoSeriesError as error:
             raise CommandError(
                 *_remarks(prometheus),
-                f"Prometheus has no data of these objectives in the last {duration_text(args.last)}; check that it "
-                f"scrapes the exporter, and which models {args.objectives} names",
+                f"Prometheus has no events of these objectives in the last {duration_text(args.last)}: their "
+                "models had no requests, or it did not scrape the exporter; check its targets, and which models "
+                f"{args.objectives} names",
             ) from error
         warnings = _remarks(prometheus)
     if start > asked:

@@ -142,7 +142,8 @@ def test_a_history_without_any_series_is_an_error_that_names_what_to_check(
     assert 1 == main(["backtest", *where, "--at", str(START - 2 * 86_400), "--last", "1d"])
     err = capsys.readouterr().err
     assert (
-        "Prometheus has no data of these objectives in the last 1d; check that it scrapes the exporter" in err
+        "Prometheus has no events of these objectives in the last 1d: their models had no requests, or it did not "
+        "scrape the exporter; check its targets, and which models" in err
     )
 
 
