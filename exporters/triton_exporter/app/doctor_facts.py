@@ -108,7 +108,7 @@ def _ask(api: Client) -> _Answers:
 def _trace_settings(
     api: Client, page: Exposition | None
 ) -> tuple[TraceSetting | None, Mapping[str, TraceSetting]]:
-    """Return the trace setting of all models, and those of models that are traced by one of their own."""
+    """Return the trace setting of all models, and those of models for which another one applies."""
     of_all: TraceSetting | None = None
     of_models: dict[str, TraceSetting] = {}
     if page is None:
@@ -116,13 +116,20 @@ def _trace_settings(
     requests = requests_by_model(page)
     with suppress(FetchError):
         of_all = fetch_setting(api)
-        if of_all is None or of_all.on:
-            return of_all, {}
+        if of_all is None:
+            return None, {}
         for model in sorted(requests, key=requests.__getitem__, reverse=True)[:MAX_MODELS]:
             setting = fetch_setting(api, model)
-            if setting is not None and setting.is_in_use:
+            if setting is not None and _differs(setting, of_all):
                 of_models[model] = setting
     return of_all, of_models
+
+
+def _differs(setting: TraceSetting, of_all: TraceSetting) -> bool:
+    """Return whether other requests are traced; counts differ in any case while requests are traced."""
+    if not setting.is_in_use or not of_all.is_in_use:
+        return setting.is_in_use != of_all.is_in_use
+    return setting.rate != of_all.rate
 
 
 def _exposition(metrics: Client) -> tuple[Exposition | None, str]:

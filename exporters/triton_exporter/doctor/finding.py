@@ -38,7 +38,7 @@ class TritonFacts:
 
     `statuses` has the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
     `watched_seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log,
-    `traces` that of traces for all models, and `model_traces` has models that are traced by a setting of their own.
+    `traces` that of traces for all models, and `model_traces` those of models for which another one applies.
     `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.
     """
 
@@ -55,6 +55,10 @@ class TritonFacts:
     model_traces: Mapping[str, TraceSetting] = field(default_factory=dict)
     gpu: tuple[Finding, ...] = ()
     can_estimate: bool = True
+
+    def setting_of(self, model: str) -> TraceSetting | None:
+        """Return the setting of traces that applies to a model."""
+        return self.model_traces.get(model, self.traces)
 
     @property
     def release(self) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import requests
 
 from exporters.faults import FaultyServer, body, faulty
 from exporters.paced import Traffic
@@ -23,7 +24,7 @@ from triton_exporter.app.doctor_facts import gather
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor.examination import examine
-from triton_exporter.doctor.finding import TritonFacts
+from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import parse
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
@@ -234,26 +235,67 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
     assert "rate=" not in finding.do
 
 
-@pytest.mark.parametrize(
-    ("setting", "seen", "flags"),
-    [
-        (TraceSetting(False, 1000, -1, "opentelemetry"), "prepared for traces, none taken", False),
-        (TraceSetting(True, 4, -1, "opentelemetry"), "one request in 4 is traced, 25.0 a second now", True),
-    ],
-)
-def test_the_doctor_reports_the_present_trace_settings(setting: TraceSetting, seen: str, flags: bool) -> None:
-    """Where Triton is prepared, the flag of the exporter is all; where it traces already, how much."""
+OFF = TraceSetting(False, 1000, -1, "opentelemetry")
+EVERY_FOURTH = TraceSetting(True, 4, -1, "opentelemetry")
+EVERY = TraceSetting(True, 1, -1, "opentelemetry")
+TO_FILES = TraceSetting(True, 1, -1, "triton")
+
+
+def trace_findings(of_all: TraceSetting | None, **of_models: TraceSetting) -> list[Finding]:
+    """Return the findings about traces of a Triton whose models a and b have 100 requests a second each."""
     name = triton.REQUEST_SUCCESS
     first, second = (
-        parse(f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode())
+        parse(
+            (
+                f"# TYPE {name} counter\n"
+                + "".join(f'{name}{{model="{model}",version="1"}} {count}\n' for model in "ab")
+            ).encode()
+        )
         for count in (0, 100)
     )
-    facts = TritonFacts("u", "m", Snapshot(1.0), {}, first, second, watched_seconds=1.0, traces=setting)
-    (finding,) = [finding for finding in examine(facts) if "Traces" in finding.title]
+    facts = TritonFacts(
+        *("u", "m", Snapshot(1.0), {}, first, second, 1.0), traces=of_all, model_traces=of_models
+    )
+    return [finding for finding in examine(facts) if finding.title == _TRACES]
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_models", "seen", "flags", "models"),
+    [
+        (None, {}, "not prepared for traces", True, ""),
+        (OFF, {}, "prepared for traces, none taken", False, ""),
+        (OFF, {"a": EVERY}, "traced by a setting of their own: a (every request)", False, "b"),
+        (TO_FILES, {}, "every request is traced, 200.0 a second now", True, ""),
+        (
+            EVERY_FOURTH,
+            {"a": OFF},
+            "not traced by a setting of their own: a; one request in 4 of the other models is traced, 25.0 a",
+            *(False, "a"),
+        ),
+        (EVERY_FOURTH, {"a": OFF, "b": OFF}, "s, not traced by a setting of their own: a, b. ", False, ""),
+    ],
+)
+def test_the_doctor_reports_the_present_trace_settings(
+    of_all: TraceSetting | None, of_models: dict[str, TraceSetting], seen: str, flags: bool, models: str
+) -> None:
+    """Where Triton is prepared, the flag of the exporter is all; the setting of all is not that of each."""
+    (finding,) = trace_findings(of_all, **of_models)
 
     assert seen in finding.seen
     assert flags == ("--trace-config" in finding.do)
     assert "--govern-traces 20" in finding.do
+    assert tuple(models) == finding.models
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_models"),
+    [(EVERY_FOURTH, {}), (EVERY_FOURTH, {"a": EVERY}), (OFF, {"a": EVERY, "b": EVERY_FOURTH})],
+)
+def test_a_triton_that_traces_every_model_with_requests_needs_no_advice(
+    of_all: TraceSetting, of_models: dict[str, TraceSetting]
+) -> None:
+    """It makes no difference whether the setting of all models or one of each model does this."""
+    assert [] == trace_findings(of_all, **of_models)
 
 
 @pytest.mark.real
@@ -284,6 +326,32 @@ def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_pat
     assert ["second"] == partly["models"]
     assert _TRACES not in traced
     assert ["second"] == used_up["models"]
+
+
+@pytest.mark.real
+def test_a_model_with_traces_turned_off_is_reported_though_all_models_are_traced(tmp_path: Path) -> None:
+    """The setting of all models does not apply to a model with the level OFF."""
+    for name in ("first", "second"):
+        write_sleeper(tmp_path / "models", name)
+    arguments = [
+        *("--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS", "--trace-config=rate=100"),
+        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
+    ]
+    with (
+        live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
+        Traffic(server, "first", 40),
+        Traffic(server, "second", 40),
+    ):
+        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        traced = findings(*where)
+        setting = f"{server.http_url}/v2/models/first/trace/setting"
+        assert requests.post(setting, json={"trace_level": ["OFF"]}, timeout=5).ok
+        partly = findings(*where)[_TRACES]
+
+    assert _TRACES not in traced
+    assert "not traced by a setting of their own: first; one request in 100 of the other" in partly["seen"]
+    assert ["first"] == partly["models"]
+    assert "--trace-config" not in partly["do"]
 
 
 def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
