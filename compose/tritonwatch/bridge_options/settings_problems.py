@@ -23,7 +23,7 @@ def of_sending(given: BridgeSettings) -> list[Problem]:
     others = (given.pagerduty_key_file, given.incident_webhook_file)
     if not given.dry_run and given.without_slack and not any(others):
         fix = "give --slack-token-file FILE, or --dry-run to print"
-        problems.append(Problem("bridge", "no credentials for Slack", fix))
+        problems.append(Problem("--slack-token-file", "no credentials for Slack", fix))
     for name in (field.name for field in fields(given)):
         unused = given.dry_run and name.startswith("slack_")
         if name.endswith("_file") and (file := getattr(given, name)) is not None and not unused:

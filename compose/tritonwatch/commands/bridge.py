@@ -280,5 +280,5 @@ def _log(args: argparse.Namespace) -> int:
 
 def _complain(problems: list[Problem], code: int = 1) -> int:
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print(f"tritonwatch bridge: {problem}", file=sys.stderr)
     return code

@@ -112,6 +112,7 @@ def test_a_mistake_in_the_flags_of_the_bridge_is_named_with_its_fix(
     refused = ("Cannot assign", "can be written", "a webhook body")
     assert (1 if any(words in line for words in refused) else 2) == code
     assert printed in line
+    assert line.startswith("tritonwatch bridge: ")
     assert "(fix: " in line
 
 
@@ -127,7 +128,7 @@ def test_only_a_dry_run_has_a_default_for_the_data_folder(
     shown = " ".join(capsys.readouterr().out.split())
 
     assert 2 == code
-    assert "--data: required, except with --dry-run" in line
+    assert line.startswith("tritonwatch bridge: --data: required, except with --dry-run")
     assert "(required; with --dry-run, default: a temporary folder, deleted at exit)" in shown
 
 
