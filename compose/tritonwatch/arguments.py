@@ -19,7 +19,7 @@ from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.promql import parse_selector
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.command_error import CommandError, UsageError
+from tritonwatch.command_error import CommandError, EncodingError, UsageError
 from tritonwatch.parser import did_you_mean
 
 T = TypeVar("T")
@@ -160,21 +160,24 @@ def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
 
 
 def text_of(file: Path, encoding: str = "utf-8") -> str:
-    """Return a file's text. Raises UsageError, which names the file and the reason."""
+    """Return a file's text. Raises UsageError, which names the file and the reason: EncodingError if not UTF-8."""
     try:
         return file.read_text(encoding=encoding)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise UsageError(
-            f"{file}:{line}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
-        ) from error
+        reason = f"not UTF-8 text (byte {error.start})"
+        raise EncodingError(f"{file}:{line}", reason, "save the file as UTF-8") from error
 
 
 def yaml_files(given: Sequence[Path]) -> list[Path]:
-    """Return files as given, and the *.yaml and *.yml of folders. Raises UsageError for a folder without any."""
-    return [file for place in given for file in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
+    """Return each file once: as given, and *.yaml and *.yml of folders. Raises UsageError for one without any."""
+    files = [file for place in given for file in (_yaml_files_in(place) if os.path.isdir(place) else [place])]
+    first: dict[str, Path] = {}
+    for file in files:
+        first.setdefault(os.path.realpath(file), file)
+    return list(first.values())
 
 
 def _yaml_files_in(folder: Path) -> list[Path]:

@@ -109,7 +109,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         (b"a: " + b"[" * 5000, ": not YAML: "),
         (b"name: !!bool maybe", "o.yaml:1: 'maybe' looks like a yes or no and cannot be read as one"),
         (b"name: !!timestamp soon", "o.yaml:1: 'soon' looks like a date and cannot be read as one"),
-        (b"name: \xa6", "o.yaml:1: not UTF-8 text (byte 6); save the file as UTF-8"),
+        (b"name: \xa6", "o.yaml:1: not UTF-8 text (byte 6)"),
         (b"{name: a, target: 99%, indicator: errors, exclusions: all}", "exclusions: must be a list"),
         (b"{name: a, target: 99%, indicator: errors, window: fortnight}", "or week, month or quarter"),
         (

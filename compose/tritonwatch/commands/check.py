@@ -33,6 +33,7 @@ from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_sources import fed_groups, unmeasured
 from tritonwatch import access
 from tritonwatch.arguments import add_scrape_interval, path, seconds, text_of, yaml_files
+from tritonwatch.command_error import EncodingError
 
 EXAMPLE = "tritonwatch check slo/objectives/*.yaml --retention 35d"
 EXIT_CODES = {0: "no mistakes", 1: "mistakes were found, or Prometheus did not respond"}
@@ -77,6 +78,7 @@ class _SortedFiles(NamedTuple):
     objectives: ParsedObjectives
     alerts: Sequence[alerts_file.AlertsFile]
     rules: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
+    unreadable: Sequence[Problem]
 
     @property
     def rule_count(self) -> int:
@@ -84,12 +86,19 @@ class _SortedFiles(NamedTuple):
 
 
 def _sorted_files(paths: Sequence[Path]) -> _SortedFiles:
-    texts = [(str(file), text_of(file)) for file in yaml_files(paths)]
+    files = yaml_files(paths)
+    texts: list[tuple[str, str]] = []
+    unreadable: list[Problem] = []
+    for file in files:
+        try:
+            texts.append((str(file), text_of(file)))
+        except EncodingError as error:
+            unreadable.append(Problem(error.place, error.reason, error.fix))
     rules = [(name, groups) for name, text in texts if (groups := rule_groups(text)) is not None]
     alerts = [alerts_file.read(name, text) for name, text in texts if alerts_file.is_alerts_file(text)]
     others = {name for name, _ in rules} | {settings.file for settings in alerts}
     objectives = read([named_text for named_text in texts if named_text[0] not in others])
-    return _SortedFiles(len(texts), objectives, alerts, rules)
+    return _SortedFiles(len(files), objectives, alerts, rules, unreadable)
 
 
 class _LiveFindings(NamedTuple):
@@ -118,7 +127,7 @@ def _findings(
     """Return the mistakes, by line, and notes that are not mistakes."""
     reading, now = files.objectives, time.time()
     around = Surroundings(args.scrape_interval, args.retention, live.models, now, live.hiding)
-    mistakes = [*reading.problems, *findings(reading, around), *live.problems]
+    mistakes = [*files.unreadable, *reading.problems, *findings(reading, around), *live.problems]
     hints = [
         hint
         for objective in reading.objectives

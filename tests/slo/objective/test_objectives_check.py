@@ -320,6 +320,29 @@ def test_check_finds_what_prometheus_would_accept(
     assert printed in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_text_does_not_hide_the_mistakes_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is one mistake of its file."""
+    (tmp_path / "a.yaml").write_text("{name: a, target: 100%, indicator: errors}")
+    (tmp_path / "b.yaml").write_bytes(b"name: b\ntarget: \xa6\n")
+
+    assert 1 == main(["check", str(tmp_path)])
+    printed = capsys.readouterr()
+    assert f"{tmp_path}/a.yaml:1: target: a target must be between" in printed.err
+    assert f"{tmp_path}/b.yaml:2: not UTF-8 text (byte 16) (fix: save the file as UTF-8)" in printed.err
+    assert "0 objectives in 2 files, 2 mistakes" in printed.out
+
+
+def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its objectives do not take their own names."""
+    file = tmp_path / "o.yaml"
+    file.write_text(yaml.safe_dump(GOOD))
+
+    assert 0 == main(["check", str(file), str(tmp_path), f"{tmp_path}/./o.yaml"])
+    assert "1 objective in 1 file, 0 mistakes" in capsys.readouterr().out
+
+
 def test_a_doubt_names_the_line_of_its_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The line is not that of the objective's beginning, which may be screens above."""
     file = tmp_path / "o.yaml"
