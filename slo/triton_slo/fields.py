@@ -60,20 +60,24 @@ def error_budget(target: float) -> float:
     return round(1 - target, 12)
 
 
-def _percent_without_sign(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
+def _read_target(value: Any) -> float:
+    ratio = read_ratio(value)
+    if 0 < ratio < 1:
+        return ratio
+    has_sign = isinstance(value, str) and value.strip().endswith("%")
+    if not has_sign and 1 < ratio < 100:
         reason = "a target is a ratio below 1 (0.999) or a percentage (99.9%), and this is the number"
-        fix = f"; write {value:.10g}%" if value >= _MIN_PERCENTAGE else ""
-        raise ValueError(f"{reason} {value:.10g}{fix}")
-    return value
-
-
-def _valid_target(value: float) -> float:
-    if not (math.isfinite(value) and 0 < value < 1):
-        raise ValueError(
-            "a target must be between 0% and 100%, as 100% leaves no budget to burn; write for example 99.9%"
-        )
-    return value
+        fix = f"write {ratio:.10g}%" if ratio >= _MIN_PERCENTAGE else "write for example 99.9%"
+        raise ValueError(f"{reason} {ratio:.10g}; {fix}")
+    if math.isnan(ratio):
+        reason = "this is not a number"
+    elif ratio <= 0:
+        reason = "0% promises nothing" if ratio == 0 else "this is below 0%"
+    elif ratio == 1 or (ratio == 100 and not has_sign):
+        reason = "100% leaves no budget to burn"
+    else:
+        reason = "this is above 100%"
+    raise ValueError(f"a target must be between 0% and 100%, and {reason}; write for example 99.9%")
 
 
 def valid_duration(value: Any) -> str:
@@ -150,9 +154,7 @@ def _label_name(value: str) -> str:
 
 Target = Annotated[
     float,
-    BeforeValidator(read_ratio, json_schema_input_type=float | str),
-    BeforeValidator(_percent_without_sign, json_schema_input_type=float | str),
-    AfterValidator(_valid_target),
+    BeforeValidator(_read_target, json_schema_input_type=float | str),
 ]
 Ratio = Annotated[float, BeforeValidator(read_ratio, json_schema_input_type=float | str)]
 Duration = Annotated[str, BeforeValidator(valid_duration)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import tempfile
 import time
@@ -45,7 +46,26 @@ def mistakes(**changes: object) -> list[str]:
 @pytest.mark.parametrize(
     ("changes", "printed"),
     [
-        ({"target": "100%"}, "a target must be between 0% and 100%"),
+        (
+            {"target": "100%"},
+            "between 0% and 100%, and 100% leaves no budget to burn (fix: write for example",
+        ),
+        ({"target": 100}, "between 0% and 100%, and 100% leaves no budget to burn (fix: write for example"),
+        ({"target": 1}, "between 0% and 100%, and 100% leaves no budget to burn (fix: write for example"),
+        ({"target": 0}, "between 0% and 100%, and 0% promises nothing (fix: write for example 99.9%)"),
+        ({"target": -1}, "between 0% and 100%, and this is below 0% (fix: write for example 99.9%)"),
+        ({"target": 999}, "between 0% and 100%, and this is above 100% (fix: write for example 99.9%)"),
+        ({"target": "150%"}, "between 0% and 100%, and this is above 100% (fix: write for example 99.9%)"),
+        ({"target": math.inf}, "between 0% and 100%, and this is above 100% (fix: write for example 99.9%)"),
+        (
+            {"target": math.nan},
+            "between 0% and 100%, and this is not a number (fix: write for example 99.9%)",
+        ),
+        (
+            {"target": "1.2"},
+            "or a percentage (99.9%), and this is the number 1.2 (fix: write for example 99.9%)",
+        ),
+        ({"target": "99"}, "or a percentage (99.9%), and this is the number 99 (fix: write 99%)"),
         ({"target": "ninety"}, "'ninety' is not a share (fix: write for example 99.5%)"),
         ({"target": 99}, "or a percentage (99.9%), and this is the number 99 (fix: write 99%)"),
         ({"target": 99.95}, "(fix: write 99.95%)"),
