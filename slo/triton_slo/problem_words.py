@@ -133,7 +133,12 @@ def _than(sign: str, limit: str) -> _Explain:
 
 
 def _one_of(value: Any, context: Mapping[str, Any]) -> str:
-    return f"{as_written(value)} is none of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
+    return f"{as_written(value)} is none of {', '.join(expected_words(context))}"
+
+
+def expected_words(context: Mapping[str, Any]) -> list[str]:
+    """Return the words that pydantic lists in the context of a `literal_error`."""
+    return str(context["expected"]).replace(" or ", ", ").replace("'", "").split(", ")
 
 
 _MAPPING, _LIST, _TEXT = _should("a mapping of fields"), _should("a list"), _should("text")
@@ -177,7 +182,8 @@ _REASONS: Mapping[str, _Explain] = {
 
 def nearest_as_fix(word: str, known: Iterable[str]) -> str:
     """Return the fix of a problem: a question with the nearest known word, or nothing where none is near."""
-    near = nearest(word, known, _MIN_SIMILARITY)
+    words = list(known)
+    near = nearest(word, words, _MIN_SIMILARITY) or nearest(word.lower(), words, _MIN_SIMILARITY)
     return f"did you mean {near[0]!r}?" if near else ""
 
 

@@ -186,7 +186,9 @@ _FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
 
 
 def _meant(detail: Any, steps: tuple[str, ...]) -> str:
-    """Return a question with the field or kind that may be meant; nothing where none is near."""
+    """Return a question with the field, kind or word that may be meant; nothing where none is near."""
+    if detail["type"] == "literal_error" and isinstance(detail["input"], str):
+        return problem_words.nearest_as_fix(detail["input"], problem_words.expected_words(detail["ctx"]))
     if detail["type"] == "union_tag_invalid":
         return problem_words.nearest_as_fix(str(detail["input"].get("kind")), KINDS)
     if detail["type"] != "extra_forbidden":

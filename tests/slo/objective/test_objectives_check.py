@@ -73,6 +73,9 @@ def mistakes(**changes: object) -> list[str]:
         ({"window": "3d"}, "a rolling window has 7 to 90 whole days"),
         ({"window": {"calendar": "month", "timezone": "Mars/Base"}}, "'Mars/Base' is not a time zone"),
         ({"indicator": {"kind": "speed"}}, "use one of readiness, latency, queue"),
+        ({"indicator": "LATENCY"}, "'LATENCY' is not a kind of indicator (fix: did you mean 'latency'?)"),
+        ({"TARGETS": "99%"}, "TARGETS: unknown field (fix: did you mean 'target'?)"),
+        ({"unknown": {"policy": "IGNORE"}}, "alert, bad, ignore (fix: did you mean 'ignore'?)"),
         ({"indicator": {"kind": "latency"}}, "indicator.threshold: required field is missing"),
         ({"indicator": {"kind": "latency", "threshold": 1}}, "write it with its unit"),
         (
