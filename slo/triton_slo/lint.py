@@ -127,16 +127,21 @@ def _choosing_labels(objective: Objective) -> list[str]:
 def _dead_tiers(objective: Objective) -> Iterator[FieldFinding]:
     plan = Plan(objective, Options())
     budgets = {variant.budget for variant in plan.variants}
-    for tier in objective.alerting.tiers if objective.alerting.enabled else ():
-        factor = plan.factor(tier)
-        for budget in sorted(budgets):
-            if not plan.reachable(tier, budget):
-                reason = (
-                    f"tier {tier.name} can never fire at a target of {round(100 * (1 - budget), 9):g}%: it needs "
-                    f"{factor * budget:.0%} of events to fail ({factor:g} times the budget)"
-                )
-                fix = f"raise the target above {1 - 1 / factor:.2%}, or give it a burn under {1 / budget:g}"
-                yield "alerting", reason, fix
+    tiers = objective.alerting.tiers if objective.alerting.enabled else ()
+    for budget in sorted(budgets):
+        dead = [tier for tier in tiers if not plan.reachable(tier, budget)]
+        if not dead:
+            continue
+        names = ", ".join(tier.name for tier in dead)
+        factors = [plan.factor(tier) for tier in dead]
+        which, need, them = ("tier", "it needs", "it") if len(dead) == 1 else ("tiers", "they need", "them")
+        reason = (
+            f"{which} {names} can never fire at a target of {round(100 * (1 - budget), 9):g}%: {need} "
+            f"{', '.join(f'{factor * budget:.0%}' for factor in factors)} of events to fail "
+            f"({', '.join(f'{factor:g}' for factor in factors)} times the budget)"
+        )
+        fix = f"raise the target above {1 - 1 / max(factors):.2%}, or give {them} a burn under {1 / budget:g}"
+        yield "alerting", reason, fix
 
 
 def _short_windows(objective: Objective, around: Surroundings) -> Iterator[FieldFinding]:

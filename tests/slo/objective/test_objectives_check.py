@@ -21,7 +21,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
 from triton_slo.indicators.common.sources import BACKEND_COUNTERS, UNTRACED_QUEUE
-from triton_slo.lint import Surroundings, hidden_failures
+from triton_slo.lint import Surroundings, findings, hidden_failures
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
 
@@ -341,6 +341,21 @@ def test_check_finds_what_prometheus_would_accept(
 
     assert 1 == main(["check", str(file), *options])
     assert printed in capsys.readouterr().err
+
+
+def test_the_tiers_that_cannot_fire_at_one_target_are_one_mistake() -> None:
+    """A line for each tier and target would hide the other mistakes of a file."""
+    overrides = [{"models": "m", "target": "50%"}]
+    reading = read([("o.yaml", yaml.safe_dump({**GOOD, "target": "80%", "overrides": overrides}))])
+
+    worst, low = (
+        str(finding) for finding in findings(reading, Surroundings()) if "can never fire" in finding.reason
+    )
+    assert worst.endswith(
+        "tiers page_fast, page_slow can never fire at a target of 80%: they need 288%, 120% of events to fail "
+        "(14.4, 6 times the budget) (fix: raise the target above 93.06%, or give them a burn under 5)"
+    )
+    assert "tiers page_fast, page_slow, ticket_fast can never fire at a target of 50%: they need" in low
 
 
 def test_a_file_that_is_not_text_does_not_hide_the_mistakes_of_others(
