@@ -94,14 +94,14 @@ def with_query(url: str, **values: str) -> str:
     return urlunsplit(parts._replace(query=query))
 
 
-def clock(at: float) -> str:
+def utc_time(at: float) -> str:
     """Return a time in UTC, for places where Slack cannot show the reader's own."""
     return utc_text(_drawable(at))
 
 
 def slack_time(at: float) -> str:
     """Return a time that Slack shows in the reader's zone."""
-    return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{clock(at)}>"
+    return f"<!date^{int(_drawable(at))}^{{date_short_pretty}} {{time}}|{utc_time(at)}>"
 
 
 def slack_hour(at: float) -> str:

@@ -18,7 +18,7 @@ from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart
 from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
-from triton_alerts.bridge.text import clock, code
+from triton_alerts.bridge.text import code, utc_time
 from triton_exporter.common.duration import DAY
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class Actions:
             alertmanager=alertmanager.url,
             parts=tuple(made[1:]),
         )
-        when = "until resolved" if until_resolved else f"until {clock(until)}"
+        when = "until resolved" if until_resolved else f"until {utc_time(until)}"
         what, ids = worded(matchers), ", ".join(silence.ids)
         event = Event(at=now, kind="silenced", by=press.user, words=f"{when}: {what} (silence {ids})")
         return Result(f"Silenced {when}: {code(what, 500)}.", event, {"silence": silence})

@@ -42,7 +42,6 @@ from triton_alerts.bridge.incidents.incident import (
 from triton_alerts.bridge.incidents.matchers import worded
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.text import (
-    clock,
     code,
     code_block,
     link,
@@ -50,6 +49,7 @@ from triton_alerts.bridge.text import (
     prose,
     slack_hour,
     slack_time,
+    utc_time,
 )
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
@@ -357,7 +357,7 @@ def _digest_line(incident: Incident, now: float) -> str:
     line = f"{prose(headline(incident), 120)} (`{incident.name}`), "
     if incident.open:
         return line + f"since {slack_time(incident.since)}"
-    return line + f"{clock(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
+    return line + f"{utc_time(incident.since)}, for {in_words(incident.ended_at - incident.since)}"
 
 
 def _ordinal(number: int) -> str:
