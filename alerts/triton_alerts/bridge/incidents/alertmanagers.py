@@ -56,7 +56,7 @@ class Alertmanagers:
         problem = ServerError("no Alertmanager given with --alertmanager lists its alerts")
         for alertmanager in self.each:
             try:
-                listed = firing(alertmanager)
+                listed = listed_starts(alertmanager)
                 if incident.members.keys() & listed.keys():
                     # A silenced alert may never be listed again: nothing else would show when it ended. With a
                     # full disk the answer is the same.
@@ -78,7 +78,7 @@ class Alertmanagers:
             try:
                 if now - alertmanager.up_since() < RESEND_SECONDS:
                     return None
-                listed |= firing(alertmanager).keys()
+                listed |= listed_starts(alertmanager).keys()
             except ServerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None
@@ -103,7 +103,7 @@ class Alertmanagers:
             self.store.values.set(_senders_key(alertmanager), json.dumps([*known, *new][-MAX_SENDERS:]))
 
 
-def firing(alertmanager: Alertmanager) -> dict[str, float]:
+def listed_starts(alertmanager: Alertmanager) -> dict[str, float]:
     """Return when each alert that fires started, by fingerprint."""
     return {alert.fingerprint: alert.starts_at for alert in alertmanager.alerts()}
 

@@ -13,7 +13,7 @@ from typing import Any
 from triton_alerts.alertmanager_client import ServerError
 from triton_alerts.bridge.deliver.messages.incident_text import person
 from triton_alerts.bridge.deliver.messages.message import UNTIL_RESOLVED
-from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, firing
+from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers, listed_starts
 from triton_alerts.bridge.incidents.audit import Audit
 from triton_alerts.bridge.incidents.incident import Event, Incident, Mark, Silence, SilencePart
 from triton_alerts.bridge.incidents.matchers import worded
@@ -225,7 +225,7 @@ class Actions:
         return Result("Silence ended.", event, {"silence": None})
 
     def _recheck(self, incident: Incident, press: ButtonPress, now: float) -> Result:
-        listed = firing(self.alertmanagers.of(incident))
+        listed = listed_starts(self.alertmanagers.of(incident))
         still = sum(
             1 for fingerprint, member in incident.members.items() if member.firing and fingerprint in listed
         )

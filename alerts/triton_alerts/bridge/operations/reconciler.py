@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
-from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS, Alertmanagers, firing
+from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS, Alertmanagers, listed_starts
 from triton_alerts.bridge.incidents.incident import Event, Incident, Silence, SilencePart
 from triton_alerts.bridge.incidents.severity import record_severity
 from triton_alerts.bridge.incidents.store import ChangedIncident, Store
@@ -95,7 +95,9 @@ class Reconciler:
 
     def _alertmanager_state(self, alertmanager: Alertmanager, now: float) -> AlertmanagerState:
         return AlertmanagerState(
-            firing(alertmanager), alertmanager.silences(), now - alertmanager.up_since() >= RESEND_SECONDS
+            listed_starts(alertmanager),
+            alertmanager.silences(),
+            now - alertmanager.up_since() >= RESEND_SECONDS,
         )
 
     def _report_failure(self, error: ServerError) -> None:
