@@ -141,7 +141,7 @@ def _next_digest_edit(
     digests: Sequence[Digest], ready: Sequence[Delivery], now: float, edit_at: float
 ) -> tuple[SendTask | None, list[float]]:
     """Return the edit of a digest whose counts have changed, or else the seconds until one is due."""
-    unnamed = [delivery for delivery in ready if _unseen(delivery)]
+    unnamed = [delivery for delivery in ready if _not_shown(delivery)]
     waits = []
     for digest in digests:
         more = unnamed if digest is digests[0] else []
@@ -185,7 +185,7 @@ def _digest_post(ready: Sequence[Delivery], digest: Digest | None, now: float) -
     if len(unposted) < DIGEST_FROM:
         return None
     # The newest first: the oldest ones have waited already, and all are named within seconds.
-    unposted.sort(key=lambda delivery: (delivery.severity, not _unseen(delivery), -delivery.id))
+    unposted.sort(key=lambda delivery: (delivery.severity, not _not_shown(delivery), -delivery.id))
     firing = sum(delivery.closed_at is None for delivery in unposted)
     thread = digest.ts if digest is not None and 0 <= now - digest.at < DIGEST_SECONDS else ""
     return SendTask(
@@ -212,7 +212,7 @@ def _unposted(delivery: Delivery) -> bool:
     )
 
 
-def _unseen(delivery: Delivery) -> bool:
+def _not_shown(delivery: Delivery) -> bool:
     """Return whether the channel shows nothing of an incident yet, not even a line in a digest."""
     return _unposted(delivery) and delivery.digest_seq == 0
 
@@ -249,7 +249,7 @@ def _decided_at(delivery: Delivery) -> float:
 
 def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
     """Return the sort key of a post: new pages, escalations, starts and ends, other changes; severity, then age."""
-    if delivery.severity == 0 and _unseen(delivery):
+    if delivery.severity == 0 and _not_shown(delivery):
         rank = 0
     elif delivery.severity == 0 and delivery.raised_at is not None:
         rank = 1

@@ -61,10 +61,10 @@ class PagerDuty:
             "event_action": action if is_page else "resolve",
         }
         if event["event_action"] == "trigger":
-            event |= self._described(incident)
+            event |= self._trigger_fields(incident)
         _post_json(self.url, event, {})
 
-    def _described(self, incident: Incident) -> dict[str, Any]:
+    def _trigger_fields(self, incident: Incident) -> dict[str, Any]:
         shown = document(incident, self.style)
         labels = shown["lead"]["labels"]
         details = {
@@ -160,12 +160,12 @@ class PagerWorker:
             self.pager.send(incident)
         except DeliveryError as refusal:
             if refusal.kind not in ("timeout", "connection"):
-                self._answered(delivery, earlier)
+                self._forget_request(delivery, earlier)
             self._record_failure(delivery, refusal, now)
         else:
             self.attempts.failures = 0
             self.attempts.count("delivered", "event")
-            self._answered(delivery, earlier)
+            self._forget_request(delivery, earlier)
             self.store.outbox.finish(delivery, posted_seq=delivery.last_seq)
 
     def _begin(self, delivery: Delivery, now: float) -> UnconfirmedMessage | None:
@@ -179,7 +179,7 @@ class PagerWorker:
             self._unstored[delivery.id] = begun
         return earlier
 
-    def _answered(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
+    def _forget_request(self, delivery: Delivery, earlier: UnconfirmedMessage | None) -> None:
         """Forget a request that was answered; an earlier one without a response is still repeated."""
         if self._unstored.pop(delivery.id, None) is None:
             self.store.unconfirmed.forget(self.channel, "", delivery.id, earlier)

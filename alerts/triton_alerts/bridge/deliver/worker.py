@@ -135,7 +135,7 @@ class DeliveryWorker:
         elif task.kind == "digest_edit":
             self._edit_digest(task, now)
         elif task.resumed and (sent := self._find(task)) is not None:
-            self._arrived(task, sent, now, is_earlier_attempt=True)
+            self._record_arrival(task, sent, now, is_earlier_attempt=True)
         else:
             self._post(task, now)
 
@@ -181,9 +181,9 @@ class DeliveryWorker:
             self.store.outbox.begin(task.deliveries, task.name, task.kind, now, **digest)
         channel = self._channel(task)
         sent = self.transport.post(channel, composed, task.name, task.thread, broadcast=broadcast)
-        self._arrived(task, sent, now, is_earlier_attempt=False)
+        self._record_arrival(task, sent, now, is_earlier_attempt=False)
 
-    def _arrived(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
+    def _record_arrival(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
         """Record a message that was posted now, or that an earlier attempt had posted."""
         with self.store.transaction():
             if task.resumed and sent.ts:

@@ -98,7 +98,7 @@ class ScheduledMessage:
         if resumed and known.due:
             due = known.due  # the message that was begun first; a later one follows in the next step
         if resumed and (posted := self.transport.find(self.destination, known.name, known.since)) is not None:
-            self._arrived(known, posted, due, now)
+            self._record_arrival(known, posted, due, now)
             return
         message = _with_note(self.occasion.write(due), self._note(known, due, now))
         message = bare(message) if known.plain else message
@@ -107,7 +107,7 @@ class ScheduledMessage:
             self._store(known)
         sent = self.transport.post(self.destination, message, known.name)
         self.attempts.count("delivered", "summary")
-        self._arrived(known, sent, due, now if resumed else None)
+        self._record_arrival(known, sent, due, now if resumed else None)
 
     def _note(self, known: Posted, due: float, now: float) -> str:
         """Return, as Slack's markup, that the message is late, and which others were never posted."""
@@ -128,7 +128,7 @@ class ScheduledMessage:
         while (due := self.occasion.due(due - 1)) > until:
             yield due
 
-    def _arrived(self, known: Posted, sent: Sent, due: float, unconfirmed_at: float | None) -> None:
+    def _record_arrival(self, known: Posted, sent: Sent, due: float, unconfirmed_at: float | None) -> None:
         """Record that the message was posted; if it was sent twice, search for the copy later."""
         with self.store.transaction():
             self._store(Posted(until=due))
