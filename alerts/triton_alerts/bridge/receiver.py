@@ -48,7 +48,7 @@ class Webhook:
     token: Callable[[], str] | None = None
     ready: Callable[[], str] = lambda: ""
     max_body_bytes: int = MAX_BODY_BYTES
-    may_still_fire: Callable[[str, Member], bool] = lambda _name, _member: False
+    may_still_fire: Callable[[str, Member], bool] = lambda _fingerprint, _member: False
 
     def answer(self, request: Request) -> Response:
         """Answer one request; a notification that is refused is counted and logged, since 4xx are not retried."""

@@ -15,9 +15,11 @@ from triton_exporter.common.duration import DAY
 from triton_exporter.http.server import Server
 
 TICK_SECONDS = 1.0
+"""Time between two runs of a chore."""
 KEEP_SECONDS = 30.0 * DAY
 """Time after which closed incidents are deleted: the weekly summary needs them, and people read them later."""
 PRUNE_SECONDS = 3600.0
+"""Time until old incidents are deleted again, once none was left to delete."""
 FAILURE_SECONDS = 5.0
 """Seconds until the next step of a worker after its step failed because of the bridge itself."""
 

@@ -25,6 +25,7 @@ MAX_OWN_MESSAGES = 20
 DIGEST_SECONDS = 3600.0
 """Time after a digest's first message during which further incidents are added to its thread."""
 DIGEST_EDIT_SECONDS = 5.0
+"""Least time between edits of one digest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,9 @@ class Notification(BaseModel, frozen=True):
         return self.model_copy(update={"alerts": alerts})
 
     def omits(self, fingerprint: str, member: Member) -> bool:
-        """Return whether nothing of this group is reported as firing any more, and the end of this alert is not.
+        """Return whether this notification ends an alert without listing it.
 
+        It does if its whole group is resolved and the same Alertmanager had reported the alert in this group.
         An Alertmanager may never have had the alerts that its peer reported, and a late notification does not
         know those that started since.
         """

@@ -75,7 +75,7 @@ class Incidents:
         return [Event.model_validate_json(row[0]) for row in rows]
 
     def add(self, incident: Incident) -> int:
-        """Return the number of a new incident."""
+        """Add an incident; return its number."""
         cursor = self.database.run(
             "INSERT INTO incidents (name, key, document, severity, opened_at, closed_at, last_seq, version) "
             "VALUES (?, ?, ?, 0, ?, NULL, 0, 0)",

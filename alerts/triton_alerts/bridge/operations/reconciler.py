@@ -16,6 +16,7 @@ from triton_alerts.bridge.operations.actions import RENEW_SECONDS
 from triton_slo.problem_words import count
 
 COMPARE_SECONDS = 60.0
+"""Time between two comparisons, and time for which a silence must be missing before it counts as ended."""
 MISSING_SECONDS = 180.0
 """Time without being listed after which an alert counts as ended: three of Prometheus's resends."""
 

@@ -219,7 +219,7 @@ class Outbox:
         self.database.run("UPDATE deliveries SET edited_at = 0 WHERE incident = ?", number)
 
     def without_chart(self, limit: int) -> list[int]:
-        """Open incidents that have a thread and no chart in it."""
+        """Return the numbers of at most `limit` open incidents that have a thread without a chart."""
         rows = self.database.rows(
             "SELECT DISTINCT i.id FROM incidents i JOIN deliveries d ON d.incident = i.id AND d.role = 'main' "
             "WHERE i.closed_at IS NULL AND i.charted = 0 AND d.root_ts != '' ORDER BY i.id LIMIT ?",
