@@ -51,7 +51,7 @@ class MetricsThread:
             lambda: fetch_metrics(client, "", now, self._pace.is_fast),
             self._publish,
             self._process,
-            self._pace.next_wait,
+            self._pace.next_interval,
         )
 
     def run(self) -> None:

@@ -37,7 +37,7 @@ _UNANSWERED_SECONDS = 1.0
 
 @dataclass
 class Pace:
-    """Compute the wait after each reading.
+    """Compute the interval from each reading to the next.
 
     `budget` is a share of one core, for Triton and the exporter together.
     """
@@ -51,18 +51,18 @@ class Pace:
     # When the CPU seconds of the process were measured, and how many they were.
     _last_measured: tuple[float, float] | None = field(default=None, init=False)
     _readings_cpu_seconds: float = field(default=0.0, init=False)  # since then, each at the usual cost
-    _cost_seconds: float | None = field(default=None, init=False)
-    _costs_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
+    _usual_cost_seconds: float | None = field(default=None, init=False)
+    _recent_costs_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=40), init=False)
     _fails: bool = field(default=False, init=False)
     _burst: int = field(default=0, init=False)
 
     def note_reading(self, reading_cpu_seconds: float, process_cpu_seconds: float, now: float) -> None:
         """Learn the processor time of a reading, and that of the whole exporter from its start until `now`."""
         self._fails = False
-        self._costs_seconds.append(reading_cpu_seconds * (1 + TRITON_PART))
+        self._recent_costs_seconds.append(reading_cpu_seconds * (1 + TRITON_PART))
         # The median: at times a reading also feeds all observers, or enters estimates, and costs more.
-        self._cost_seconds = median(self._costs_seconds)
-        self._readings_cpu_seconds += self._cost_seconds / (1 + TRITON_PART)
+        self._usual_cost_seconds = median(self._recent_costs_seconds)
+        self._readings_cpu_seconds += self._usual_cost_seconds / (1 + TRITON_PART)
         if self._last_measured is not None:
             since, cpu_seconds_before = self._last_measured
             if now - since < OTHER_WORK_SECONDS:
@@ -79,19 +79,19 @@ class Pace:
         """Return whether the next reading comes soon enough to keep a connection for it."""
         return self.interval <= _STEADY_SECONDS
 
-    def next_wait(self) -> float:
+    def next_interval(self) -> float:
         """Return the seconds from the last reading to the next one."""
         if self.fixed is not None:
             self.interval = self.fixed
-        elif self._fails or self._cost_seconds is None:
+        elif self._fails or self._usual_cost_seconds is None:
             self.interval = _UNANSWERED_SECONDS
         else:
             left = max(SAMPLING_PART * self.budget - self._other_work_share, MIN_PART * self.budget)
-            self.interval = self._with_bursts(self._cost_seconds, self._cost_seconds / left)
+            self.interval = self._with_bursts(self._usual_cost_seconds, self._usual_cost_seconds / left)
         return self.interval
 
     def _with_bursts(self, cost: float, steady: float) -> float:
-        """Return `steady`, or where that is long and a reading cheap, short waits of bursts between longer ones."""
+        """Return `steady`, or bursts of short intervals between long ones if it is long and a reading cheap."""
         if steady <= _STEADY_SECONDS or cost > _MAX_BURST_READING_SECONDS:
             self._burst = 0
             return max(MIN_INTERVAL_SECONDS, steady)

@@ -19,7 +19,7 @@ def spent(
         process_cpu_seconds += reading_cpu_seconds
         pace.note_reading(reading_cpu_seconds, process_cpu_seconds + other_work_share * at, at)
         cost += reading_cpu_seconds * (1 + TRITON_PART)
-        intervals.append(pace.next_wait())
+        intervals.append(pace.next_interval())
         at += intervals[-1]
     return cost / at, intervals
 
@@ -81,4 +81,4 @@ def test_a_triton_that_does_not_answer_is_asked_once_a_second() -> None:
     spent(pace, 0.0002, 5)
     pace.note_failure()
 
-    assert 1.0 == pace.next_wait()
+    assert 1.0 == pace.next_interval()
