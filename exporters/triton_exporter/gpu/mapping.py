@@ -193,20 +193,20 @@ def _claims_of(
     evidence: GpuEvidence,
     visible: VisibleGpus,
 ) -> list[GpuClaim]:
-    claim = _claim_config(key, config, visible)
-    if not claim or claim[0].confidence == GUESS:
+    claims = _claim_config(key, config, visible)
+    if not claims or claims[0].confidence == GUESS:
         in_memory = dict.fromkeys(visible.pick(memory_devices), 1.0)
-        claim = _shared_claims(key, in_memory, visible, "statistics") or claim
+        claims = _shared_claims(key, in_memory, visible, "statistics") or claims
     # Labels name whole GPUs: they replace a guess of as many, and none of MIG instances.
     named = sorted(evidence.labels.get(key, frozenset()) & evidence.triton_gpus)
-    is_guess_of_gpus = len(named) == len(claim) and all(
-        part.confidence == GUESS and not part.entity.instance for part in claim
+    is_guess_of_gpus = len(named) == len(claims) and all(
+        claim.confidence == GUESS and not claim.entity.instance for claim in claims
     )
-    if named and (not claim or is_guess_of_gpus):
-        claim = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), visible, "triton_label", GUESS)
+    if named and (not claims or is_guess_of_gpus):
+        claims = _shared_claims(key, dict.fromkeys(map(Entity, named), 1.0), visible, "triton_label", GUESS)
     if any(fnmatchcase(key.model, pattern) for pattern in evidence.trusted_models):
-        return [part._replace(source="operator", confidence=CERTAIN) for part in claim]
-    return claim
+        return [claim._replace(source="operator", confidence=CERTAIN) for claim in claims]
+    return claims
 
 
 def label_problems(
