@@ -41,7 +41,7 @@ from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.triton.poll import ApiPoller
 
 ENDPOINTS = ("metrics", "live", "ready", "metadata", "index", "statistics", "config", "model_ready", "poll")
-"""Closed set of values of the label `endpoint`; `poll` stands for a Poller, which does not read Triton."""
+"""Closed set of values of the label `endpoint`; `poll` counts errors that escaped from the `poll` of a Poller."""
 
 
 class Exporter:

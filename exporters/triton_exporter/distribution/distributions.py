@@ -43,7 +43,8 @@ ESTIMATED_SECONDS = 0.5
 """Longest interval that is estimated: more requests share one sum in a longer one, which keeps its mean."""
 
 SUMMARY_TURNS = 5
-"""A quantile curve of the last minute is read at every fifth sample: it hardly moves in between."""
+"""A quantile curve of the last minute is read at every fifth reading with all families (`observe`): it hardly moves
+in between."""
 
 _MICRO, _MILLI = 1e-6, 1e-3
 

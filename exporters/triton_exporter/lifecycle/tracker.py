@@ -53,10 +53,12 @@ class Lifecycle:
     snapshot: Snapshot = field(default=_NEVER_POLLED, init=False)
     records: dict[ModelVersion, Record] = field(default_factory=dict, init=False)
     load_failures: LoadFailures = field(default_factory=LoadFailures, init=False)
-    # Why versions that Triton calls ready are not, by what found it out; and how many probes failed at all.
     failing_backends: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
+    """Reason why a version that Triton calls ready fails, by Triton's metrics."""
     failed_probes: Mapping[ModelVersion, str] = field(default_factory=dict, init=False)
+    """Reason why a version that Triton calls ready fails, by probes."""
     probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
+    """Number of failed probes of a version."""
     _changes: int = field(default=0, init=False)  # of records and expectations
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _polled: bool = field(default=False, init=False)

@@ -44,7 +44,7 @@ class _Identification(NamedTuple):
 
 @dataclass
 class ApiPoller:
-    """Remembers what need not be asked every time: the server's version, statistics, the parsed index."""
+    """Polls Triton's API, and remembers between polls: the server's version, statistics, the parsed index."""
 
     client: Client
     now: Callable[[], float]
