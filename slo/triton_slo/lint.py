@@ -18,7 +18,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import ParsedObjectives
 from triton_slo.problem import Problem
 from triton_slo.rules.periods import LAST, known_clock_ranges
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.rules.unknown import FORGET
 from triton_slo.rules.windows import MIN_SCRAPES
 
@@ -79,7 +79,7 @@ def needed_series(reading: ParsedObjectives) -> Iterator[Problem]:
     """Yield notes on objectives that measure what neither Triton nor the exporter exposes: what makes it appear."""
     for objective in reading.objectives:
         for _, what, fix in islice(
-            objective.indicator.needs(Plan(objective, Options()).scope(chosen(objective))), 1
+            objective.indicator.needs(Plan(objective, Options()).scope(chosen_matchers(objective))), 1
         ):
             yield Problem(
                 reading.place(objective.name, "indicator"), f"{objective.name}: it needs {what}", fix

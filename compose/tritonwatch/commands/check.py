@@ -27,7 +27,7 @@ from triton_slo.objective.reading import ParsedObjectives, read
 from triton_slo.problem import Problem, by_line, explained_once
 from triton_slo.problem_words import count
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.verdict.estimate import is_precise_enough, uncertainties
 from triton_slo.verdict.group_names import group_name
 from triton_slo.verdict.group_sources import fed_groups, unmeasured
@@ -174,7 +174,7 @@ def _models_elsewhere(prometheus: Prometheus, reading: ParsedObjectives) -> froz
     models = set()
     for objective in reading.objectives:
         plan = Plan(objective, Options())
-        if any(objective.indicator.needs(plan.scope(chosen(objective)))):
+        if any(objective.indicator.needs(plan.scope(chosen_matchers(objective)))):
             models |= {access.models(prometheus, plan.measure(variant).presence) for variant in plan.variants}
     return frozenset().union(*models)
 
@@ -192,7 +192,7 @@ def _missing(prometheus: Prometheus, reading: ParsedObjectives) -> Iterator[Prob
     """Yield a problem for each objective that cannot be measured: its first missing series, and how to get it."""
     for objective in reading.objectives:
         for query, what, fix in objective.indicator.needs(
-            Plan(objective, Options()).scope(chosen(objective))
+            Plan(objective, Options()).scope(chosen_matchers(objective))
         ):
             if not prometheus.instant(query):
                 reason = f"{objective.name}: indicator: Prometheus has no {what}"

@@ -17,7 +17,7 @@ from triton_slo.names import GROUPING
 from triton_slo.objective.exclusion import Span
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.verdict.group_sources import Unmeasured, fed_groups, unmeasured
 from triton_slo.verdict.group_status import GroupStatus
 
@@ -131,7 +131,7 @@ def _refuse_too_many(prometheus: Prometheus, plan: Plan, at: float, steps: float
 
 
 def _bounds(prometheus: Prometheus, plan: Plan, at: float) -> Iterator[tuple[float, int]]:
-    query, unit = plan.objective.indicator.buckets(plan.scope(chosen(plan.objective)))
+    query, unit = plan.objective.indicator.buckets(plan.scope(chosen_matchers(plan.objective)))
     counted: dict[float, int] = defaultdict(int)
     for sample in prometheus.instant(f"count by (le) (\n{query}\n)", at) if query else ():
         edge = float(sample.labels.get("le", "+Inf"))

@@ -15,7 +15,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import MAX_STEPS, Prometheus, query_ranges
 from triton_slo.promql import by, number, on
 from triton_slo.rules import recording
-from triton_slo.rules.plan import Plan, chosen, group_matchers
+from triton_slo.rules.plan import Plan, chosen_matchers, group_matchers
 
 RECORDED = "5m"
 """Nominal window of the recorded events that can replace counters, at steps of the same length."""
@@ -94,7 +94,7 @@ def _event_sources(
     """Return recorded events, which cost less, if they have this step and reach back to `start`; else sources."""
     events = _recorded_events(plan)
     if recorded and step == plan.clock.real(RECORDED) and prometheus.instant(f"count({events.total})", start):
-        own = group_matchers(plan, chosen(plan.objective))
+        own = group_matchers(plan, chosen_matchers(plan.objective))
         labels = (*plan.objective.group_by, *plan.fixed_labels)
         # Rules record 0 events for a group whose series are gone. In a history, this time is unknown,
         # unless the group is retired.
@@ -106,7 +106,7 @@ def _event_sources(
 
 
 def _recorded_events(plan: Plan) -> Events:
-    groups = group_matchers(plan, chosen(plan.objective))
+    groups = group_matchers(plan, chosen_matchers(plan.objective))
     return Events(*(recording.events(plan, RECORDED, event, groups) for event in (ERROR, TOTAL)))
 
 

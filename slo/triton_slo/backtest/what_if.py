@@ -19,7 +19,7 @@ from triton_slo.backtest.report import Report, backtest, resolution
 from triton_slo.fields import Choice, error_budget
 from triton_slo.names import GROUPING
 from triton_slo.objective.model import Objective
-from triton_slo.rules.plan import Plan, chosen
+from triton_slo.rules.plan import Plan, chosen_matchers
 from triton_slo.verdict.estimate import uncertainties
 from triton_slo.verdict.group_names import group_name, version_name
 from triton_slo.verdict.group_status import GroupStatus, points
@@ -190,7 +190,7 @@ def _limitations(
         yield Limitation(
             f"groups by {others} are replayed together: each of them has its own budget and alerts"
         )
-    if objective.indicator.redundancy_gone(plan.scope(chosen(objective)), 1.0):
+    if objective.indicator.redundancy_gone(plan.scope(chosen_matchers(objective)), 1.0):
         yield Limitation(
             "a history does not show how many servers were ready: pages that redundancy would have prevented are "
             "counted"

@@ -162,11 +162,11 @@ def _problem(file: str, node: yaml.Node, detail: Any) -> Problem:
         for index, step in enumerate(detail["loc"])
         if not _is_union_step(detail["loc"], index) and step != "[key]"
     ]
-    field = ".".join(str(step) for step in steps)
+    field_path = ".".join(str(step) for step in steps)
     named = ".".join(step for step in steps if isinstance(step, str))
     meant = _meant(detail, tuple(step for step in steps if isinstance(step, str)))
     reason, fix = problem_words.with_fix(problem_words.reason(detail), meant or _fix(detail["type"], named))
-    return Problem(f"{file}:{line_of(node, steps)}", f"{field}: {reason}" if field else reason, fix)
+    return Problem(f"{file}:{line_of(node, steps)}", f"{field_path}: {reason}" if field_path else reason, fix)
 
 
 _FORMS: Mapping[tuple[str, ...], tuple[type[BaseModel], ...]] = {
@@ -196,17 +196,17 @@ def _meant(detail: Any, steps: tuple[str, ...]) -> str:
     forms = _FORMS.get(steps[:-1], ())
     if steps[:-1] == ("indicator",):
         forms = (KINDS[detail["loc"][1]],)
-    return problem_words.nearest_as_fix(steps[-1], [field for form in forms for field in form.model_fields])
+    return problem_words.nearest_as_fix(steps[-1], [name for form in forms for name in form.model_fields])
 
 
-def _fix(kind: str, field: str) -> str:
+def _fix(kind: str, named: str) -> str:
     if kind in _FIXES:
         return _FIXES[kind]
-    if kind == "value_error" and field != "window.rolling":
+    if kind == "value_error" and named != "window.rolling":
         return ""  # our own validators name the fix in their reason
-    if kind == "string_type" and field in ("name", "alerting.tiers.name"):
+    if kind == "string_type" and named in ("name", "alerting.tiers.name"):
         return TEXT_FIX
-    return _FIELD_FIXES.get(field, TEXT_FIX if kind == "string_type" else "")
+    return _FIELD_FIXES.get(named, TEXT_FIX if kind == "string_type" else "")
 
 
 def _is_union_step(loc: tuple[Any, ...], index: int) -> bool:

@@ -125,7 +125,7 @@ class Plan:
     @cached_property
     def redundancy_gone(self) -> str:
         """PromQL for groups without redundancy; empty where the indicator knows none."""
-        scope = self.scope(chosen(self.objective))
+        scope = self.scope(chosen_matchers(self.objective))
         gone = self.objective.indicator.redundancy_gone(scope, self.clock.real(RESTART))
         if gone and self.objective.unknown.policy == "bad":
             gone += f"\nor {scope.on} group {scope.by} ({names.UNKNOWN}{self.own} == 1)"
@@ -164,12 +164,12 @@ def group_matchers(plan: Plan, matchers: Matchers) -> Matchers:
     return plan.own.also(*matchers.within(plan.objective.group_by).parts)
 
 
-def source_models(plan: Plan) -> Matchers:
+def source_model_matchers(plan: Plan) -> Matchers:
     """Return the matchers of source series of the objective's models, whatever their version."""
     return plan.source_matchers.choosing("model", plan.objective.models)
 
 
-def chosen(objective: Objective) -> Matchers:
+def chosen_matchers(objective: Objective) -> Matchers:
     """Return the matchers of all models and versions of an objective."""
     return Matchers().choosing("model", objective.models).choosing("version", objective.versions)
 
@@ -178,7 +178,7 @@ def _variants(objective: Objective) -> tuple[Variant, ...]:
     # Overrides that list whole models are many (one a model) and cannot overlap once a name is taken: they
     # cost a set lookup. The others are few, and narrow what is left for those after them, listed models too.
     taken: dict[str, None] = {}
-    left = [chosen(objective)]
+    left = [chosen_matchers(objective)]
     listed: dict[tuple[Matchers, tuple[float, float | None]], list[str]] = {}
     variants: list[Variant] = []
     for override in objective.overrides:

@@ -13,7 +13,7 @@ from triton_exporter.catalogue import state, triton
 from triton_slo import names
 from triton_slo.promql import Matchers, by, indent, on
 from triton_slo.rules.pauses import remembered
-from triton_slo.rules.plan import Plan, on_group, recording_rule, source_models
+from triton_slo.rules.plan import Plan, on_group, recording_rule, source_model_matchers
 from triton_slo.rules.rulefile import Rule
 
 _SERVER_LABELS = ("instance", "pod")
@@ -59,20 +59,20 @@ def unloaded(plan: Plan) -> str:
 def _ready(plan: Plan) -> str:
     """Return PromQL for models that a live server serves; Triton's counters show it where there is no exporter."""
     return (
-        f"max by (model) ({state.MODEL_READY}{source_models(plan)}) == 1\n"
-        f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{source_models(plan)})"
+        f"max by (model) ({state.MODEL_READY}{source_model_matchers(plan)}) == 1\n"
+        f"    or on (model) group by (model) ({triton.REQUEST_SUCCESS}{source_model_matchers(plan)})"
     )
 
 
 def _serving(plan: Plan) -> str:
     """Return PromQL for groups that some server serves or should serve."""
-    listed = source_models(plan).also('version!=""')
+    listed = source_model_matchers(plan).also('version!=""')
     rests = f"({state.MODEL_STATE}{_unloaded_states(plan)} == 1)"
     meant = f"{state.MODEL_READY}{listed} unless on (instance, model, version) {rests}"
     labels = by(_identity(plan))
     return (
         f"group {labels} ({meant})\n"
-        f"or {on(_identity(plan))}\ngroup {labels} ({triton.REQUEST_SUCCESS}{source_models(plan)})"
+        f"or {on(_identity(plan))}\ngroup {labels} ({triton.REQUEST_SUCCESS}{source_model_matchers(plan)})"
     )
 
 
@@ -86,4 +86,4 @@ def _identity(plan: Plan) -> tuple[str, ...]:
 
 
 def _unloaded_states(plan: Plan) -> Matchers:
-    return source_models(plan).also('state=~"unloaded|unloading"')
+    return source_model_matchers(plan).also('state=~"unloaded|unloading"')

@@ -13,7 +13,7 @@ from triton_slo.indicators.common.measure import UnknownReason
 from triton_slo.promql import Matchers, number
 from triton_slo.rules.exclusion_rules import unless_excluded
 from triton_slo.rules.pauses import warm
-from triton_slo.rules.plan import Plan, chosen, recording_rule, source_models
+from triton_slo.rules.plan import Plan, chosen_matchers, recording_rule, source_model_matchers
 from triton_slo.rules.retired import unless_retired, with_version
 from triton_slo.rules.rulefile import Rule
 
@@ -44,7 +44,7 @@ def standstills(plan: Plan) -> tuple[UnknownReason, ...]:
 
     return tuple(
         objective.indicator.unknown_reasons(
-            plan.scope(chosen(objective)),
+            plan.scope(chosen_matchers(objective)),
             plan.clock.real(objective.unknown.after, UNKNOWN_SCRAPES),
             objective.unknown.policy == "bad",
             without_retired,
@@ -70,7 +70,7 @@ def _vanished(plan: Plan) -> str:
     if "model" not in plan.objective.group_by:
         lines = [gone, f"and {recent}", warm(plan), *idle]
         return "0 * (\n" + "\n".join(f"  {line}" for line in lines) + "\n) + 1"
-    expected = f"max by (model) ({state.MODEL_EXPECTED}{source_models(plan)})"
+    expected = f"max by (model) ({state.MODEL_EXPECTED}{source_model_matchers(plan)})"
     wanted = f"({recent} or {seen} and on (model) ({expected} == 1))"
     lines = [
         gone,

@@ -45,7 +45,7 @@ def judge_current_state(
         verdict, reason = "hold", f"not ready all the time: current burn rate {burn_rate(canary.burn_now)}"
     else:
         verdict, reason = "promote", f"ready, current burn rate {burn_rate(canary.burn_now)}"
-    return _judged(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
+    return _make_judgement(canary, verdict, reason, age, unknown=bool(canary.unknown_reasons))
 
 
 def judge(
@@ -58,7 +58,7 @@ def judge(
     """Judge each group; `age_of(model, version)` is the age of the exporter's data, None if unknown."""
     return tuple(
         hold_if_unproven(
-            _judgement(row, _age(row, age_of(row.model, row.version)), _alerts_about(row, firing), limits),
+            _judge_group(row, _age(row, age_of(row.model, row.version)), _alerts_about(row, firing), limits),
             row,
             limits,
             evidence,
@@ -81,13 +81,13 @@ def failure_evidence(
     judged: dict[tuple[str, str], Judgement] = {}
     seeing = [row for row in rows if SEES_FAILURES.intersection(row.sources)]
     for row, judgement in zip(seeing, judge(seeing, age_of, firing, limits), strict=True):
-        seen = _seen_enough(judgement, row, events_of)
-        key = (seen.model, seen.version)
-        judged[key] = max((judged.get(key, seen), seen), key=lambda judgement: _RANK[judgement.verdict])
+        checked = _hold_if_too_few_events(judgement, row, events_of)
+        key = (checked.model, checked.version)
+        judged[key] = max((judged.get(key, checked), checked), key=lambda judgement: _RANK[judgement.verdict])
     return judged
 
 
-def _seen_enough(
+def _hold_if_too_few_events(
     judgement: Judgement, row: GroupStatus, events_of: Callable[[GroupStatus], float]
 ) -> Judgement:
     """Return `hold` until a model that breaks the promise would have failed at least once, as good as surely.
@@ -120,16 +120,17 @@ def hold_if_unproven(
     """
     if judgement.verdict != "promote":
         return judgement
-    worst = _worst(judgement, row, limits, baseline)
+    worst_case = _worst_case(judgement, row, limits, baseline)
     doubted = [source for source in row.caveats if source not in limits.trusted]
     for source in doubted:
-        doubt = _hidden_failures(row, source, evidence) if source in HIDING else _error(row, source, worst)
+        hides = source in HIDING
+        doubt = _hidden_failures(row, source, evidence) if hides else _error_doubt(row, source, worst_case)
         if doubt:
             reason = f"{judgement.reason}{BUT}{doubt}; or accept this source with --trust {source}"
             return replace(judgement, verdict="hold", reason=reason)
-    if worst is None or not worst.error or HIDING.issuperset(doubted):
+    if worst_case is None or not worst_case.error or HIDING.issuperset(doubted):
         return judgement
-    return replace(judgement, reason=judgement.reason + worst.words_if_acceptable)
+    return replace(judgement, reason=judgement.reason + worst_case.words_if_acceptable)
 
 
 def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -> str:
@@ -142,17 +143,15 @@ def _hidden_failures(row: GroupStatus, source: str, evidence: FailureEvidence) -
     return _unresolved(source, f"see objective {judged.slo}, {judged.verdict}: {judged.reason}")
 
 
-def _error(row: GroupStatus, source: str, worst: estimate.WorstCase | None) -> str:
+def _error_doubt(row: GroupStatus, source: str, worst_case: estimate.WorstCase | None) -> str:
     """Return why an estimate may be too far off, and what settles it; empty where its error changes nothing."""
     caveat = CAVEATS[source]
-    if worst is None:
+    if worst_case is None:
         return _unresolved(source, caveat.settled_by)
-    if worst.is_acceptable:
+    if worst_case.is_acceptable:
         return ""
-    settled = estimate.settled_by(row, source)
-    return (
-        f"{caveat.word} ({source}, {either_way(worst.error)}): {worst.words_if_not}; to fix this, {settled}"
-    )
+    doubt = f"{caveat.word} ({source}, {either_way(worst_case.error)}): {worst_case.words_if_not}"
+    return f"{doubt}; to fix this, {estimate.settled_by(row, source)}"
 
 
 def _unresolved(source: str, fix: str) -> str:
@@ -160,7 +159,7 @@ def _unresolved(source: str, fix: str) -> str:
     return f"{caveat.word} ({source}): {caveat.meaning}; to fix this, {fix}"
 
 
-def _worst(
+def _worst_case(
     judgement: Judgement, row: GroupStatus, limits: GateLimits, baseline: GroupStatus | None
 ) -> estimate.WorstCase | None:
     if judgement.comparison is not None:
@@ -184,7 +183,7 @@ def judge_canary(
     age = _oldest(ages)
     stopped = _forced_verdict(canary, _alerts_about(canary, firing)) or _stale_verdict(canary, age, limits)
     verdict, reason = stopped or (comparison.verdict, comparison.reason)
-    judgement = _judged(canary, verdict, reason, age, comparison)
+    judgement = _make_judgement(canary, verdict, reason, age, comparison)
     return hold_if_unproven(judgement, canary, limits, evidence, baseline)
 
 
@@ -214,13 +213,13 @@ def _age(row: GroupStatus, exporter: float | None) -> float | None:
     return max((age for age in (exporter, row.seen_seconds_ago) if age is not None), default=None)
 
 
-def _judgement(
+def _judge_group(
     row: GroupStatus, age: float | None, firing: Sequence[Firing], limits: GateLimits
 ) -> Judgement:
-    return _judged(row, *_verdict(row, age, firing, limits), age, unknown=row.state == "unknown")
+    return _make_judgement(row, *_verdict(row, age, firing, limits), age, unknown=row.state == "unknown")
 
 
-def _judged(
+def _make_judgement(
     row: GroupStatus,
     verdict: Verdict,
     reason: str,

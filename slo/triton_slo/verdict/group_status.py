@@ -20,7 +20,8 @@ Lasts = Literal["unknown", "exhausted", "estimated", "past_period_end", "not_bur
 
 SHOWN_WINDOWS = ("1h", "6h", "3d")
 """Nominal windows whose burn rates a table shows besides "now"."""
-_MIN_SHOWN_ERROR = 0.0001
+_MIN_WRITTEN_ERROR = 0.0001
+"""Smallest error that is written as a number; a smaller one is written as below it."""
 _MIN_ERROR = 1e-9
 """Smallest error that is shown: below it, counts and sums determine the share exactly."""
 
@@ -142,7 +143,7 @@ def points(share: float) -> str:
 
 def either_way(error: float) -> str:
     """Return how far an estimate may be off: +-1.2 points; an error that would be written as 0 has a bound."""
-    return f"+-{points(error)}" if error >= _MIN_SHOWN_ERROR else f"+-<{points(_MIN_SHOWN_ERROR)}"
+    return f"+-{points(error)}" if error >= _MIN_WRITTEN_ERROR else f"+-<{points(_MIN_WRITTEN_ERROR)}"
 
 
 @dataclass(frozen=True, slots=True)
