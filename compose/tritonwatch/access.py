@@ -94,7 +94,7 @@ def from_arguments(
     )
 
 
-def to_import(args: argparse.Namespace) -> Callable[[str], Access]:
+def access_for_import(args: argparse.Namespace) -> Callable[[str], Access]:
     """Return how to reach the address of --import, with the credentials of the arguments. It raises UsageError."""
     return lambda url: from_arguments(args, os.environ, checked_url(url, "--import"))
 

@@ -122,7 +122,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _apply_correction(args: argparse.Namespace) -> int:
     signed, now = protocol.signature(args.reason, args.author), time.time()
-    writer = chosen_writer(args.blocks, args.import_url, access.to_import(args))
+    writer = chosen_writer(args.blocks, args.import_url, access.access_for_import(args))
     planning.refuse_recent(_corrected_time(args), writer, now)
     corrections = _corrections(args, now)
     if not corrections:
@@ -202,7 +202,7 @@ def _resume(args: argparse.Namespace) -> int:
 
 def _writer_of(entry: Entry, args: argparse.Namespace) -> Writer:
     """Return the writer to where an entry was written, or to where the arguments name instead."""
-    access_to = access.to_import(args)
+    access_to = access.access_for_import(args)
     if args.blocks is None and args.import_url is None:
         return original_writer(entry, access_to)
     return chosen_writer(args.blocks, args.import_url, access_to)

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         print_plan(corrections, planning.history_span(corrections, now), args.json)
         return 0
     signed = protocol.signature(args.reason, args.author)
-    writer = chosen_writer(args.blocks, args.import_url, access.to_import(args))
+    writer = chosen_writer(args.blocks, args.import_url, access.access_for_import(args))
     corrections = _corrections(args, now, writer.writable_until(now))
     if not corrections:
         raise CommandError(planning.NO_HISTORY)

@@ -154,7 +154,7 @@ def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
         return secret
 
     token()  # a mistake is reported now
-    access_to = access.to_import(args)
+    access_to = access.access_for_import(args)
     writing = CorrectionWriting(
         token,
         lambda: chosen_writer(args.blocks, args.import_url, access_to),

@@ -172,7 +172,7 @@ def rate(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return how long a budget lasts or a state has lasted; a dash where that is unknown."""
+    """Return how long a budget lasts or a state has lasted; a dash where unknown, 'not burning' where infinite."""
     if seconds is None:
         return "-"
     if math.isinf(seconds):
