@@ -86,16 +86,16 @@ def _loads(options: Options) -> Iterator[Rule]:
 def _objective_rules() -> Iterator[Rule]:
     """Yield what graphs of all groups of an objective read."""
     by = f"by ({SLO}, {INDICATOR})"
-    for window in BURN_WINDOWS:
-        yield Rule(record=worst_burn(window), expr=f"max {by} ({_burn_rate(window)})")
+    for burn_window in BURN_WINDOWS:
+        yield Rule(record=worst_burn(burn_window), expr=f"max {by} ({_burn_rate(burn_window)})")
     yield Rule(record=OVERBURN, expr=f"{_burn_rate('1h')} > 1")
     events = f"{sli_events('5m')}{{{RECORDED_HERE}}}"
     yield Rule(record=OBJECTIVE_EVENTS, expr=total(events, SLO, INDICATOR, EVENT))
     yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
 
 
-def _burn_rate(window: str) -> str:
-    return f"{sli_error(window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
+def _burn_rate(burn_window: str) -> str:
+    return f"{sli_error(burn_window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
 
 
 def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:

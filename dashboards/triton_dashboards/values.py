@@ -125,7 +125,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Figure(Panel):
-    """A panel of values that all read the same way."""
+    """A panel whose queries share one display."""
 
     queries: Queries
     display: Display
