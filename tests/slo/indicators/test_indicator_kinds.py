@@ -28,7 +28,7 @@ BELOW = "exporters/triton_exporter/distribution/buckets.py"
 
 
 def named(node: ast.expr) -> set[str]:
-    """Kinds and classes that an operand names, alone or listed."""
+    """Return the kinds and classes that an operand names, alone or listed."""
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
         return {name for elt in node.elts if not isinstance(elt, ast.Set) for name in named(elt)}
     if isinstance(node, ast.BinOp):
@@ -41,7 +41,7 @@ def named(node: ast.expr) -> set[str]:
 
 
 def about_an_indicator(node: ast.expr) -> bool:
-    """Whether an operand is the kind of an indicator."""
+    """Return whether an operand is the kind of an indicator."""
     match node:
         case ast.Attribute(attr="kind", value=ast.Attribute(attr="indicator") | ast.Name(id="indicator")):
             return True
@@ -51,7 +51,7 @@ def about_an_indicator(node: ast.expr) -> bool:
 
 
 def switches(text: str) -> Iterator[int]:
-    """Lines that compare with a kind of indicator, or ask which class or flag one has."""
+    """Yield the lines that compare with a kind of indicator, or ask which class or flag one has."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
