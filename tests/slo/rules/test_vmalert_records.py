@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from support.history import openmetrics, serve
 from support.loopback import free_ports, started
 from support.tools import prometheuses, vmalert
 from support.victoria import serve_victoria
+from support.waiting import eventually
 from triton_exporter.catalogue import triton
 from triton_slo import names
 from triton_slo.artifact import Format, Options
@@ -34,7 +36,7 @@ RECORDED = f'{{__name__=~"slo:.+", {names.SLO}="errors"}}'
 LAST = names.PERIOD_BUDGET_REMAINING
 """Recorded after all that it is made of."""
 SLOW = (names.sli_events_base(""), names.SLI_EVENTS_CHECKPOINT)
-Series = dict[tuple[tuple[str, str], ...], tuple[float, float]]
+Series = dict[tuple[tuple[str, str], ...], list[tuple[float, float]]]
 
 
 def month() -> dict[str, str]:
@@ -100,36 +102,46 @@ def ask(url: str, expr: str, at: float | None = None) -> list[dict[str, Any]]:
     return result
 
 
-def recorded(url: str, what: str = RECORDED) -> Series:
-    """Labels -> time and value of each recorded series' newest sample.
+def recorded(url: str) -> Series:
+    """Return times and values of the last 30 s by the labels of each recorded series.
 
     Without what the slow group records at its own moments, which differ between engines.
     """
     return {
-        tuple(sorted(series["metric"].items())): (
-            float(series["values"][-1][0]),
-            float(series["values"][-1][1]),
-        )
-        for series in ask(url, f"{what}[30s]")
+        tuple(sorted(series["metric"].items())): [(float(at), float(value)) for at, value in series["values"]]
+        for series in ask(url, f"{RECORDED}[30s]")
         if not series["metric"]["__name__"].startswith(SLOW)
     }
 
 
-def wait_recorded(url: str) -> Series:
-    """Return what is recorded once the last rule has seen several evaluations of those before it."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+def wait_recorded(url: str) -> None:
+    """Wait until the last rule has seen several evaluations of those before it."""
+
+    def several() -> bool:
         # vmalert's neighbours see each other one evaluation late: the chain to the budget is eight rules long.
-        seen = ask(url, f"count_over_time({LAST}[1m])")
-        if seen and all(float(series["value"][1]) >= 5 for series in seen):
-            return recorded(url)
-        time.sleep(0.5)
-    raise AssertionError(f"{LAST} was not recorded: {sorted(recorded(url))}")
+        seen = ask(url, f"count_over_time({LAST}[30s])")
+        return bool(seen) and all(float(series["value"][1]) >= 5 for series in seen)
+
+    eventually(several, lambda: f"{LAST} was not recorded: {sorted(recorded(url))}")
+
+
+def differences(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> list[float]:
+    """Return the difference of each of our values to theirs of nearly the same moment, as a share of ours."""
+    compared = []
+    for at, value in ours:
+        closest, other = min(theirs, key=lambda sample: abs(sample[0] - at))
+        if abs(closest - at) <= 2:
+            compared.append(abs(value - other) / max(abs(value), 1e-12))
+    return compared
 
 
 @pytest.mark.parametrize("window", ["30d", pytest.param(month(), id="month")])
 def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], tmp_path: Path) -> None:
-    """The same series with the same labels, no NaN, and values that differ by less than 1 %."""
+    """The same series with the same labels, no NaN, and values that differ by less than 1 %.
+
+    The values are those of the same moments. In one moment of fifteen, one of the engines has already lost a sample
+    at the start of a window, which changes a rate of 5 minutes by 5 %: the median of the moments counts.
+    """
     vmalert()
     text = history(time.time() // 1)
     (tmp_path / "slo-errors.yml").write_text(rules("vmalert", window))
@@ -139,7 +151,9 @@ def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], t
         serve(text, tmp_path / "remote", server=prometheuses()[-1], flags=receiver) as remote,
         running_vmalert(tmp_path / "slo-errors.yml", remote),
     ):
-        theirs, ours = wait_recorded(remote), wait_recorded(native)
+        wait_recorded(remote)
+        wait_recorded(native)
+        theirs, ours = recorded(remote), recorded(native)
         again = {
             rule["record"]: (rule["labels"], rule["expr"])
             for rule in yaml.safe_load(rules("prometheus", window))["groups"][0]["rules"]
@@ -147,16 +161,16 @@ def test_vmalert_records_what_prometheus_records(window: str | dict[str, str], t
         }
         exact = [
             (dict(labels), value, ask(remote, again[dict(labels)["__name__"]][1], at))
-            for labels, (at, value) in theirs.items()
+            for labels, [*_, (at, value)] in theirs.items()
             if dict(labels)["__name__"] in again
         ]
 
     assert len(ours) > 50
     assert set(ours) == set(theirs)
-    for labels, (_, value) in ours.items():
-        assert not math.isnan(theirs[labels][1]), labels
+    for labels, samples in ours.items():
+        assert not any(math.isnan(value) for _, value in theirs[labels]), labels
         if labels[0] != ("__name__", names.LAST_SEEN):
-            assert pytest.approx(value, rel=0.01) == theirs[labels][1], labels
+            assert statistics.median(differences(samples, theirs[labels])) < 0.01, labels
     assert 12 == len(exact)
     for own, value, answers in exact:
         same = {names.EVENT: own[names.EVENT], "model": own["model"], "version": own["version"]}
