@@ -64,7 +64,9 @@ def _pip(words: tuple[str, ...]) -> None:
 def test_the_page_start_lists_the_extras_that_all_installs() -> None:
     """A reader who installs a part finds its extra on the page; `dev` and `fuzz` are for this repository."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (listed,) = re.findall(r"the\s+extras are ([^.]*?), and `all`", (ROOT / "docs" / "start.md").read_text())
+    (listed,) = re.findall(
+        r"The\s+extras are ([^.]*?), and\s+`all`", (ROOT / "docs" / "start.md").read_text()
+    )
     (together,) = re.findall(r"\[(.+)\]", " ".join(extras["all"]))
     named = re.findall(r"`(\w+)`", listed)
     assert sorted(set(extras) - {"all", "dev", "fuzz"}) == sorted(named)

@@ -354,7 +354,7 @@ and on (model, version) {_ENOUGH}""",
         threshold=AlertThreshold(
             1.3,
             "number",
-            "mean latency in relation to the version with the most traffic",
+            "mean latency divided by the mean latency of the version with the most traffic",
             "The alert asks for 200 requests: where latency varies by its own mean, two standard errors of "
             "their mean are 14 %, and 30 % is over twice that.",
             least=1.0,

@@ -69,11 +69,14 @@ def test_the_page_on_objectives_describes_the_condition() -> None:
     ]
 
     assert "\n".join(tiers) in text.replace(" % |", "% |")
-    assert f"the limit is at least {SUSTAINABLE:g}:" in page
+    assert f"but it is at least {SUSTAINABLE:g}:" in page
     minutes = f"{parse_seconds(GUARD) / 60:g} minutes"
-    assert f"the error ratio of the last {minutes} is at most a quarter of that of the short window" in page
+    assert (
+        f"the error ratio of the last {minutes} is at most a quarter of the short window's error ratio"
+        in page
+    )
     assert (MAX_REMAINING_SHARE, EXPECTED_FAILURES) == (0.25, 6)
-    assert "six or more failures were expected" in page
+    assert "at least six failures must be expected" in page
     for name in ("enough", "recovered", "over", "now", "within_error"):
         assert f"`{names.burn_part(name)}`" in page
 
