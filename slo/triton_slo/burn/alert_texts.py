@@ -35,12 +35,12 @@ def burning(plan: Plan, tier: Tier, recurs: bool) -> dict[str, str]:
         name: escape_template(text)
         for name, text in objective.alerting.annotations.get(tier.name, {}).items()
     }
-    windows = f"the last {canonical(tier.long)} and the last {canonical(tier.short)}"
+    windows = f"In the last {canonical(tier.long)} and in the last {canonical(tier.short)}"
     return {
         **own,
-        "summary": f"{who}: error budget of {objective.name} burns at {BURN_RATE} the allowed rate",
+        "summary": f"{who}: error budget of objective {objective.name} burns at {BURN_RATE} the allowed rate",
         "description": (
-            f"{_target_sentence(plan)} The burn rate is above the limit of this alert over {windows}."
+            f"{_target_sentence(plan)} {windows}, the burn rate is above the limit of this alert."
             f"{_facts(plan, tier, recurs)}"
         ),
         **_cause(plan),
@@ -55,8 +55,8 @@ def unknown(plan: Plan) -> dict[str, str]:
     objective, who = plan.objective, _who(plan)
     after = objective.unknown.after
     explained = {
-        "vanished": "Its series have been absent for {after}: the model, its server or the exporter has "
-        "disappeared.",
+        "vanished": "The series of this objective have been absent for {after}: the model, its server or the "
+        "exporter has disappeared.",
         **{reason.name: reason.words for reason in standstills(plan)},
     }
     cases = _by_reason({reason: words.format(after=after) for reason, words in explained.items()})
@@ -82,7 +82,9 @@ def unmeasured(plan: Plan) -> dict[str, str]:
     return {
         **_own_annotations(plan),
         "summary": f"{_who(plan)}: the objective {plan.objective.name} cannot be measured",
-        "description": f"{_by_reason(words)} Its burn alerts cannot fire. {_target_sentence(plan)}",
+        "description": (
+            f"{_by_reason(words)} The burn alerts of this objective cannot fire. {_target_sentence(plan)}"
+        ),
         "cause": f"{{{{ $labels.{names.REASON} }}}}",
         "action": _own_annotations(plan).get("action") or _by_reason(fixes),
         **_links(plan, names.UNKNOWN_ALERT),
@@ -103,8 +105,8 @@ def nearly_spent(plan: Plan, ticket: Tunable) -> dict[str, str]:
     return _about_budget(
         plan,
         names.NEARLY_SPENT_ALERT,
-        f"the error budget of {name} is nearly spent: it lasts {{{{ $value | humanizeDuration }}}} at the burn "
-        "rate of the last day",
+        f"error budget of objective {name} is nearly spent: it lasts {{{{ $value | humanizeDuration }}}} at the "
+        "burn rate of the last day",
         "At the burn rate of the last day, and also at the burn rate of the two days before, the error "
         f"budget will be spent within {ticket.threshold.words}.",
     )
@@ -115,7 +117,7 @@ def spent(plan: Plan) -> dict[str, str]:
     return _about_budget(
         plan,
         names.SPENT_ALERT,
-        f"the error budget of {plan.objective.name} is spent, and no burn alert fired",
+        f"error budget of objective {plan.objective.name} is spent, and no burn alert fired",
         "The error budget is spent, and no burn alert fired in the last day: the burn rate was too low or "
         "the failures were too few for a burn alert, or the rules were not evaluated.",
     )

@@ -43,8 +43,8 @@ SLOW = {
 }
 """Half of the requests are too slow."""
 BURNS = (
-    "Objective: {target} % over 30d ({promise}). The burn rate is above the limit of this alert over "
-    "the last {long} and the last {short}. The error budget is spent. "
+    "Objective: {target} % over 30d ({promise}). In the last {long} and in the last {short}, "
+    "the burn rate is above the limit of this alert. The error budget is spent. "
     "The objective has been recorded only for 10m 0s."
 )
 
@@ -161,7 +161,9 @@ def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, s
             "owner": "ml-platform",
         },
         "exp_annotations": {
-            "summary": f"{case.model} version 2: error budget of {name} burns at {pace}x the allowed rate",
+            "summary": (
+                f"{case.model} version 2: error budget of objective {name} burns at {pace}x the allowed rate"
+            ),
             "description": burns + case.caveat,
             "cause": case.causes,
             "action": KINDS[name].all_steps(),
