@@ -232,10 +232,10 @@ def _burn() -> Incident:
         "clocks throttled (reason: sw_power_cap), no XID error in the last hour"
     )
     facts = (
-        (OBJECTIVE, "99 % of requests within 1 s over 30 d"),
+        (OBJECTIVE, "99 % of requests within 1 s over 30d"),
         ("Burn rate", "22.4x the allowed rate"),
         ("Budget left", "61.0%; lasts 19h 36m at this burn rate"),
-        (SPLIT, "queue 81 %, compute infer 17 %, compute input 1 %"),
+        (SPLIT, "queue 81%, compute infer 17%, compute input 1%"),
         (SERVERS, "ready on all 2: triton-0:8000, triton-1:8000"),
         (LAST_CHANGE, "version 2 loaded 1h 58m before the first alert"),
         (GPU, gpus),

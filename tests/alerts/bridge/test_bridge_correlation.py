@@ -288,7 +288,7 @@ def _incident(*labels: dict[str, str], **changes: Any) -> Incident:
 
 def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     """The cause does not change; the budget shows how much time is left."""
-    facts = (("Objective", "99.9 % of the time ready over 30 d: 43m may fail"), ("Budget left", "40 %"))
+    facts = (("Objective", "99.9 % of the time ready over 30d: 43m may fail"), ("Budget left", "40 %"))
     reasons = {"broken v1": "No such file or directory: '/models/broken/1/weights.txt'"}
     evidence = Evidence(at=200.0, facts=facts, reasons=reasons)
     raised = Event(
@@ -303,9 +303,9 @@ def test_a_ticket_that_becomes_a_page_names_the_alert_and_the_cost() -> None:
     shown = message.reply(_incident(LOAD, BURN, evidence=evidence), (raised,), mention="<!here>").text
 
     assert [
-        "<!here> 🔴 *The incident is now a page*: broken burns (TritonReadinessBudgetBurn)",
+        "🔴 *The incident is now a page* <!here>: broken burns (TritonReadinessBudgetBurn)",
         "Same cause: weights.txt is missing",
-        "Objective: 99.9 % of the time ready over 30 d: 43m may fail",
+        "Objective: 99.9 % of the time ready over 30d: 43m may fail",
         "Budget left: 40 %",
         "<@U0ANA> acknowledged the earlier ticket; nobody has acknowledged this page yet",
     ] == shown.partition("  ")[2].splitlines()

@@ -48,8 +48,8 @@ def test_an_objective_s_incident_shows_burn_budget_and_cause() -> None:
 
     assert "0.61x the allowed rate" == facts["Burn rate"]
     assert "61.0%" == facts["Budget left"]
-    assert "61 % of requests within 610ms over 0.61 d" == facts["Objective"]
-    assert ("queue 61 %", "queue") == (facts["Causes"], known.largest_cause)
+    assert "61 % of requests within 610ms over 0.61d" == facts["Objective"]
+    assert ("queue 61%", "queue") == (facts["Causes"], known.largest_cause)
     assert Latency.steps_by_cause["queue"] == known.first_step
 
 

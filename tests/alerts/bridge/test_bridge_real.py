@@ -384,7 +384,7 @@ def test_one_cause_is_one_thread_for_any_routes(stack: Stack, binary: Path) -> N
     assert [root] == stack.slack.workspace.roots()
     assert ["· ticket ·" in ticket, "· page ·" in page] == [True, True]
     raised = [message.text for message in stack.slack.workspace.messages if message.broadcast]
-    assert ["<!subteam^S0ONCALL> 🔴 *The incident is now a page*" in text for text in raised] == [True]
+    assert ["🔴 *The incident is now a page* <!subteam^S0ONCALL>" in text for text in raised] == [True]
     assert "Model broken failed to load" in json.loads(page)[0]["text"]["text"]
     assert 1 == sum("Recovered" in line for line in stack.thread(root))
 

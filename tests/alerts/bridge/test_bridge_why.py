@@ -235,8 +235,8 @@ def test_burn_budget_and_cause_are_read_from_series_that_our_rules_recorded(tmp_
     facts = dict(known.facts)
     assert "0.5x the allowed rate" == facts["Burn rate"]
     assert re.fullmatch(r"50\.0% \(only [0-9ms ]+ of data\)", facts["Budget left"])
-    assert "99 % of requests without an error over 30 d" == facts["Objective"]
-    assert "BACKEND 100 %" == facts["Causes"]
+    assert "99 % of requests without an error over 30d" == facts["Objective"]
+    assert "BACKEND 100%" == facts["Causes"]
     assert "The model's own code fails" in known.first_step
 
 

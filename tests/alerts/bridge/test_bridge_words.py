@@ -401,14 +401,14 @@ def test_a_cause_is_shown_once() -> None:
     """The split that Prometheus returned repeats the annotation, and is newer."""
     incident = failed_load()
     alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
-    split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81 %, compute infer 17 %"),))
+    split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),))
     reported = json.dumps(
         message.root(incident.model_copy(update={"evidence": split}), Style(), 1_700_000_600.0).blocks
     )
 
     assert "*Cause*\\nmissing file" in alone
     assert "*Cause*" not in reported
-    assert "queue 81 %" in reported
+    assert "queue 81%" in reported
 
 
 def test_the_message_answers_the_five_questions() -> None:

@@ -74,7 +74,7 @@ def _budget_facts(prometheus: Prometheus, member: Member) -> SourceFacts:
     split = [(cause, share) for cause, share in named if share >= 0.01]
     if not split:
         return SourceFacts(facts=tuple(facts))
-    parts = ", ".join(f"{cause} {100 * share:.0f} %" for cause, share in split)
+    parts = ", ".join(f"{cause} {100 * share:.0f}%" for cause, share in split)
     facts.append((SPLIT, parts))
     step = indicator.step_for(*(sample.labels.get(names.CAUSE, "") for sample in shares))
     return SourceFacts(facts=tuple(facts), largest_cause=split[0][0], first_step=step)
@@ -98,6 +98,6 @@ def _promised(indicator: type[Indicator], target: float, days: float, threshold:
     promised = f"{100 * target:.10g} % {indicator.share_words}"
     if threshold is not None:
         promised += f" {time_text(threshold)}"
-    promised += f" over {days:.3g} d"
+    promised += f" over {days:.3g}d"
     may_fail = f": error budget {in_words(error_budget(target) * days * DAY)}"
     return promised + (may_fail if indicator.counts_time else "")

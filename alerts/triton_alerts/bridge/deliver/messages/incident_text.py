@@ -72,9 +72,8 @@ def what_happened(incident: Incident, event: Event, mention: str = "", others: i
 
 def _raised_line(incident: Incident, event: Event, by: str, mention: str) -> str:
     word = {"critical": "a page", "warning": "a ticket"}.get(event.severity, prose(event.severity, 80))
-    lines = [
-        f"{mention} {DOT.get(event.severity, '')} *The incident is now {word}*: {_alert_names(event)}".strip()
-    ]
+    dot, who = DOT.get(event.severity, ""), f" {mention}" if mention else ""
+    lines = [f"{dot} *The incident is now {word}*{who}: {_alert_names(event)}".strip()]
     cause = causes.brief(incident, incident.lead)
     if cause and incident.lead.name not in event.alerts:
         lines.append(f"Same cause: {prose(cause, 300)}")
