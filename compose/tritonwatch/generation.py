@@ -84,7 +84,7 @@ def _add_receivers(add: Callable[..., None]) -> None:
     )
     add(
         "--fallback URL",
-        "second receiver, for alerts about the bridge and Alertmanager, in the form of --page-to",
+        "second receiver of alerts about the bridge and Alertmanager, in the same format as --page-to",
         checked(integration),
         default="",
     )
@@ -95,7 +95,7 @@ def _add_receivers(add: Callable[..., None]) -> None:
     )
     add(
         "--ticket-to URL...",
-        "receiver of tickets in addition to the bridge, in the form of --page-to (repeatable)",
+        "receiver of tickets in addition to the bridge, in the same format as --page-to (repeatable)",
         checked(integration),
     )
     add(

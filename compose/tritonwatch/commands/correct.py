@@ -1,4 +1,4 @@
-"""`tritonwatch correct`: remove a past time from the error budgets, with an audit trail, and undo this."""
+"""`tritonwatch correct`: remove a past time from the error budgets, with an audit trail, or undo a correction."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _add_undo_and_resume(subcommands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     undo = subcommands.add_parser(
         "undo",
-        help="undo a correction, or a history that `tritonwatch replay` has added",
+        help="undo a correction, or a backfill by `tritonwatch replay`",
         epilog="example: tritonwatch correct undo exclude-20260501-101500-1f9c3a --reason mistake --author anna",
     )
     resume = subcommands.add_parser(

@@ -40,7 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("list", "write", "push"),
     )
     add_selector(add)
-    add("--per-model", "also generate one dashboard for each model that --prometheus has")
+    add(
+        "--per-model",
+        "also generate one dashboard for each model that has series in the Prometheus of --prometheus",
+    )
     add_objectives(add, "; the dashboards of --per-model show their thresholds")
     add_alerts(parser)
     add_links(parser)
@@ -64,7 +67,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         Path,
     )
     add("--dry-run", "show what would change, and change nothing; exit with 1 if anything would change")
-    add("--prune", "delete the dashboards of models that --prometheus no longer has")
+    add(
+        "--prune",
+        "delete the dashboards of models that no longer have series in the Prometheus of --prometheus",
+    )
     access.add_prometheus(parser, required=False)
 
 

@@ -32,7 +32,7 @@ Outcome = Verdict | Literal["cannot tell"]
 EXIT: dict[Outcome, int] = {"promote": 0, "hold": 3, "rollback": 4, "cannot tell": 1}
 """Exit codes; a pipeline must not promote on any but 0."""
 EXIT_CODES: dict[int, str] = {code: outcome for outcome, code in EXIT.items()} | {
-    EXIT["cannot tell"]: "no verdict: there is no data, rules are not loaded, or Prometheus did not respond"
+    EXIT["cannot tell"]: "cannot tell: there is no data, rules are not loaded, or Prometheus did not respond"
 }
 
 
@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--trust SOURCE...",
-        "allow promotion although this source of the numbers estimates or misses events, see "
+        "accept this source of the numbers, although it estimates events or does not count all events, see "
         "docs/slo-live.md (repeatable): " + ", ".join(CAVEATS),
         choices=sorted(CAVEATS),
     )

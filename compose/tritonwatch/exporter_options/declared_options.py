@@ -71,7 +71,8 @@ class ExporterOptions(BaseModel):
     sampling_interval: Annotated[float | None, single(duration_between(0.05, 3600)), Form("DURATION")] = None
     """fixed interval between two samples of Triton's metrics (default: as short as --sampling-budget allows)"""
     sampling_budget: Percent = _DEFAULTS.sampling_budget
-    """CPU limit of the exporter, with Triton's CPU time for its requests: share of one core (default: {default})"""
+    """CPU time that the exporter may use, including Triton's CPU time for the exporter's requests, as a share
+    of one core (default: {default})"""
     state_interval: Duration = _DEFAULTS.state_interval_seconds
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     timeout: Duration = _DEFAULTS.timeout_seconds
@@ -120,7 +121,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     """Add every option to a parser; none has a default there, so that a settings file can give it."""
     declare_some(parser, ExporterOptions.model_fields)
     parser.add_argument(
-        "--config", metavar="FILE", help="settings file (YAML): these options by name, with _ for -"
+        "--config",
+        metavar="FILE",
+        help="settings file (YAML) with these options as keys, written with _ instead of -",
     )
 
 
