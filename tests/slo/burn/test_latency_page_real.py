@@ -81,7 +81,7 @@ def test_a_slow_tail_on_a_stock_triton_pages_for_its_version_only(tmp_path: Path
         traffic(triton, 300.0, tmp_path),
         Prometheus(Access(prometheus)) as client,
     ):
-        eventually(lambda: client.instant(PAGES), "no page fired", 100)
+        eventually(lambda: client.instant(PAGES), "no page fired", 150)
 
         assert {"2"} == {row.labels["version"] for row in client.instant(PAGES)}
         asked = {"model": "two", "version": "2", "signal": "request", "source": "decomposed"}
