@@ -185,20 +185,7 @@ def test_probes_find_failures_that_triton_counts_as_success(
     gate = ["gate", "--prometheus", prometheus, "--max-age", "10s", "--objective", "probe", "--model"]
     assert [4, 0] == [main([*gate, model]) for model in ("mute", "steady")]
     capsys.readouterr()
-    words = [
-        "--objectives",
-        str(tmp_path),
-        "--last",
-        "1m",
-        "--step",
-        "4s",
-        "--scrape-interval",
-        "1s",
-        "--policy",
-        "tritonwatch",
-        "--json",
-    ]
-    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    assert 0 == main(backtest(prometheus, tmp_path))
     assert {("mute", "page_fast")} == pages(capsys.readouterr().out)
 
 
@@ -258,22 +245,14 @@ def test_the_backtest_finds_the_page_that_fired(
 ) -> None:
     """Replayed from the real Triton's own history, our alerts page for the failing model only."""
     (tmp_path / "errors.yaml").write_text("{name: errors, target: 99.9%, indicator: errors}")
-    words = [
-        "--objectives",
-        str(tmp_path),
-        "--last",
-        "1m",
-        "--step",
-        "4s",
-        "--scrape-interval",
-        "1s",
-        "--policy",
-        "tritonwatch",
-        "--json",
-    ]
-
-    assert 0 == main(["backtest", "--prometheus", prometheus, *words])
+    assert 0 == main(backtest(prometheus, tmp_path))
     assert {("flaky", "page_fast")} == pages(capsys.readouterr().out)
+
+
+def backtest(prometheus: str, objectives: Path) -> list[str]:
+    """Return the command that replays the last minute for the objectives of a folder."""
+    words = ["--last", "1m", "--step", "4s", "--scrape-interval", "1s", "--policy", "tritonwatch", "--json"]
+    return ["backtest", "--prometheus", prometheus, "--objectives", str(objectives), *words]
 
 
 def pages(report: str) -> set[tuple[str, str]]:
