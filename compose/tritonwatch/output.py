@@ -38,13 +38,13 @@ def fault(path: Path, error: OSError) -> str:
     return f"cannot write {path}: {error.strerror}"
 
 
-def write_file(path: Path, text: str, replace: bool = False) -> None:
+def write_file(path: Path, content: str | bytes, replace: bool = False) -> None:
     """Write a file whole or not at all. Raises OSError; FileExistsError rather than replace one unasked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(draft, 0o644)
         if replace:
             os.replace(draft, path)

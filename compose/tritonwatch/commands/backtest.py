@@ -37,7 +37,7 @@ from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.rules.plan import Plan
-from tritonwatch import access
+from tritonwatch import access, output
 from tritonwatch.arguments import add_at, add_scrape_interval, seconds, text_of, whole
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.objective_files import add_objectives_to_replay, load
@@ -238,8 +238,7 @@ def _refuse_save(path: str | None) -> None:
 def _save(history: History, path: str | None) -> None:
     if path is not None:
         data = to_csv(history).encode() if path.endswith(".csv") else to_npz(history)
-        with open(path, "xb") as file:  # fails if the file was created meanwhile
-            file.write(data)
+        output.write_file(Path(path), data)
 
 
 def _slos(history: History, objectives: Mapping[str, Objective]) -> list[str]:
