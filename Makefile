@@ -67,7 +67,6 @@ generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only promtool --out alerts/generated/promtool
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
 	$(BIN)/python -m triton_dashboards.example slo/objectives/*.yaml > dashboards/example/one-model.json
-	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format perses --out dashboards/perses
 	$(BIN)/python -m triton_slo.objective.schema > slo/objectives/objective.schema.json
 	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md

@@ -1,4 +1,4 @@
-"""The values that dashboards are made of, without the formats of Grafana and Perses."""
+"""The values that dashboards are made of, without the format of Grafana."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from triton_dashboards import per_model
 from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delivered
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
-from triton_dashboards.perses.resource import resource_text
 from triton_dashboards.values import Dashboard
 from triton_exporter.catalogue import gpu, models, state
 from triton_exporter.common.options import adder
@@ -52,13 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out DIR", "folder to write to", Path)
     add(
         "--format",
-        "JSON files, ConfigMaps for the Grafana sidecar, dashboard.grafana.app/v1beta1 resources, or "
-        "resources of Perses (default: json)",
-        choices=("json", "configmap", "resource", "perses"),
+        "JSON files, ConfigMaps for the Grafana sidecar, or dashboard.grafana.app/v1beta1 resources "
+        "(default: json)",
+        choices=("json", "configmap", "resource"),
         default="json",
     )
     add("--namespace NAMESPACE", "namespace of the ConfigMaps", checked(_namespace), default="")
-    add("--project PROJECT", "project in Perses (default: triton)", checked(_project), default="triton")
     add = adder(parser.add_argument_group("push").add_argument)
     add("--grafana URL", "URL of Grafana, with its path if it has one")
     add(
@@ -83,11 +81,6 @@ def _title(text: str) -> str:
 def _namespace(text: str) -> None:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
         raise ValueError(f"{text!r} is not a Kubernetes namespace: at most 63 of a-z, 0-9 and - inside")
-
-
-def _project(text: str) -> None:
-    if not re.fullmatch(r"[a-zA-Z0-9_.-]{1,75}", text):
-        raise ValueError(f"{text!r} is not a project of Perses: at most 75 of letters, digits, _ . and -")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -153,11 +146,8 @@ def _write_dashboards(args: argparse.Namespace, made: Sequence[Dashboard]) -> in
         raise UsageError("write needs --out DIR")
     if args.objectives:
         check_out(args.out, (), args.objectives)
-    if args.format == "perses":
-        files = {f"{board.uid}.perses.json": resource_text(board, made, args.project) for board in made}
-    else:
-        folder = args.folder or FOLDER_TITLE
-        files = dict(delivered(dashboard_text(board), args.format, folder, args.namespace) for board in made)
+    folder = args.folder or FOLDER_TITLE
+    files = dict(delivered(dashboard_text(board), args.format, folder, args.namespace) for board in made)
     output.write(args.out, files)
     print(f"wrote {len(files)} files to {args.out}")
     return 0
