@@ -487,26 +487,6 @@ def test_overrides_that_match_nothing_are_named(given: list[object], warned: str
     ]
 
 
-def test_the_page_quotes_messages_as_they_are() -> None:
-    """Each message in the page's table is what its mistake gives."""
-    page = (ROOT / "docs" / "alert-settings.md").read_text().partition("## What is rejected")[2]
-    quoted = [cell[1].strip() for cell in re.findall(r"^\| .* \| (``?)(.+?)\1 \|$", page, re.MULTILINE)]
-    mistakes = [
-        settings(TritonInstanceSaturated={}),
-        settings(TritonInstancesSaturated={"threshold": "90 percent"}),
-        settings(TritonInstancesSaturated={"threshold": 97}),
-        settings(TritonModelLoadFailed={"threshold": 5}),
-        settings(TritonInstancesSaturated={"for": 10}),
-        settings(TritonServerDown={"overrides": [{"models": ["a"], "severity": "warning"}]}),
-        settings(TritonLatencyBudgetBurn={"enabled": False}),
-        settings(TritonSLOUnknown={"for": "5m"}),
-    ]
-    messages = [str(mistake.problems[0]) for mistake in mistakes]
-
-    assert len(messages) == len(quoted)
-    assert [] == [quote for quote, message in zip(quoted, messages, strict=True) if quote not in message]
-
-
 def test_the_example_of_the_page_and_the_shipped_file_are_valid() -> None:
     """They are read without mistakes; the shipped one changes nothing until an entry is uncommented."""
     page = (ROOT / "docs" / "alert-settings.md").read_text()

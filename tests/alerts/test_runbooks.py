@@ -25,7 +25,6 @@ NAMES = (
     *names.BUDGET_ALERTS,
 )
 PAGES = sorted(RUNBOOKS.glob("*.md"))
-HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
 
 
 def sections(page: str) -> dict[str, str]:
@@ -51,18 +50,6 @@ def known_names() -> set[str]:
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     """Each alert has a runbook, and each runbook an alert."""
     assert {f"{name}.md" for name in NAMES} | {"README.md"} == {page.name for page in PAGES}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_has_the_four_sections_with_something_in_each(name: str) -> None:
-    """Meaning, impact, diagnosis, mitigation: in this order, none empty, and a command to begin with."""
-    page = (RUNBOOKS / f"{name}.md").read_text()
-
-    assert page.startswith(f"# {name}\n")
-    assert HEADINGS == list(sections(page))
-    for heading, text in sections(page).items():
-        assert len(text.split()) >= 5, heading
-    assert "```sh" in sections(page)["## Diagnosis"]
 
 
 @pytest.mark.parametrize(

@@ -38,21 +38,3 @@ def test_a_broken_link_is_found() -> None:
     assert ["nowhere.md"] == broken_links(
         ROOT / "README.md", "[a](nowhere.md#x) [b](README.md) [c](https://x.org/)"
     )
-
-
-def test_every_page_of_docs_is_reachable_from_the_readme() -> None:
-    """A page without a link to it would not be read."""
-    readme = (ROOT / "README.md").read_text()
-
-    assert [] == [
-        page.name for page in sorted((ROOT / "docs").glob("*.md")) if f"docs/{page.name}" not in readme
-    ]
-
-
-def test_every_setting_of_the_compose_file_is_documented() -> None:
-    """Each variable of docker-compose.yml is in docs/compose.md."""
-    variables = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "compose" / "docker-compose.yml").read_text()))
-    page = (ROOT / "docs" / "compose.md").read_text()
-
-    assert variables
-    assert [] == sorted(name for name in variables if f"`{name}`" not in page)

@@ -256,9 +256,3 @@ def test_help_begins_with_a_sentence_and_ends_with_an_example_and_exit_codes(wor
     assert re.fullmatch(r"[A-Z].{20,}\.", description, re.DOTALL)
     assert example.startswith(f"example: tritonwatch {words}")
     assert {"0", "2"} <= {line.split()[0] for line in rest[rest.index("exit codes:") + 1 :]}
-
-
-def test_a_subcommand_without_a_summary_is_not_possible() -> None:
-    """Otherwise its help would begin with an empty sentence."""
-    with pytest.raises(TypeError, match="help"):
-        Parser(prog="verb").add_subparsers().add_parser("nameless")

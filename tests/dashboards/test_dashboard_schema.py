@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from dashboards.dashboard_lint import lint
 from support.panels import MODELS, Json, panels
 from triton_dashboards import per_model
 from triton_dashboards.grafana.dashboard import dashboard_model
@@ -156,35 +154,6 @@ def test_foundation_sdk_drops_what_it_does_not_know() -> None:
     model["panels"][1]["colour"] = "mauve"
 
     assert ["/panels/1/colour"] == _lost(model)
-
-
-def test_the_page_lists_what_schema_sdk_and_lint_found() -> None:
-    """The documentation's table of results is what these checks print: run with -s to see it."""
-    groups = {_name(model): [model] for uid, model in EVERY.items() if not uid.startswith("triton-m-")}
-    groups["One model's own, each backend"] = [dashboard_model(board) for board in FULL]
-    rows = [f"| {name} | {' | '.join(map(str, _results(group)))} |" for name, group in groups.items()]
-    print("\n".join(rows))
-    page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
-
-    missing = [row for row in rows if row not in page]
-    assert [] == missing, "correct these rows of the table in docs/dashboards.md"
-
-
-def _results(models: Sequence[Json]) -> tuple[int, ...]:
-    """Panels, errors by release, keys that the SDK dropped, findings of the lint."""
-    return (
-        sum(len(list(panels(model))) for model in models),
-        *(
-            sum(len(_dashboard_errors(m, release) + _panel_errors(m, release)) for m in models)
-            for release in RELEASES
-        ),
-        sum(len(_lost(model)) for model in models),
-        len(lint(models)),
-    )
-
-
-def _name(model: Json) -> str:
-    return str(model["title"].split(" / ")[1])
 
 
 def _dropped(given: object, back: object, path: str = "") -> list[str]:

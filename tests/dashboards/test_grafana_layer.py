@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-import triton_dashboards
 from support.panels import Json, panels
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_model
@@ -14,19 +11,6 @@ from triton_dashboards.grafana.library import encode, panel_model
 from triton_dashboards.grafana.panels import body
 from triton_dashboards.values import Display, Query, Stat, Threshold
 from triton_slo.artifact import Options
-
-PACKAGE = Path(triton_dashboards.__file__).parent
-
-
-def test_one_module_imports_grafanalib() -> None:
-    """The library could be swapped by changing one file."""
-    importing = {
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if "from grafanalib" in path.read_text(encoding="utf-8")
-    }
-
-    assert {"grafana/library.py"} == importing
 
 
 def test_layer_drops_keys_that_grafana_takes_for_angular() -> None:

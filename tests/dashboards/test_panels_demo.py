@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -239,34 +238,3 @@ def test_the_made_history_has_the_labels_of_the_real_one(grafana: Grafana) -> No
             wrong[name] = (sorted(map(sorted, keys - real)), sorted(map(sorted, real)))
 
     assert {} == wrong
-
-
-def test_the_page_counts_what_was_asked(views: tuple[View, ...]) -> None:
-    """The documentation has the number of queries of each dashboard, and of those without an answer in the demo."""
-    page = Path(__file__).parents[2].joinpath("docs", "dashboards.md").read_text(encoding="utf-8")
-    asked = {query for query, _, _ in _queries(views)}
-    answered = {query for query, _, answer in _queries(views) if answer.series}
-    names = {uid: model["title"].split(" / ")[1] for uid, model in MODELS.items()} | {
-        PER_MODEL: "One model's own"
-    }
-    stated = _stated(asked)
-    rows = [
-        f"| {name} | {sum(query[0] == uid for query in asked)} | {sum(query[0] == uid for query in answered)} "
-        f"| {_why(uid, stated)} |"
-        for uid, name in names.items()
-    ]
-    print("\n".join(rows))
-
-    assert [] == [row for row in rows if row not in page]
-
-
-def _why(uid: str, stated: Mapping[Query, str]) -> str:
-    """How many of a dashboard's queries stay empty for which reason."""
-    counted = Counter(reason.removeprefix("needs ") for query, reason in stated.items() if query[0] == uid)
-    return (
-        ", ".join(
-            f"{count} {reason}"
-            for reason, count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-        )
-        or "none"
-    )

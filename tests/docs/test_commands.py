@@ -10,8 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,18 +58,6 @@ def _pip(words: tuple[str, ...]) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = re.findall(r"\[(.+)\]", " ".join(words))
     assert set(wanted.split(",")) <= set(extras)
-
-
-def test_the_page_start_lists_the_extras_that_all_installs() -> None:
-    """A reader who installs a part finds its extra on the page; `dev` and `fuzz` are for this repository."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (listed,) = re.findall(
-        r"The\s+extras are ([^.]*?), and\s+`all`", (ROOT / "docs" / "start.md").read_text()
-    )
-    (together,) = re.findall(r"\[(.+)\]", " ".join(extras["all"]))
-    named = re.findall(r"`(\w+)`", listed)
-    assert sorted(set(extras) - {"all", "dev", "fuzz"}) == sorted(named)
-    assert sorted(named) == sorted(together.split(","))
 
 
 def _docker(words: tuple[str, ...]) -> None:
@@ -175,41 +162,6 @@ def test_every_documented_command_has_its_verb_and_flags(command: Command) -> No
         assert command.page in SHELL_IS_RUN, f"nothing checks {command.program}"
         return
     check(command.words)
-
-
-def test_the_readme_names_every_verb() -> None:
-    """The table of the command line on the first page has one row for each verb."""
-    table = re.findall(r"^\| `tritonwatch ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
-
-    assert sorted(VERBS) == sorted(table)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_page_of_docs_shows_each_verb_with_its_options(verb: str) -> None:
-    """Options that only this verb has are on a page that shows the verb; those of several verbs on any page."""
-    pages = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
-    shown = [text for text in pages if re.search(rf"tritonwatch {verb}\b", text)]
-    others = set().union(*(_options(other) for other in VERBS if other != verb))
-    named, named_there = (set(re.findall(r"--[a-z][a-z0-9-]*", "\n".join(texts))) for texts in (pages, shown))
-
-    assert shown, f"no page of docs shows `tritonwatch {verb} ...`"
-    assert [] == sorted(_options(verb) - others - named_there)
-    assert [] == sorted(_options(verb) - named)
-
-
-@cache
-def _options(verb: str) -> frozenset[str]:
-    parser = argparse.ArgumentParser(add_help=False)
-    importlib.import_module(f"tritonwatch.commands.{verb}").configure(parser)
-    return frozenset(_of_parser(parser))
-
-
-def _of_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for part in action.choices.values():
-                yield from _of_parser(part)
-        yield from (option for option in action.option_strings if option not in ("-h", "--help"))
 
 
 def test_what_the_pages_write_into_the_clone_is_ignored_by_git() -> None:

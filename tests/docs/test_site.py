@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from support.tools import ROOT
-from triton_slo.indicators.wrong_settings import WRONG_SETTINGS
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +39,3 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     """A reader behind a firewall sees the same pages: no font, script or style of another host."""
     text = (site / "index.html").read_text()
     assert [] == re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://(?!github\.com)[^\"]+", text)
-
-
-def test_every_reason_for_unknown_has_a_row_with_what_to_check() -> None:
-    """A person who reads a reason in `status` or on an alert finds it by its name."""
-    section = (
-        (ROOT / "docs" / "troubleshooting.md").read_text().partition("## Why is an objective unknown")[2]
-    )
-    known = {*WRONG_SETTINGS, "vanished", "stuck", "silent"}
-    assert [] == [reason for reason in known if f"`{reason}`" not in section]

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.commands import bridge, web
 from tritonwatch.exporter_options.chosen_settings import choose
-
-_BEHAVIOUR = re.compile(r"\*([^*|]+)\*")
-"""What the page writes in italics."""
-
-
-def test_every_behaviour_of_the_threat_page_is_tested() -> None:
-    """Each line names behaviours, and each is the name of one test, in words: a test that goes is missed here."""
-    page = (ROOT / "docs" / "threats.md").read_text()
-    behaviours = _BEHAVIOUR.findall(page)
-    tests = Counter(
-        name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for name in re.findall(r"^ *def test_(\w+)", path.read_text(), re.M)
-    )
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    heads = ("| who listens", "| secret |", "| who | attack")
-
-    assert len(behaviours) > 80
-    untested = [row for row in rows if not row.startswith(heads) and not _BEHAVIOUR.search(row)]
-    assert [] == untested, "write the names of their tests in words, in italics"
-    assert [] == [behaviour for behaviour in behaviours if tests[_words(behaviour)] != 1]
-
-
-def _words(behaviour: str) -> str:
-    """Return the end of the name of the test that shows it."""
-    return "_".join(re.findall(r"[a-z0-9]+", behaviour.lower()))
-
 
 _ALIASES = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{after}: &{after} [{', '.join(9 * [f'*{before}'])}]\n"

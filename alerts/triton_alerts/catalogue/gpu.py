@@ -1,8 +1,6 @@
 """Alerts about GPUs, based on the exporter's triton_gpu_* series, so they work with every source of GPU data.
 
 Which XID means what: https://docs.nvidia.com/deploy/xid-errors/ (the classes are the exporter's table).
-
-Long because it is a table: each entry is an alert with its words.
 """
 
 from __future__ import annotations

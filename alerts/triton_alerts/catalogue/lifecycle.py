@@ -1,7 +1,4 @@
-"""Alerts about the lifecycle of models and servers: load failures, readiness, restarts.
-
-Long because it is a table: each entry is an alert with its words.
-"""
+"""Alerts about the lifecycle of models and servers: load failures, readiness, restarts."""
 
 from __future__ import annotations
 

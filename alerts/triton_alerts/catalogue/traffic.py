@@ -1,7 +1,4 @@
-"""Alerts about traffic: queues, rejections, stalled models, canaries.
-
-Long because it is a table: each entry is an alert with its words.
-"""
+"""Alerts about traffic: queues, rejections, stalled models, canaries."""
 
 from __future__ import annotations
 

@@ -82,10 +82,7 @@ def check_machine(ports: Ports, folder: Path) -> None:
 
 
 class Stack:
-    """The demo's processes. `start` yields a line before each part; `stop` ends every part that was started.
-
-    Long because the processes of the demo are started, watched, repaired and ended as a whole.
-    """
+    """The demo's processes. `start` yields a line before each part; `stop` ends every part that was started."""
 
     def __init__(self, directory: Path, ports: Ports, time_scale: float) -> None:
         self.directory = directory

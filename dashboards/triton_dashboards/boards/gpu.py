@@ -1,6 +1,4 @@
 """GPU: is a GPU failing, full or busy, what does an inference cost, and which models share it?
-
-Long because its rows share queries and links, and are in the order of the page.
 Long functions because each lists the panels of a row.
 """
 

@@ -1,6 +1,4 @@
 """Model: is this model healthy, and if not, where does the time go and what limits it?
-
-Long because its rows share queries and links, and are in the order of the page.
 Long functions because each lists the panels of a row.
 """
 

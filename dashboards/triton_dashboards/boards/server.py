@@ -1,7 +1,4 @@
-"""Server and exporter: does this server answer, are its models ready, and can these data be trusted?
-
-Long because its rows share queries and links, and are in the order of the page.
-"""
+"""Server and exporter: does this server answer, are its models ready, and can these data be trusted?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
 """Objectives: how much error budget is left, how fast does it burn, and what burned it?
-
-Long because its rows share queries and links, and are in the order of the page.
 Long functions because each lists the panels of a row.
 """
 

@@ -1,7 +1,4 @@
-"""Panels as Grafana 12 and 13 read them, each kind with the settings that make it readable.
-
-Long because each kind of panel has its JSON here, and they share its parts.
-"""
+"""Panels as Grafana 12 and 13 read them, each kind with the settings that make it readable."""
 
 from __future__ import annotations
 

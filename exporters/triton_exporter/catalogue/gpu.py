@@ -3,8 +3,6 @@
 A GPU split by MIG has, in the families that carry `gpu_instance_id`, one series per instance and none for the
 whole; any other GPU has one series without that label. So a sum over a family never counts a part twice.
 What a source cannot read is absent, never 0.
-
-Long because it is a table: each entry is a series with its help.
 """
 
 from __future__ import annotations

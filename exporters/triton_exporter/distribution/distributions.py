@@ -56,8 +56,6 @@ class Distributions:
     count and sum are exact. How they spread comes from the best source there is for the model: Triton's own
     histogram, traces, summaries, an estimate from many intervals where there is an `estimator`, or else the mean of
     the interval, observed once per request. `sources` leaves only some of DISTRIBUTION_SOURCES.
-
-    Long because a reading of all families and one of the counters alone share the steps to the histogram.
     """
 
     observed = _WANTED

@@ -26,10 +26,7 @@ class EntryError(ValueError):
 
 
 class Entry:
-    """One value of a YAML file. Children are made when asked for, so an alias costs nothing until it is read.
-
-    Long because each kind of value that a field can have is read by a method.
-    """
+    """One value of a YAML file. Children are made when asked for, so an alias costs nothing until it is read."""
 
     def __init__(self, file: str, node: yaml.Node, path: str = "", line: int | None = None) -> None:
         self.file, self.node, self.path = file, node, path

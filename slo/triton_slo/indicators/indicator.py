@@ -23,8 +23,6 @@ class Indicator(Value):
 
     A new kind defines `kind`, `burn_alert`, `share_words`, `measure` and `incident`; the other methods have
     an answer that fits most kinds.
-
-    Long because whatever depends on the kind is a method: no module outside this folder asks for the kind.
     """
 
     kind: str = ""

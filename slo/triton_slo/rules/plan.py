@@ -33,10 +33,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Plan:
-    """An objective under given options.
-
-    Long because it is the interface of an objective to the rules: each question that they ask has a name.
-    """
+    """An objective under given options."""
 
     objective: Objective
     options: Options

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import re
 import resource
 import sqlite3
 import subprocess
@@ -23,40 +21,11 @@ from support.bridge import body_of
 from support.loopback import free_ports
 from support.slack.server import SlackServer
 from support.slack.workspace import ALL_SCOPES, TOKEN, Workspace
-from support.tools import ROOT
 from triton_alerts.bridge.assembly import AUDIT_FILE, claimed
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.store import Store
 from tritonwatch.cli import main
-from tritonwatch.commands import bridge, generate, incidents
-
-PAGE = ROOT / "docs" / "on-call.md"
-
-
-def test_every_option_of_the_page_exists() -> None:
-    """Anyone who copies a command from docs/on-call.md can run it."""
-    parser = argparse.ArgumentParser()
-    bridge.configure(parser)
-    generator = argparse.ArgumentParser()
-    generate.configure(generator)  # the page names what it writes for Alertmanager, too
-    reader = argparse.ArgumentParser()
-    incidents.configure(reader)
-    summary = next(action for action in reader._actions if action.choices).choices["summary"]
-    options = "".join(command_parser.format_help() for command_parser in (parser, generator, reader, summary))
-    known = set(re.findall(r"--[a-z-]+", options)) | {"--json"}
-    named = set(re.findall(r"--[a-z][a-z-]+", PAGE.read_text(encoding="utf-8")))
-
-    assert set() == named - known
-    assert len(named) > 15
-
-
-def test_the_pictures_of_the_page_exist() -> None:
-    """Every picture that the page shows is in the repository."""
-    pictures = re.findall(r"\]\((pictures/[^)]+)\)", PAGE.read_text(encoding="utf-8"))
-
-    assert pictures
-    assert [True] * len(pictures) == [(PAGE.parent / picture).exists() for picture in pictures]
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.slack.limits import check_message
-from support.tools import ROOT
 from triton_alerts.bridge import text
 from triton_alerts.bridge.deliver import terminal
 from triton_alerts.bridge.deliver.messages import message
 from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.incidents.incident import (
-    FACTS,
     GPU,
     LAST_CHANGE,
     SERVERS,
@@ -437,32 +435,6 @@ def test_the_message_answers_the_five_questions() -> None:
 
     assert -1 not in places
     assert sorted(places) == places
-
-
-def test_every_field_of_a_message_is_explained_in_the_docs() -> None:
-    """A reader of Slack finds every heading in the docs, and the docs explain no heading that is never shown."""
-    evidence = Evidence(
-        at=1.0, reasons={"ranker v3": "no weights"}, facts=tuple((name, "x") for name in FACTS)
-    )
-    member = failed_load().members["f"]
-    member = member.model_copy(
-        update={"annotations": member.annotations | {"description": "It does not load."}}
-    )
-    other = member.model_copy(update={"annotations": {"summary": "No server serves model ranker"}})
-    before = other.model_copy(update={"labels": {"alertname": "A"}, "ends_at": 1_700_000_800.0})
-    opened = failed_load(evidence=evidence, members={"f": member, "o": other, "b": before})
-    ended = {"f": member.model_copy(update={"ends_at": 1_700_000_900.0})}
-    over = opened.model_copy(update={"members": ended, "closed_at": 1_700_000_900.0})
-    shown = {
-        heading
-        for incident in (opened, over, failed_load())
-        for words in mrkdwn(message.root(incident, Style(), 1_700_000_900.0).blocks)
-        for heading in re.findall(r"^\*([^*\n]+)\*", words)
-    }
-    page = (ROOT / "docs" / "on-call.md").read_text()
-    explained = page.partition("## What a message contains")[2].partition("\n## ")[0]
-
-    assert shown == set(re.findall(r"^\| ([^|]+) \|", explained, re.MULTILINE)) - {"field"}
 
 
 def test_a_field_that_slack_would_refuse_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,10 +12,8 @@ import promql_parser
 import pytest
 
 from support.tools import ROOT, promtools
-from triton_exporter.catalogue import METRICS, Metric
-from triton_exporter.catalogue.state import MODEL_STATES
+from triton_exporter.catalogue import METRICS
 from triton_exporter.reference import page
-from tritonwatch.commands import exporter
 from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 
@@ -26,14 +24,6 @@ SERIES = {name for metric in METRICS for name in (metric.name, metric.bucket, me
 def test_the_page_of_series_is_the_catalogue() -> None:
     """docs/metrics.md is what `make generate` writes."""
     assert page() == (ROOT / "docs" / "metrics.md").read_text(), "run `make generate`"
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=str)
-def test_every_series_is_on_the_page_with_its_meaning(metric: Metric) -> None:
-    """The page describes the meaning of every series."""
-    assert f"| `{metric}` | {metric.kind} |" in page()
-    assert metric.help.endswith(".")
-    assert metric.kind != "counter" or metric.name.startswith("nv_") or metric.name.endswith("_total")
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -56,38 +46,6 @@ def test_prometheus_takes_every_query(promtool: Path, tmp_path: Path) -> None:
 
     assert len(QUERIES) > 20
     assert 0 == result.returncode, result.stderr
-
-
-def test_the_page_has_every_option_with_the_default_of_the_help() -> None:
-    """The table of docs/exporter.md has each option with its value, each default, and no other options."""
-    text = (ROOT / "docs" / "exporter.md").read_text()
-    table = text.partition("## Options")[2].partition("```yaml")[0]
-    rows = re.findall(r"^\| `(--.*?)` \| .* \| (.*) \|$", table, re.MULTILINE)
-    parser = argparse.ArgumentParser(add_help=False)
-    exporter.configure(parser)
-    options = sorted(
-        (" ".join([*action.option_strings, *_value(action)]), _default(action)) for action in parser._actions
-    )
-
-    assert options == sorted((option, default.replace("`", "")) for option, default in rows)
-
-
-def _value(action: argparse.Action) -> list[str]:
-    """Return what the help shows as the value of an option: one text, none for a switch."""
-    choices = f"{{{','.join(action.choices)}}}" if action.choices else None
-    value = action.metavar or choices
-    return [str(value)] if value and action.nargs != 0 else []
-
-
-def _default(action: argparse.Action) -> str:
-    """Return the default that the help of an option names; `-` if it names none."""
-    default = re.search(r"\(default: (.*?)\)", (action.help or "") % {})
-    return default[1] if default else "-"
-
-
-def test_every_option_of_the_exporter_has_its_help() -> None:
-    """The help of an option is the docstring of its field."""
-    assert [] == [key for key, field in ExporterOptions.model_fields.items() if not field.description]
 
 
 def test_a_default_in_the_help_is_the_one_that_applies() -> None:
@@ -119,9 +77,3 @@ def test_the_settings_file_of_the_page_is_taken(tmp_path: Path) -> None:
     assert {"embedder": (), "classifier": ("2",)} == settings.expected
     assert (("*",), ("llm-*",)) == (settings.probe.models, settings.probe.exclude)
     assert Path("/shared/triton.log") == settings.triton_log
-
-
-@pytest.mark.parametrize("state", MODEL_STATES)
-def test_every_state_is_explained(state: str) -> None:
-    """docs/exporter.md explains each state."""
-    assert re.search(rf"^\| .*`{state}`.* \| \S", (ROOT / "docs" / "exporter.md").read_text(), re.MULTILINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import io
@@ -16,9 +15,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.tools import ROOT
 from tritonwatch.cli import main
-from tritonwatch.commands import convert as verb
 
 SLOTH = """
 version: prometheus/v1
@@ -185,20 +182,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
         assert code == main([*words, "--force"])
         assert "tritonwatch convert: cannot write" in capsys.readouterr().err
     assert {"in.yaml", "folder", "file"} == {path.name for path in tmp_path.iterdir()}
-
-
-def test_the_page_names_every_option() -> None:
-    """docs/objectives.md describes each option, and its commands are such as the verb takes."""
-    parser = argparse.ArgumentParser(add_help=False)
-    verb.configure(parser)
-    page = (ROOT / "docs" / "objectives.md").read_text(encoding="utf-8")
-
-    options = {word for action in parser._actions for word in action.option_strings}
-    assert [] == sorted(word for word in options if word not in page)
-    commands = [line.split()[2:] for line in page.splitlines() if line.startswith("tritonwatch convert ")]
-    assert 3 == len(commands)
-    for words in (*commands, verb.EXAMPLE.split()[2:]):
-        parser.parse_args(words)
 
 
 def test_a_file_without_slos_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

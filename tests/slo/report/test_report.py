@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import os
@@ -23,7 +22,6 @@ from support.bridge import body_of
 from support.browser import DEVICES, page_on
 from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
-from support.tools import ROOT
 from triton_alerts import hours
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
@@ -39,10 +37,8 @@ from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_json import document
 from triton_slo.report.report_text import sections
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
-from tritonwatch import access
 from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.cli import main
-from tritonwatch.commands import report
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources
 
@@ -552,29 +548,6 @@ def test_the_bridge_posts_the_report_of_the_month_that_ended(
     assert "*Missed*\\n• answers (search): SLI 99.83%, 2 of 8 groups met" in text
     for slo in ("ended", "paused", "short", "guessed", "silent"):
         assert f"• {slo}" in text
-
-
-PAGE = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-
-
-def test_the_page_names_every_option() -> None:
-    """The options of the access to Prometheus are on the page of `status`."""
-    parser = argparse.ArgumentParser(add_help=False)
-    report.configure(parser)
-    own = {word for action in parser._actions for word in action.option_strings}
-    shared = argparse.ArgumentParser(add_help=False)
-    access.add_prometheus(shared)
-    own -= {word for action in shared._actions for word in action.option_strings}
-
-    assert [] == sorted(option for option in own if f"`{option}" not in PAGE)
-
-
-@pytest.mark.real
-def test_the_page_names_every_field(objectives: Mapping[str, Any]) -> None:
-    """Each field of the JSON of an objective and of a group is explained."""
-    fields = {field for objective in objectives.values() for field in (*objective, *objective["groups"][0])}
-
-    assert [] == sorted(field for field in fields if f"`{field}`" not in PAGE)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from support.tools import ROOT
 from triton_exporter.common.moments import local_text, rfc3339, utc_text
 from triton_slo.burn.amounts import budget_left, burn_rate
 
@@ -47,19 +44,3 @@ def test_a_burn_rate_is_times_the_allowed_rate(times: float, words: str) -> None
 def test_a_moment_is_in_utc_or_in_a_zone_that_is_named(moment: float, texts: tuple[str, str, str]) -> None:
     """For people, on the clocks of a report's zone, and for programs."""
     assert texts == (utc_text(moment), local_text(moment, "Europe/Berlin"), rfc3339(moment))
-
-
-@pytest.mark.parametrize(
-    ("writer", "forms"),
-    [
-        ("amounts.py", r"budget_left:\.|burn\w*:\.|:\.\d[fg]\}x|times the allowed rate"),
-        ("duration.py", r"[fg]\} ?[mu]s\b"),
-        ("moments.py", r"%Y-%m-%d.%H:%M|isoformat\((timespec|\" \")|\"\+00:00"),
-    ],
-)
-def test_nobody_else_writes_them(writer: str, forms: str) -> None:
-    """No other module formats a budget or burn rate, milliseconds, or a day with its time."""
-    folders = ("exporters", "slo", "alerts", "compose")
-    modules = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    match = [path.name for path in modules if re.search(forms, path.read_text())]
-    assert [writer] == match

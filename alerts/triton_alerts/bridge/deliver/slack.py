@@ -85,8 +85,6 @@ class SlackApi(Transport):
     """Slack's API by a bot token with chat:write, files:write and, to find unconfirmed messages, channels:history.
 
     `token` is read before every request, so that a rotated secret is taken up.
-
-    Long because each method of Slack that the bridge calls has one here.
     """
 
     token: Callable[[], str]

@@ -34,10 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class DeliveryWorker:
-    """Delivers the messages of one channel.
-
-    Long because a kill may happen between choosing, sending and recording a message, and a later step continues.
-    """
+    """Delivers the messages of one channel."""
 
     channel: str
     store: Store

@@ -13,10 +13,7 @@ from triton_slo.names import SEVERITIES
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """The incidents, by the number of their row.
-
-    Long because each query of the table is a method, so that no SQL is anywhere else.
-    """
+    """The incidents, by the number of their row."""
 
     database: Database
 

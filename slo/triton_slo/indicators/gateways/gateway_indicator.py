@@ -55,10 +55,7 @@ Codes = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class GatewayRequests:
-    """Series of a gateway that an objective reads, by the groups of a scope; `kind` are more matchers.
-
-    Long because each method is the PromQL of an event, a cause or a mistake.
-    """
+    """Series of a gateway that an objective reads, by the groups of a scope; `kind` are more matchers."""
 
     gateway: Gateway
     model_from: ModelFrom

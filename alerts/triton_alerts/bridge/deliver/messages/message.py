@@ -2,8 +2,6 @@
 
 What is affected, since when and how urgent, the cause, the first step, who acknowledged it. Pure functions:
 the same incident and time give the same message. https://docs.slack.dev/reference/block-kit/blocks
-
-Long because the parts of a message have a function each, and every message is made of them.
 """
 
 from __future__ import annotations

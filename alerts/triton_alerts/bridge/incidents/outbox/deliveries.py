@@ -75,10 +75,7 @@ FROM deliveries d JOIN incidents i ON i.id = d.incident
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """Deliveries: one for each incident and channel, and one for each escalation.
-
-    Long because each query of the table is a method, so that no SQL is anywhere else.
-    """
+    """Deliveries: one for each incident and channel, and one for each escalation."""
 
     database: Database
     channel_for: Callable[[str], str]
