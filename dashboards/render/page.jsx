@@ -1,11 +1,10 @@
 // Draws one dashboard from window.DATA with @grafana/data and @grafana/ui: thresholds, units, mappings,
-// transformations and legends are Grafana's own code. State timelines, heatmaps and the marks of annotations are no
+// transformations and legends are Grafana's own code. State timelines and the marks of annotations are no
 // part of the npm packages; they are drawn here from the same frames and colours.
 import 'uplot/dist/uPlot.min.css';
 import { useEffect, useLayoutEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import * as G from '@grafana/data';
-import { interpolateBlues } from 'd3-scale-chromatic';
 import { BigValue, GlobalStyles, PanelChrome, Table, ThemeContext, TimeSeries, VizRepeater } from '@grafana/ui';
 
 const { model, answers, marks, chosen, from, to, width } = window.DATA;
@@ -88,30 +87,6 @@ function spacing(times) {
   return steps.length ? Math.min(...steps) : 15;
 }
 
-/** Buckets of a histogram up, time across, colour for how many came in between: `le` counts all that are smaller. */
-function Heat({ panel, data, w, h }) {
-  const bound = (frame) => +frame.fields[1].labels.le.replace('+Inf', 'Infinity');
-  const buckets = [...data].sort((a, b) => bound(a) - bound(b));
-  const times = [...new Set(buckets.flatMap((frame) => frame.fields[0].values))].sort((a, b) => a - b);
-  const count = (frame, at) => frame ? frame.fields[1].values[frame.fields[0].values.indexOf(at)] ?? 0 : 0;
-  const cells = buckets.map((frame, i) => times.map((at) => Math.max(0, count(frame, at) - count(buckets[i - 1], at))));
-  const most = Math.max(...cells.flat());
-  const unit = G.getValueFormat(panel.options.yAxis.unit);
-  const [left, bottom] = [64, 40];
-  const [wide, high] = [(w - left - 8) / times.length, (h - bottom) / buckets.length];
-  const word = { fontSize: 12, color: theme.colors.text.primary, position: 'absolute' };
-  return <div style={{ position: 'relative', width: w, height: h }}>
-    {cells.map((row, i) => <div key={i}>
-      <span style={{ ...word, right: w - left + 8, top: h - bottom - (i + 0.5) * high - 8 }}>
-        {Number.isFinite(bound(buckets[i])) ? G.formattedValueToString(unit(bound(buckets[i]))) : '+Inf'}</span>
-      {row.map((number, j) => number > 0 && <div key={j} style={{ position: 'absolute', left: left + j * wide, top: h - bottom - (i + 1) * high, width: wide - 1, height: high - 1, background: interpolateBlues(1 - Math.sqrt(number / most)) }} />)}
-    </div>)}
-    {[0, 1, 2, 3, 4, 5].map((i) => <span key={i} style={{ ...word, left: left + (i * (w - left - 8)) / 6, top: h - bottom + 2 }}>{moment(from + (i * (to - from)) / 6)}</span>)}
-    <span style={{ ...word, left, top: h - 18, color: theme.colors.text.secondary }}>
-      {[0.02, 0.25, 0.5, 0.75, 1].map((share) => <span key={share} style={{ display: 'inline-block', width: 22, height: 8, background: interpolateBlues(1 - Math.sqrt(share)) }} />)} up to {most.toFixed(0)}</span>
-  </div>;
-}
-
 /** Marks as Grafana's graphs have them: a dashed line where something began, a triangle below, a band while it lasts. */
 function Marks({ config }) {
   useLayoutEffect(() => {
@@ -187,7 +162,6 @@ function Content({ panel, data, w, h }) {
     case 'timeseries': return <TimeSeries frames={data} structureRev={1} timeRange={range} timeZone="utc" width={w} height={h} legend={panel.options.legend} options={panel.options}>{(config) => <Marks config={config} />}</TimeSeries>;
     case 'table': return <Table data={data[0]} width={w} height={h} columnMinWidth={80} initialSortBy={panel.options.sortBy} />;
     case 'state-timeline': return <Bands panel={panel} data={data} w={w} h={h} />;
-    case 'heatmap': return <Heat panel={panel} data={data} w={w} h={h} />;
     default: return <i>not drawn: {panel.type}</i>;
   }
 }

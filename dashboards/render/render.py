@@ -102,7 +102,7 @@ PICTURES = (
         links.MODEL,
         (("model", "llama-trt"),),
         rows=("Language model (TensorRT-LLM)", "First response (needs histogram_latencies)"),
-        texts=(("KV cache used", r"triton-0"), ("First responses", r"up to \d+")),
+        texts=(("KV cache used", r"triton-0"),),
     ),
     Picture("dashboard-slo", links.SLO, texts=(("Least budget left", r"-35"), ("Unknown", r"\b1\b"))),
     Picture("dashboard-gpu", links.GPU, texts=(("GPUs seen", r"\b4\b"), ("Throttled by heat", r"\b1\b"))),

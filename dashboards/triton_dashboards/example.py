@@ -10,11 +10,11 @@ from triton_dashboards.per_model import ModelFacts, dashboard
 from triton_slo.artifact import Options
 from triton_slo.objective.reading import read
 
-FACTS = ModelFacts("classifier", ("1", "2"), "tensorrt", on_gpu=True)
+FACTS = ModelFacts("classifier", ("1", "2"), "tensorrt")
 
 
 def text(files: list[Path]) -> str:
-    """Return the dashboard of a model `classifier` on GPUs, with the limits that objectives files give it."""
+    """Return the dashboard of a model `classifier`, with the limits that objectives files give it."""
     loaded = read([(str(path), path.read_text(encoding="utf-8")) for path in files])
     return dashboard_text(dashboard(FACTS, loaded.objectives, Options()))
 

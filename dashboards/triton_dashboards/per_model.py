@@ -23,19 +23,17 @@ BACKEND_ROWS = {"vllm": ("vllm",), "tensorrtllm": ("tensorrtllm",), "ensemble": 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Facts about a model: its versions, its backend, and whether it caches or runs on GPUs."""
+    """Facts about a model: its versions, its backend, and whether it caches."""
 
     name: str
     versions: tuple[str, ...] = ()
     backend: str = ""
-    on_gpu: bool = False
     cached: bool = False
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Keys of the rows that this model has beyond those of all."""
-        optional = (("gpu", self.on_gpu), ("cache", self.cached))
-        return (*BACKEND_ROWS.get(self.backend, ()), *(key for key, there in optional if there))
+        return (*BACKEND_ROWS.get(self.backend, ()), *(("cache",) if self.cached else ()))
 
 
 def uid(name: str) -> str:

@@ -25,7 +25,6 @@ from triton_slo.names import (
     MODELS_IN_STATE,
     OBJECTIVE_EVENTS,
     OVERBURN,
-    POWER_CAUSED,
     RECORDED_HERE,
     SLO,
     TRAFFIC,
@@ -69,7 +68,6 @@ def _gpus(options: Options) -> Iterator[Rule]:
     """Yield what each model causes on all GPUs: of 200 models on 30 servers a graph would read 6,000 series."""
     by = _recorded_labels(options, "model")
     yield Rule(record=UTILIZATION_CAUSED, expr=total(_selected(gpu.MODEL_UTILIZATION, options), *by))
-    yield Rule(record=POWER_CAUSED, expr=total(_rate(gpu.MODEL_ENERGY, options), *by))
 
 
 def _loads(options: Options) -> Iterator[Rule]:

@@ -70,8 +70,17 @@ def links(options: Options) -> tuple[Menu | Link, ...]:
 
 
 def to(uid: str, title: str, *carried: str, **chosen: str) -> Link:
-    """Return a link to a dashboard; `carried` variables keep their values, `chosen` are set."""
-    return Link(title, dashboard=uid, carried=carried, chosen=chosen)
+    """Return a link to a dashboard with the same data source and time range.
+
+    `carried` variables keep their values there; `chosen` ones are set, from `field` or a text.
+    """
+    parameters = [
+        "${datasource:queryparam}",
+        *(f"${{{name}:queryparam}}" for name in carried),
+        *(f"var-{name}={value}" for name, value in chosen.items()),
+        "${__url_time_range}",
+    ]
+    return Link(title, f"/d/{uid}?{'&'.join(parameters)}", outside=False)
 
 
 def field(name: str) -> str:

@@ -64,16 +64,11 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link from a value to a page (`url`), or to a dashboard with the same data source and time range.
-
-    `carried` variables keep their values on that dashboard; `chosen` ones are set, from `shared.field` or a text.
-    """
+    """A link from a value to a dashboard, or to a page outside Grafana, which opens in a new tab."""
 
     title: str
-    url: str = ""
-    dashboard: str = ""
-    carried: tuple[str, ...] = ()
-    chosen: Mapping[str, str] = field(default_factory=dict)
+    url: str
+    outside: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +169,6 @@ class StateTimeline(Figure):
 
     width: int = field(default=24, kw_only=True)
     height: int = field(default=8, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Heatmap(Figure):
-    """A distribution over time, from the buckets of one histogram: buckets up, colour for the count."""
 
 
 @dataclass(frozen=True, slots=True)

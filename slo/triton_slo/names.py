@@ -237,8 +237,6 @@ MODELS_IN_STATE = "instance:triton_models:sum"
 """Number of model versions in each state, by cluster, job, instance and state."""
 UTILIZATION_CAUSED = "model:triton_gpu_utilization:sum"
 """Utilisation that a model causes on all its GPUs (estimate), by cluster, job and model."""
-POWER_CAUSED = "model:triton_gpu_watts:rate2m"
-"""Power above idle that a model causes on all its GPUs (estimate), by cluster, job and model."""
 
 
 def severity_rank(severity: str) -> int:

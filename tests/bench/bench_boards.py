@@ -35,7 +35,6 @@ from triton_slo.names import (
     OBJECTIVE_EVENTS,
     OVERBURN,
     PERIOD_BUDGET_REMAINING,
-    POWER_CAUSED,
     THRESHOLD_SECONDS,
     TRAFFIC,
     UTILIZATION_CAUSED,
@@ -203,7 +202,7 @@ def _recorded() -> Iterator[tuple[str, dict[str, str], float]]:
         yield from ((server_traffic(what), {**job, "instance": server}, value) for server in _servers())
     for number in range(MODELS):
         yield from (
-            (name, {**job, "model": _model(number)}, 0.5) for name in (UTILIZATION_CAUSED, POWER_CAUSED)
+            (name, {**job, "model": _model(number)}, 0.5) for name in (UTILIZATION_CAUSED,)
         )
     for server in _servers():
         for state in ("ready", "unavailable"):

@@ -17,7 +17,7 @@ from triton_slo.problem import Problem
 
 Json = Mapping[str, Any]
 _COLUMNS = 24
-_KINDS = ("stat", "timeseries", "table", "state-timeline", "heatmap", "bargauge", "text")
+_KINDS = ("stat", "timeseries", "table", "state-timeline", "bargauge", "text")
 _MACROS = {
     "__all",
     "__rate_interval",
@@ -124,7 +124,7 @@ def _words(model: Json) -> Iterator[str]:
             yield f"{panel.get('title')!r} lacks a title or a description"
         elif "`" not in panel["description"]:
             yield f"{panel['title']!r} does not name its metric"
-        if "unit" not in defaults and panel["type"] not in ("heatmap", "table"):
+        if "unit" not in defaults and panel["type"] != "table":
             yield f"{panel['title']!r} has no unit"
         if "noValue" not in defaults:
             yield f"{panel['title']!r} says nothing when there is no value"
@@ -135,7 +135,7 @@ def _silent(model: Json) -> Iterator[str]:
     for panel in _asking(model):
         title = panel["title"]
         steps = panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", [])
-        if panel["type"] != "heatmap" and (not steps or steps[0]["value"] is not None):
+        if not steps or steps[0]["value"] is not None:
             yield f"{title!r}: the first threshold has no null base, so none of them works"
         if panel["type"] == "stat" and any(step["color"] == "transparent" for step in steps):
             yield f"{title!r}: a number in a transparent colour is not seen"

@@ -20,7 +20,7 @@ from triton_slo.artifact import Options
 SCHEMAS = Path(__file__).parent / "schema"
 RELEASES = ("12.4", "13.2")
 FULL = tuple(
-    per_model.dashboard(per_model.ModelFacts(f"a-{backend}", ("1", "2"), backend, True, True), (), Options())
+    per_model.dashboard(per_model.ModelFacts(f"a-{backend}", ("1", "2"), backend, True), (), Options())
     for backend in (*per_model.BACKEND_ROWS, "python")
 )
 """Dashboards of one model each, that together have every row there is."""

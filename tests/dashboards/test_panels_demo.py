@@ -30,29 +30,17 @@ EVERY = "*"
 EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "needs a GPU": {
         "triton-gpu": [EVERY],
-        "triton-model": [
-            "GPU utilisation of this model",
-            "Execution time on GPUs",
-            "Utilisation caused (estimate)",
-        ],
-        PER_MODEL: ["GPU utilisation of this model"],
+        "triton-model": ["Utilisation of its GPUs"],
+        PER_MODEL: ["Utilisation of its GPUs"],
     },
     "needs a model of the vLLM backend": {
-        "triton-model": ["Time to first token", "Time per output token", "Whole requests", "Tokens"]
+        "triton-model": ["Time to first token", "Time per output token", "Tokens"]
     },
     "needs a model of the TensorRT-LLM backend": {
-        "triton-model": [
-            "Requests in the engine",
-            "KV cache used",
-            "In-flight batcher",
-            "Engine iterations a second",
-        ]
+        "triton-model": ["Requests in the engine", "KV cache used"]
     },
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
-    "needs Triton started with histogram_latencies": {
-        "triton-model": ["Time to first response", "First responses"]
-    },
-    "needs Triton started with summary_latencies": {"triton-model": ["Request time", "Queue time"]},
+    "needs Triton started with histogram_latencies": {"triton-model": ["Time to first response"]},
     "needs traces or histograms": {"triton-server": ["Exporters/A"]},
     "needs data of a week ago": {
         "triton-model": ["Requests by version/B", "Latency/E"],
@@ -60,7 +48,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "needs a response cache": {
         "triton-model": ["Cache hits"],
-        "triton-server": ["Response cache hits", "Response cache used"],
+        "triton-server": ["Response cache used"],
     },
     "needs requests that fail": {
         "triton-fleet": ["Failed by model"],
@@ -78,7 +66,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
             "Failed notifications of Alertmanager",
         ]
     },
-    "needs a person who answers in Slack": {"triton-on-call": ["Buttons pressed", "Missing evidence"]},
+    "needs evidence that did not come in time": {"triton-on-call": ["Missing evidence"]},
 }
 """Why a query has no series here -> dashboard -> panels, or one query of a panel as `Panel/A`."""
 

@@ -43,7 +43,6 @@ A_WEEK_AGO = {("triton-model", "Requests by version", "B"), ("triton-model", "La
 
 UNBOUNDED = {
     "Budget left",
-    "Budget left by month",
     "Least budget left",
     "Busy",
     "Utilisation by model (estimate)",
@@ -112,12 +111,6 @@ def test_causes_are_those_of_the_chosen_objective(grafana: Grafana, slo: str) ->
         ),
         ("triton-slo", "Causes", "version", ["1", "2"]),
         ("triton-gpu", "Utilisation by model (estimate)", "instance", fleet.SERVERS),
-        (
-            "triton-gpu",
-            "Energy of models (estimate)",
-            "gpu_uuid",
-            [device for two in fleet.GPUS.values() for device in two],
-        ),
     ],
 )
 def test_what_is_recorded_over_all_equals_what_is_read_of_each(
@@ -311,15 +304,13 @@ def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> Non
 
 
 def test_boards_show_how_far_an_estimate_may_be_off(views: tuple[View, ...]) -> None:
-    """Beside the budget of each objective that is estimated, and the largest of a model's."""
+    """Beside the budget of each objective that is estimated."""
     (answer,) = [a for a in _view(views, "triton-slo").panel("Objectives") if ESTIMATE_ERROR in a.expr]
     shown = {
         series["metric"]["slo"]: value for series, value in zip(answer.series, answer.last(), strict=True)
     }
-    (of_model,) = _view(views, "triton-model", "saturated").panel("Estimate error")
 
     assert {"queue": fleet.ESTIMATE_ERROR} == shown
-    assert [fleet.ESTIMATE_ERROR] == of_model.last()
 
 
 def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> None:
@@ -331,14 +322,6 @@ def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> Non
     }
 
     assert {name: since * 1000.0 for name, _, since in fleet.FIRING if name != "Watchdog"} == shown
-
-
-def test_energy_per_inference_is_energy_over_inferences(views: tuple[View, ...]) -> None:
-    """Four GPUs at about 310 W over all inferences of both servers."""
-    joules = _view(views, "triton-gpu").panel("Energy per inference")[0].last()[0]
-    inferences = 2 * sum(model.per_second for model in fleet.MODELS)
-
-    assert 4 * 310 / inferences == pytest.approx(joules, rel=0.3)
 
 
 def test_annotations_mark_what_happened(grafana: Grafana) -> None:
@@ -373,9 +356,7 @@ ENDINGS = {
     "µs": "_us",
     "ms": "_ms",
     "bytes": "_bytes",
-    "Bps": "_bytes_per_second",
-    "watt": "_watts|_joules",
-    "joule": "_joules",
+    "watt": "_watts",
     "celsius": "_celsius",
     "hertz": "_hertz",
 }
@@ -395,7 +376,7 @@ def _units(panel: Json) -> Iterator[tuple[str, str]]:
         for entry in override["properties"]:
             if entry["id"] == "unit":
                 yield entry["value"], queries[columns[override["matcher"]["options"]]]
-    if panel["type"] not in ("table", "heatmap"):
+    if panel["type"] != "table":
         yield from ((panel["fieldConfig"]["defaults"]["unit"], expr) for expr in queries.values())
 
 

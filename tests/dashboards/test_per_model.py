@@ -69,15 +69,15 @@ def test_no_number_is_invisible_where_an_objective_has_a_limit() -> None:
     ("facts", "there"),
     [
         (ModelFacts("a"), set()),
-        (ModelFacts("a", backend="vllm", on_gpu=True), {"Language model (vLLM)", "Share of the GPUs"}),
+        (ModelFacts("a", backend="vllm"), {"Language model (vLLM)"}),
         (ModelFacts("a", backend="tensorrtllm"), {"Language model (TensorRT-LLM)"}),
         (ModelFacts("a", backend="ensemble", cached=True), {"Ensemble steps", "Response cache"}),
     ],
 )
 def test_only_rows_the_model_has(facts: ModelFacts, there: set[str]) -> None:
-    """Language-model, ensemble, GPU and cache rows appear where the model has such series."""
+    """Language-model, ensemble and cache rows appear where the model has such series."""
     rows = {panel["title"] for panel in _model(facts)["panels"] if panel["type"] == "row"}  # type: ignore[attr-defined]
-    special = {title for title in rows if re.search("Language|Ensemble|cache|GPUs", title)}
+    special = {title for title in rows if re.search("Language|Ensemble|cache", title)}
 
     assert there == special
 

@@ -145,14 +145,6 @@ def test_links_of_the_operator_are_on_every_dashboard() -> None:
     assert all(link in [(link["title"], link.get("url")) for link in model["links"]] for model in made)
 
 
-def test_a_heatmap_has_columns_wide_enough_to_see() -> None:
-    """With a column for each pixel the gaps between them would be all that one sees."""
-    heatmaps = [drawn for _, drawn in PANELS if drawn["type"] == "heatmap"]
-
-    assert heatmaps
-    assert all(heatmap["maxDataPoints"] * 3 <= 1280 / 24 * heatmap["gridPos"]["w"] for heatmap in heatmaps)
-
-
 def test_the_title_of_a_figure_fits() -> None:
     """On a laptop (1280 pixels) a title is cut after as many letters as 8 pixels each leave."""
     cut = [

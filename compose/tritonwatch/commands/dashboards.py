@@ -14,7 +14,7 @@ from triton_dashboards.delivery import FOLDER_TITLE, FOLDER_UID, changes, delive
 from triton_dashboards.generate import dashboards
 from triton_dashboards.grafana.dashboard import dashboard_text
 from triton_dashboards.values import Dashboard
-from triton_exporter.catalogue import gpu, models, state
+from triton_exporter.catalogue import models, state
 from triton_exporter.common.options import adder
 from triton_slo.artifact import Options
 from tritonwatch import access, output
@@ -108,10 +108,6 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
         samples = prometheus.instant(f"group by (model, version, backend, platform) ({models.INFO})")
         # A model that never loaded has no configuration, and is the most interesting one.
         samples += prometheus.instant(f"group by (model, version) ({state.MODEL_READY})")
-        mapped = {
-            sample.labels["model"]
-            for sample in prometheus.instant(f"group by (model) ({gpu.MODEL_GPU_INFO})")
-        }
         caching = prometheus.instant(f"group by (model) ({models.RESPONSE_CACHE} == 1)")
         cached = {sample.labels["model"] for sample in caching}
     versions: dict[str, set[str]] = {}
@@ -128,9 +124,7 @@ def _model_facts(args: argparse.Namespace) -> Iterable[per_model.ModelFacts]:
             "scrape the exporter?"
         )
     return [
-        per_model.ModelFacts(
-            name, tuple(sorted(versions[name])), backends[name], name in mapped, name in cached
-        )
+        per_model.ModelFacts(name, tuple(sorted(versions[name])), backends[name], name in cached)
         for name in sorted(versions)
     ]
 

@@ -1,7 +1,4 @@
-"""Rows of a model that only some models have: ensembles, language models, caches, optional metrics.
-
-Long functions because each lists the panels of a row.
-"""
+"""Rows of a model that only some models have: ensembles, language models, caches, optional metrics."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ from triton_dashboards.query import quantile, ratio, total
 from triton_dashboards.traffic import UNCOUNTED, RawTraffic
 from triton_dashboards.values import (
     Display,
-    Heatmap,
     Panel,
     Query,
     TimeSeries,
 )
 from triton_dashboards.view import View
-from triton_exporter.catalogue import Metric, gpu, llm, models, triton
+from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.catalogue.state import QUANTILES
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signal_kinds import Tail
@@ -68,12 +64,6 @@ def vllm(view: View) -> tuple[Panel, ...]:
         tail("Time to first token", "Time until the first token of a response.", signals.FIRST_TOKEN),
         tail("Time per output token", "Time between two output tokens.", signals.OUTPUT_TOKEN),
         TimeSeries(
-            "Whole requests",
-            "Duration of complete requests.",
-            shown(llm.VLLM_E2E_LATENCY),
-            displays.SECONDS.when_empty(none),
-        ),
-        TimeSeries(
             "Tokens",
             "Prompt tokens and generated tokens per second.",
             {
@@ -87,10 +77,9 @@ def vllm(view: View) -> tuple[Panel, ...]:
 
 
 def tensorrt_llm(view: View) -> tuple[Panel, ...]:
-    """Return panels of the load of a TensorRT-LLM engine: requests by state, KV cache, the in-flight batcher."""
+    """Return panels of the load of a TensorRT-LLM engine: requests by state, and KV cache."""
     kv_cache = view.signal(signals.KV_CACHE)
     none = "No TensorRT-LLM series"
-    iterations = view.chosen.rate(llm.TRTLLM_GENERAL, 'general_type="iteration_counter"')
 
     def blocks(metric: Metric, *kind: str) -> str:
         return total(view.chosen(metric, *kind), "instance")
@@ -112,26 +101,7 @@ def tensorrt_llm(view: View) -> tuple[Panel, ...]:
             displays.warned(displays.SHARE.when_empty(none), kv_cache),
             limit_line=True,
         ),
-        TimeSeries(
-            "In-flight batcher",
-            "Requests that the in-flight batcher processes, and requests that it has paused.",
-            {
-                f"{{{{{_BATCHER}}}}}": total(
-                    view.chosen(llm.TRTLLM_BATCHER, f'{_BATCHER}=~".+_requests"'), _BATCHER
-                )
-            },
-            displays.COUNT.when_empty(none),
-        ),
-        TimeSeries(
-            "Engine iterations a second",
-            "Iterations of the engine per second; 0 with active requests means that the engine is stuck.",
-            {"{{instance}}": f"sum by (instance) ({iterations})"},
-            Display("short", minimum=0, no_value=none),
-        ),
     )
-
-
-_BATCHER = "inflight_batcher_specific_metric"
 
 
 def cache(view: View) -> tuple[Panel, ...]:
@@ -147,26 +117,6 @@ def cache(view: View) -> tuple[Panel, ...]:
     )
 
 
-def gpu_share(view: View) -> tuple[Panel, ...]:
-    """Return panels of the model's share of its GPUs; estimates are named as such."""
-    by = ("instance", "gpu_uuid")
-    legend = "{{instance}} {{gpu_uuid}}"
-    return (
-        TimeSeries(
-            "Execution time on GPUs",
-            "Execution time of this model on each GPU; overlapping executions add up.",
-            {legend: view.raw.rate(gpu.MODEL_BUSY, *by)},
-            Display("percentunit", minimum=0, no_value="No GPU known"),
-        ),
-        TimeSeries(
-            "Utilisation caused (estimate)",
-            "Estimated share of each GPU's utilisation that this model caused.",
-            {legend: total(view.chosen(gpu.MODEL_UTILIZATION), *by)},
-            displays.SHARE.when_empty("No GPU known"),
-        ),
-    )
-
-
 def first_response(view: View) -> tuple[Panel, ...]:
     buckets = view.raw.buckets(triton.FIRST_RESPONSE_MS)
     return (
@@ -176,34 +126,14 @@ def first_response(view: View) -> tuple[Panel, ...]:
             [Query(quantile(level, buckets), f"p{level * 100:g}") for level in QUANTILES],
             Display("ms", minimum=0, no_value="Needs histogram_latencies"),
         ),
-        Heatmap(
-            "First responses",
-            "Distribution of the time to first response.",
-            total(view.chosen.increase(triton.FIRST_RESPONSE_MS.bucket), "le"),
-            Display("ms", no_value="Needs histogram_latencies"),
-        ),
     )
-
-
-def summaries(view: View) -> tuple[Panel, ...]:
-    def panel(title: str, metric: Metric) -> Panel:
-        return TimeSeries(
-            title,
-            "Quantiles of the slowest server, because Triton's quantiles cannot be aggregated over servers.",
-            {"q{{quantile}}": f"max by (quantile) ({view.chosen(metric)})"},
-            displays.MICROSECONDS.when_empty("Needs summary_latencies"),
-        )
-
-    return (panel("Request time", triton.REQUEST_SUMMARY_US), panel("Queue time", triton.QUEUE_SUMMARY_US))
 
 
 EXTRAS: Mapping[str, tuple[str, Callable[[View], tuple[Panel, ...]]]] = {
     "ensemble": ("Ensemble steps", ensemble),
     "vllm": ("Language model (vLLM)", vllm),
     "tensorrtllm": ("Language model (TensorRT-LLM)", tensorrt_llm),
-    "gpu": ("Share of the GPUs", gpu_share),
     "cache": ("Response cache", cache),
     "histogram": ("First response (needs histogram_latencies)", first_response),
-    "summary": ("Triton's own quantiles (needs summary_latencies)", summaries),
 }
 """Key -> heading and panels of a row that only some models have."""

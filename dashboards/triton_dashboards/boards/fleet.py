@@ -1,7 +1,4 @@
-"""Fleet: which models are in trouble now, and where?
-
-Long functions because each lists the panels of a row.
-"""
+"""Fleet: which models are in trouble now, and where?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""GPU: is a GPU failing, full or busy, what does an inference cost, and which models share it?
-Long functions because each lists the panels of a row.
-"""
+"""GPU: is a GPU failing, full or busy, and which models share it?"""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires, unit
-from triton_dashboards.query import BoardScope, or_zero, ratio, scope, summed, total
+from triton_dashboards.query import BoardScope, or_zero, scope, summed, total
 from triton_dashboards.recording import window
 from triton_dashboards.values import (
     Column,
@@ -31,7 +29,7 @@ from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signal_kinds import Share
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.names import POWER_CAUSED, UTILIZATION_CAUSED, server_traffic
+from triton_slo.names import UTILIZATION_CAUSED
 
 _GPU = ("instance", "gpu_uuid")
 _BY_GPU = f"by ({', '.join(_GPU)})"
@@ -82,9 +80,9 @@ def dashboard(options: Options) -> Dashboard:
     return Dashboard(
         uid=links.GPU,
         title="Triton / GPU",
-        description="Is a GPU failing, full or busy, how much energy does an inference use, and which "
-        "models share a GPU? Uses the exporter's `triton_gpu_*` series, whose source is dcgm-exporter, "
-        "NVML or Triton; values that a source cannot read are absent, never 0.",
+        description="Is a GPU failing, full or busy, and which models share it? Uses the exporter's "
+        "`triton_gpu_*` series, whose source is dcgm-exporter, NVML or Triton; values that a source cannot "
+        "read are absent, never 0.",
         tags=shared.tags("gpu"),
         variables=(*shared.variables("cluster", "job", "instance"), shared.GPU_UUID),
         annotations=shared.event_annotations(gpus.servers, (shared.OF_SERVER,)),
@@ -94,10 +92,8 @@ def dashboard(options: Options) -> Dashboard:
             Row("Which GPU?", (_gpu_table(gpus),)),
             Row("Busy, full or hot?", _load_panels(gpus)),
             Row("Which models share it?", _model_panels(gpus), collapsed=True),
-            Row("How well are the GPUs used?", _use(gpus), collapsed=True),
-            Row("Throttling and energy", _energy(gpus), collapsed=True),
+            Row("Throttling", _throttling(gpus), collapsed=True),
             Row("Faults", _faults(gpus), collapsed=True),
-            Row("Links and clocks", _link_panels(gpus), collapsed=True),
         ),
     )
 
@@ -254,39 +250,7 @@ def _load_panels(gpus: _Gpus) -> tuple[Panel, ...]:
     )
 
 
-def _use(gpus: _Gpus) -> tuple[Panel, ...]:
-    share = displays.SHARE.when_empty(_ABSENT)
-    return (
-        _lines(
-            "Streaming multiprocessors active",
-            "The best single indicator of free capacity: above 0.8 the GPU is well used; below 0.5, "
-            "increase batching.",
-            gpu.SM_ACTIVE,
-            gpus,
-            share,
-        ),
-        TimeSeries(
-            "Compute-bound or memory-bound",
-            "Activity of the tensor pipes and of the memory interface, mean of the selected GPUs. If the "
-            "memory activity is high and the tensor activity is low, the work is memory-bound, as "
-            "decoding usually is.",
-            {
-                "tensor pipes": f"avg({gpus.chosen(gpu.TENSOR_ACTIVE)})",
-                "memory interface": f"avg({gpus.chosen(gpu.DRAM_ACTIVE)})",
-            },
-            share,
-        ),
-    )
-
-
-_NOBODY = (Style("idle", "gray"), Style("no model", "silver"))
-"""Styles of energy and time that no model caused."""
-
-
-def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
-    inferences = total(gpus.servers(server_traffic("inferences")))
-    energy = total(gpus.servers.rate(gpu.ENERGY))
-    power = gpus.caused(POWER_CAUSED, lambda chosen: chosen.rate(gpu.MODEL_ENERGY))
+def _throttling(gpus: _Gpus) -> tuple[Panel, ...]:
     throttled = total(gpus.chosen.rate(gpu.THROTTLED_SECONDS), *_GPU, "cause")
     return (
         TimeSeries(
@@ -295,29 +259,12 @@ def _energy(gpus: _Gpus) -> tuple[Panel, ...]:
             {"{{cause}}: " + _LEGEND: throttled},
             displays.SHARE.when_empty(_ABSENT),
         ),
-        TimeSeries(
-            "Energy per inference",
-            "Energy of all GPUs of the selected servers, divided by the number of inferences: energy per "
-            "inference, including idle time.",
-            {"joules per inference": ratio(energy, inferences)},
-            Display("joule", minimum=0, no_value="No traffic"),
-            legend="hidden",
-        ),
-        TimeSeries(
-            "Energy of models (estimate)",
-            "Estimated power above idle that each model caused.",
-            {
-                "{{model}}": total(power, "model"),
-                "no model": total(gpus.chosen.rate(gpu.ENERGY_UNATTRIBUTED)),
-                "idle": total(gpus.chosen.rate(gpu.ENERGY_IDLE)),
-            },
-            Display("watt", minimum=0, no_value=_ABSENT, styles=_NOBODY),
-            reads=(gpu.MODEL_ENERGY, gpu.ENERGY_UNATTRIBUTED),
-            stacked=True,
-            legend="right",
-            calcs=("lastNotNull",),
-            every=gpus.every,
-            width=24,
+        _lines(
+            "SM clock",
+            "Clock of the streaming multiprocessors; falls while the GPU is throttled.",
+            gpu.SM_CLOCK,
+            gpus,
+            Display("hertz", minimum=0, no_value=_ABSENT),
         ),
     )
 
@@ -349,7 +296,7 @@ def _model_panels(gpus: _Gpus) -> tuple[Panel, ...]:
                 ),
                 "no model": total(gpus.chosen(gpu.UTILIZATION_UNATTRIBUTED)),
             },
-            Display("percentunit", minimum=0, no_value=_ABSENT, styles=_NOBODY),
+            Display("percentunit", minimum=0, no_value=_ABSENT, styles=(Style("no model", "silver"),)),
             stacked=True,
             legend="right",
             calcs=("lastNotNull",),
@@ -391,38 +338,10 @@ def _faults(gpus: _Gpus) -> tuple[Panel, ...]:
             none,
         ),
         TimeSeries(
-            "Remapped rows",
-            "Memory rows that were remapped during the lifetime of the GPU.",
-            {"{{type}} " + _LEGEND: total(gpus.chosen(gpu.REMAPPED_ROWS), *_GPU, "type")},
-            none,
-        ),
-        TimeSeries(
             "Sources",
             "Failed reads of GPU sources.",
             {"{{source}}: {{reason}}": gpus.servers.events(gpu.SOURCE_FAILURES_TOTAL, "source", "reason")},
             replace(none, shade="red"),
             bars=True,
-        ),
-    )
-
-
-def _link_panels(gpus: _Gpus) -> tuple[Panel, ...]:
-    rate = Display("Bps", minimum=0, no_value=_ABSENT)
-    return (
-        TimeSeries(
-            "PCIe",
-            "Data rate over PCIe.",
-            {"{{direction}} " + _LEGEND: total(gpus.chosen(gpu.PCIE_THROUGHPUT), *_GPU, "direction")},
-            rate,
-            width=8,
-        ),
-        _lines("NVLink", "Data rate over all NVLinks.", gpu.NVLINK_THROUGHPUT, gpus, rate, 8),
-        _lines(
-            "SM clock",
-            "Clock of the streaming multiprocessors.",
-            gpu.SM_CLOCK,
-            gpus,
-            replace(rate, unit="hertz"),
-            8,
         ),
     )

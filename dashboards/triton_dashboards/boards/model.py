@@ -1,6 +1,4 @@
-"""Model: is this model healthy, and if not, where does the time go and what limits it?
-Long functions because each lists the panels of a row.
-"""
+"""Model: is this model healthy, and if not, where does the time go and what limits it?"""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
-from triton_slo.names import ESTIMATE_ERROR, PERIOD_BUDGET_REMAINING, RECORDED_HERE
+from triton_slo.names import PERIOD_BUDGET_REMAINING, RECORDED_HERE
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -100,13 +98,6 @@ def availability(view: View) -> tuple[Panel, ...]:
             "The smallest error budget left of this model's objectives.",
             f"min({view.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
             replace(displays.BUDGET, links=(_to_objectives(view),)),
-        ),
-        Stat(
-            "Estimate error",
-            "The largest error, in both directions, of the estimated shares of the last hour, over this "
-            "model's objectives.",
-            f"max({view.objectives(ESTIMATE_ERROR, RECORDED_HERE)})",
-            Display("percentunit", 2, no_value="–"),
         ),
     )
 
@@ -191,6 +182,7 @@ def symptoms(view: View) -> tuple[Panel, ...]:
     )
 
 
+_GPU = ("instance", "gpu_uuid")
 WEEK_AGO = "a week ago"
 _AS_BEFORE = Style(WEEK_AGO, "gray", "reference")
 
@@ -268,8 +260,8 @@ def phases(view: View) -> tuple[Panel, ...]:
 def limits(view: View) -> tuple[Panel, ...]:
     raw = view.raw
     busy = view.signal(signals.INSTANCES_BUSY)
-    on_gpu = total(view.model(gpu.MODEL_GPU_INFO), "gpu_uuid", "instance")
-    busy_gpus = f"max by (instance, gpu_uuid) ({view.servers(gpu.UTILIZATION)})"
+    on_gpu = total(view.model(gpu.MODEL_GPU_INFO), *_GPU)
+    busy_gpus = f"max by ({', '.join(_GPU)}) ({view.servers(gpu.UTILIZATION)})"
     return (
         TimeSeries(
             "Mean batch size and limit",
@@ -290,17 +282,15 @@ def limits(view: View) -> tuple[Panel, ...]:
             limit_line=True,
         ),
         TimeSeries(
-            "GPU utilisation of this model",
-            "Utilisation of the GPUs this model runs on, by all processes.",
-            {"{{instance}} {{gpu_uuid}}": f"{busy_gpus} and on (instance, gpu_uuid) {on_gpu}"},
+            "Utilisation of its GPUs",
+            "Utilisation of the GPUs that this model runs on: by all processes, and the estimated part that "
+            "this model caused.",
+            {
+                "this model, {{instance}} {{gpu_uuid}}": total(view.chosen(gpu.MODEL_UTILIZATION), *_GPU),
+                "all, {{instance}} {{gpu_uuid}}": f"{busy_gpus} and on ({', '.join(_GPU)}) {on_gpu}",
+            },
             displays.SHARE.when_empty("No GPU known"),
-        ),
-        TimeSeries(
-            "Requests in flight",
-            "Mean number of requests inside Triton, by Little's law (rate times duration). Computed from "
-            "completed requests, so a stall is visible only later.",
-            {"{{instance}}": f"{raw.rate(triton.REQUEST_DURATION_US, 'instance')} / 1e6"},
-            Display("short", 1, 0, no_value="No traffic"),
+            width=24,
         ),
     )
 

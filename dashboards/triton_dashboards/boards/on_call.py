@@ -1,7 +1,4 @@
-"""On call: what fires, since when, what to do, and are notifications delivered?
-
-Long functions because each lists the panels of a row.
-"""
+"""On call: what fires, since when, what to do, and are notifications delivered?"""
 
 from __future__ import annotations
 
@@ -61,7 +58,6 @@ def dashboard(options: Options) -> Dashboard:
             Row("What fires now?", (*_alert_panels(), *_incident_panels(options.tuning), _firing(options))),
             Row("Since when?", _history_panels()),
             Row("Are notifications delivered?", _delivery()),
-            Row("Actions in Slack", _people(), collapsed=True),
         ),
         time_from="now-24h",
     )
@@ -221,25 +217,6 @@ def _delivery() -> tuple[Panel, ...]:
             f"scrapes Alertmanager. Metric: `{stack.AM_FAILED}`.",
             {"failed: {{integration}}": _increase_by(stack.AM_FAILED, "integration")},
             failures,
-            bars=True,
-        ),
-        TimeSeries(
-            "Waiting for Slack",
-            "Age of the oldest notification that Slack has not accepted.",
-            {"{{instance}}": f"max by (instance) ({bridge.OLDEST_UNDELIVERED_AGE})"},
-            displays.SECONDS.when_empty("No bridge"),
-        ),
-    )
-
-
-def _people() -> tuple[Panel, ...]:
-    none = displays.COUNT.when_empty("None")
-    return (
-        TimeSeries(
-            "Buttons pressed",
-            "Actions with buttons in Slack.",
-            {"{{action}}: {{outcome}}": _increase_by(bridge.ACTIONS, "action, outcome")},
-            none,
             bars=True,
         ),
         TimeSeries(

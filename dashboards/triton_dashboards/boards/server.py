@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
-from triton_dashboards.query import BoardScope, or_zero, ratio, scope, total
+from triton_dashboards.query import BoardScope, or_zero, scope, total
 from triton_dashboards.recording import window
 from triton_dashboards.traffic import SHARE_FAILED, RecordedTraffic
 from triton_dashboards.values import (
@@ -276,7 +276,6 @@ def _readings(within: BoardScope) -> tuple[Panel, ...]:
             },
             displays.FAILURES.when_empty("None failed"),
             bars=True,
-            width=8,
         ),
         TimeSeries(
             "Poll and scrape time",
@@ -287,16 +286,6 @@ def _readings(within: BoardScope) -> tuple[Panel, ...]:
                 "scrape, {{instance}}": f"max by (instance) ({within('scrape_duration_seconds')})",
             },
             displays.SECONDS,
-            width=8,
-        ),
-        TimeSeries(
-            "Samples of a scrape",
-            "Number of samples that Prometheus reads from each exporter per scrape; grows with the "
-            "number of models. Metric: "
-            "`scrape_samples_scraped`.",
-            {_LEGEND: f"max by (instance) ({within('scrape_samples_scraped')})"},
-            replace(displays.COUNT, decimals=None, no_value="No target"),
-            width=8,
         ),
     )
 
@@ -328,8 +317,6 @@ def _exporters(within: BoardScope) -> Panel:
 
 
 def _resources(within: BoardScope, tuning: Tuning) -> tuple[Panel, ...]:
-    hits = total(within.rate(triton.CACHE_HITS_PER_MODEL), "model")
-    misses = total(within.rate(triton.CACHE_MISSES_PER_MODEL), "model")
     pinned = signals.PINNED_MEMORY.tuned(tuning)
     return (
         TimeSeries(
@@ -338,20 +325,11 @@ def _resources(within: BoardScope, tuning: Tuning) -> tuple[Panel, ...]:
             {_LEGEND: pinned.expr(lambda metric: total(within(metric), "instance"))},
             displays.warned(displays.SHARE.when_empty("Needs Triton 24.01"), pinned),
             limit_line=True,
-            width=8,
-        ),
-        TimeSeries(
-            "Response cache hits",
-            "Share of requests answered from the response cache, by model.",
-            {"{{model}}": ratio(hits, f"({hits} + {misses})")},
-            displays.SHARE.when_empty("No response cache"),
-            width=8,
         ),
         TimeSeries(
             "Response cache used",
             "Share of the cache in use.",
             {_LEGEND: f"max by (instance) ({within(triton.CACHE_UTIL)})"},
             displays.SHARE.when_empty("No response cache"),
-            width=8,
         ),
     )

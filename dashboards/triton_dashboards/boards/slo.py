@@ -1,6 +1,4 @@
-"""Objectives: how much error budget is left, how fast does it burn, and what burned it?
-Long functions because each lists the panels of a row.
-"""
+"""Objectives: how much error budget is left, how fast does it burn, and what burned it?"""
 
 from __future__ import annotations
 
@@ -395,21 +393,7 @@ def _period(within: BoardScope) -> tuple[Panel, ...]:
 def _details(within: BoardScope) -> tuple[Panel, ...]:
     signals = BoardScope(within.matchers[1:3])(state.DISTRIBUTION_SOURCE)
     sources = f"max by (model, version, signal, source) ({signals}) == 1"
-    left = f"min by ({SLO}) ({within(PERIOD_BUDGET_REMAINING)})"
     return (
-        TimeSeries(
-            "Budget left by month",
-            "Smallest error budget left of each objective at the end of each thirty days, for the last "
-            "year, as far back as Prometheus has data.",
-            {f"{{{{{SLO}}}}}": left},
-            Display("percentunit", minimum=-1, maximum=1, no_value="No complete month yet"),
-            step=True,
-            legend="right",
-            calcs=("lastNotNull",),
-            over="360d",
-            every="30d",
-            width=24,
-        ),
         Table(
             "What latency and queue budgets are computed from",
             f"Sources {' and '.join(EXACT_SOURCES)} are exact; the others are estimates.",

@@ -17,7 +17,6 @@ from grafanalib._gen import DashboardEncoder  # type: ignore[import-untyped]
 __all__ = [
     "DATASOURCE",
     "SCHEMA_VERSION",
-    "BucketHeatmap",
     "Json",
     "Target",
     "core",
@@ -60,13 +59,6 @@ class Target(core.Target):  # type: ignore[misc]
         if self.exemplar:
             body["exemplar"] = True
         return body
-
-
-class BucketHeatmap(core.Panel):  # type: ignore[misc]
-    """A heatmap over Prometheus buckets; grafanalib only has the Angular one."""
-
-    def to_json_data(self) -> Json:
-        return dict(self.panel_json({"type": "heatmap"}))
 
 
 _PANEL_KEYS = frozenset(

@@ -11,7 +11,6 @@ from triton_dashboards.values import (
     Column,
     Display,
     Figure,
-    Heatmap,
     LabelColumn,
     Link,
     Panel,
@@ -36,8 +35,6 @@ def body(panel: Panel) -> Any:
             return _table(panel)
         case StateTimeline():
             return _state_timeline(panel)
-        case Heatmap():
-            return _heatmap(panel)
     raise TypeError(f"no such panel in Grafana: {type(panel).__name__}")
 
 
@@ -113,47 +110,6 @@ def _state_timeline(panel: StateTimeline) -> Any:
 def _lines_per_page(panel: StateTimeline) -> int:
     """Return how many lines fit on a page: 20 pixels each; Grafana has 38 pixels for a unit of height."""
     return (38 * panel.height - 100) // 20
-
-
-def _heatmap(panel: Heatmap) -> Any:
-    return library.BucketHeatmap(
-        **_common(panel, _query_targets(panel, "heatmap"))
-        # With one column per pixel, the gaps between the cells would hide the cells.
-        | {"maxDataPoints": 120},
-        thresholds=[_threshold_step(threshold) for threshold in panel.display.thresholds],
-        extraJson={
-            "fieldConfig": {
-                "defaults": {
-                    "custom": {
-                        "hideFrom": {"tooltip": False, "viz": False, "legend": False},
-                        "scaleDistribution": {"type": "linear"},
-                    },
-                    "noValue": panel.display.no_value,
-                },
-                "overrides": [],
-            },
-            "options": {
-                "calculate": False,
-                "cellGap": 1,
-                "color": {
-                    "exponent": 0.5,
-                    "fill": "dark-orange",
-                    "mode": "scheme",
-                    "reverse": False,
-                    "scale": "exponential",
-                    "scheme": "Blues",
-                    "steps": 64,
-                },
-                "exemplars": {"color": "rgba(255,0,255,0.7)"},
-                "filterValues": {"le": 1e-9},
-                "legend": {"show": True},
-                "showValue": "never",
-                "rowsFrame": {"layout": "auto"},
-                "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": True},
-                "yAxis": {"axisPlacement": "left", "reverse": False, "unit": panel.display.unit},
-            },
-        },
-    )
 
 
 def _table(panel: Table) -> Any:
@@ -252,17 +208,17 @@ def _common(panel: Panel, targets: Sequence[library.Target]) -> Json:
     }
 
 
-def _query_targets(panel: Panel, form: str = "") -> list[library.Target]:
+def _query_targets(panel: Panel, form: str = library.core.TIME_SERIES_TARGET_FORMAT) -> list[library.Target]:
     return [_query_target(query, index, form) for index, query in enumerate(panel.panel_queries)]
 
 
 def _query_target(query: Query, index: int, form: str) -> library.Target:
     target = library.Target(
         expr=query.expr,
-        legendFormat="{{le}}" if form == "heatmap" else query.legend,
+        legendFormat=query.legend,
         refId=chr(ord("A") + index),
         instant=query.instant,
-        format=form or library.core.TIME_SERIES_TARGET_FORMAT,
+        format=form,
     )
     target.exemplar = query.exemplar
     return target
@@ -299,15 +255,7 @@ def _style(style: Style) -> Json:
 
 
 def _link_json(link: Link) -> Json:
-    if link.url:
-        return {"title": link.title, "url": link.url, "targetBlank": True}
-    parameters = [
-        "${datasource:queryparam}",
-        *(f"${{{name}:queryparam}}" for name in link.carried),
-        *(f"var-{name}={value}" for name, value in link.chosen.items()),
-        "${__url_time_range}",
-    ]
-    return {"title": link.title, "url": f"/d/{link.dashboard}?{'&'.join(parameters)}", "targetBlank": False}
+    return {"title": link.title, "url": link.url, "targetBlank": link.outside}
 
 
 def _value_settings(display: Display) -> Json:
