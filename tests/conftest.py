@@ -51,7 +51,6 @@ LONGEST_FILES = (
     "alerts/bridge/test_bridge_real.py",
     "exporters/lifecycle/test_state_truth_real.py",
     "docs/test_recipes_real.py",
-    "exporters/tracing/test_govern_traces_real.py",
     "compose/test_mounted_stack.py",
     "compose/test_demo.py",
     "slo/correction/test_corrections_real.py",

@@ -17,8 +17,7 @@ name and value and adds everything that starts with `triton_`. Histograms have t
 `_count`. How to ask for what you want to know: [questions.md](questions.md).
 
 `since` is the first Triton release that has the series, `flag` what switches it on (of Triton, or of
-`tritonwatch exporter` where it starts with `--probe`, `--triton-log`, `--expect-file`, `--otlp` or
-`--govern-traces`).
+`tritonwatch exporter` where it starts with `--probe`, `--triton-log`, `--expect-file` or `--otlp`).
 """
 
 _PARTS: tuple[tuple[str, str, ModuleType], ...] = (

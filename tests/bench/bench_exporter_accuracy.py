@@ -336,8 +336,7 @@ What the results mean:
 - **trace** is exact at rate 1. If every Nth request is traced, all requests of five seconds are distributed like
   the few traced requests of those seconds. On average this is right if clients do not wait for responses. If a
   few clients send the next request only after a response, slow requests weigh too much: at rate 2, two such
-  clients with 4.8 % slow requests were shown with 5.8 %, and more requests do not reduce this error. Let
-  `--govern-traces` set a safe rate.
+  clients with 4.8 % slow requests were shown with 5.8 %, and more requests do not reduce this error.
 - **histogram** is exact to whole milliseconds if one of its buckets ends at the threshold. Triton has this
   histogram for ordinary models from 26.01 on. The server of this run is older, so a model computed the same
   histogram, through Triton's custom metrics. The column therefore shows how the exporter processes such a

@@ -109,20 +109,12 @@ def _validated(raw: Mapping[str, Any], places: Mapping[str, str], problems: list
     return ExporterOptions.model_validate({"triton": "http://127.0.0.1:8000"} | right)
 
 
-def _check_together(options: ExporterOptions, places: Mapping[str, str], problems: list[Problem]) -> None:
+def _check_together(options: ExporterOptions, problems: list[Problem]) -> None:
     """Note options that need another one, or a package."""
     otlp = options.otlp_listen
     if otlp and not (options.otlp_allow_remote or is_loopback(otlp[0])):
         reason = f"other machines can reach {otlp[0]} and send forged traces"
         problems.append(Problem("--otlp-listen", reason, "127.0.0.1:4318, or add --otlp-allow-remote"))
-    if options.govern_traces and not otlp:
-        problems.append(
-            Problem(
-                places["govern_traces"],
-                "needs --otlp-listen to receive the traces",
-                "--otlp-listen 127.0.0.1:4318",
-            )
-        )
     if options.probe and importlib.util.find_spec("tritonclient") is None:
         problems.append(Problem("--probe", "needs Triton's client", "pip install 'tritonwatch[probe]'"))
 
@@ -133,7 +125,7 @@ def _settings(
     places: Mapping[str, str],
     problems: list[Problem],
 ) -> Settings:
-    _check_together(options, places, problems)
+    _check_together(options, problems)
     host, port = options.listen
     return Settings(
         triton_url=options.triton,
@@ -158,7 +150,6 @@ def _settings(
         buckets=_chosen_buckets(options.buckets_from, options.buckets, problems),
         otlp_listen=options.otlp_listen,
         trace_file=options.trace_file,
-        govern_traces=options.govern_traces,
         state_file=options.state_file,
     )
 

@@ -24,7 +24,6 @@ from tritonwatch.exporter_options.option_values import (
     expectation,
     grpc,
     model_buckets,
-    per_second,
     single,
     words,
 )
@@ -113,8 +112,6 @@ class ExporterOptions(BaseModel):
     """allow --otlp-listen on an address that other machines can reach; any of them can then send forged traces"""
     trace_file: File = None
     """trace file that Triton writes in trace mode `triton`"""
-    govern_traces: Annotated[float | None, single(per_second), Form("PER_SECOND")] = None
-    """set Triton's trace rates at run time, so that about this many requests per second are traced, such as 20"""
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

@@ -50,10 +50,6 @@ def number(text: str, minimum: float, maximum: float, wanted: str) -> float:
     return value
 
 
-def per_second(text: str) -> float:
-    return number(text, 0.1, 100, "a number of traced requests a second from 0.1 to 100")
-
-
 def percent(text: str) -> float:
     try:
         return number(text.removesuffix("%"), 0.01, 100, "a share") / 100

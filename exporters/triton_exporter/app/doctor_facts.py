@@ -13,13 +13,13 @@ from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.doctor.finding import Finding, TritonFacts
+from triton_exporter.doctor.trace_check import requests_by_model
 from triton_exporter.exposition.exposition_values import Exposition
 from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
 from triton_exporter.snapshot import Snapshot
-from triton_exporter.tracing.request_rates import requests_by_model
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from triton_exporter.triton.poll import ApiPoller
 

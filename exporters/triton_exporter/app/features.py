@@ -23,11 +23,10 @@ from triton_exporter.lifecycle.triton_log import LogReader, LogTail
 from triton_exporter.models.configuration import Configurations
 from triton_exporter.models.statistics_counters import StatisticsCounters
 from triton_exporter.probe.prober import Prober
-from triton_exporter.tracing.governor import TraceGovernor
 from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
-from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, SettingClient, TraceRate
+from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, TraceRate
 
 if TYPE_CHECKING:
     from triton_exporter.distribution.estimate.estimator import Estimator
@@ -70,17 +69,12 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
 
 
 def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
-    """Yield what puts traces into the mailbox, and what knows or sets how many requests Triton traces."""
+    """Yield what puts traces into the mailbox, and what reads how many requests Triton traces."""
     if settings.otlp_listen is not None:
         yield TraceReceiver(*settings.otlp_listen, mailbox)
     if settings.trace_file is not None:
         yield TraceFiles(settings.trace_file, mailbox)
-    if settings.govern_traces is None:
-        yield TraceRate(triton_client(settings, settings.triton_url, Client, MAX_SETTING_BYTES), mailbox)
-    else:
-        setter = triton_client(settings, settings.triton_url, SettingClient, MAX_SETTING_BYTES)
-        metrics = triton_client(settings, settings.metrics_url, Client)
-        yield TraceGovernor(setter, metrics, mailbox, settings.govern_traces)
+    yield TraceRate(triton_client(settings, settings.triton_url, Client, MAX_SETTING_BYTES), mailbox)
 
 
 def can_estimate() -> bool:

@@ -50,5 +50,3 @@ class Settings:
     trace_file: Path | None = None
     # Where the histograms are stored, to go on from after a restart of the exporter.
     state_file: Path | None = None
-    # Requests a second that Triton is made to trace; None: its trace settings are left alone.
-    govern_traces: float | None = None

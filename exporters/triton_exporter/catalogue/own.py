@@ -81,29 +81,6 @@ TRACES_LOST = Metric(
     "used).",
     ("reason",),
 )
-TRACE_RATE = Metric(
-    "triton_exporter_trace_rate",
-    "gauge",
-    "One traced request in how many, as the exporter has set it; absent for a model that it does not trace.",
-    ("model",),
-    flag="--govern-traces",
-)
-TRACE_GOVERNOR = Metric(
-    "triton_exporter_trace_governor_state",
-    "gauge",
-    "1 for what the governor of traces does now or why it traces nothing, else 0: starting, idle (no requests), "
-    "tracing, busy (too many requests a second), not_possible or already_on (as Triton was started), not_ready, "
-    "post_failed, slow_api, slow_metrics, malformed, too_many (traces), ended.",
-    ("state",),
-    flag="--govern-traces",
-)
-TRACE_POSTS = Metric(
-    "triton_exporter_trace_settings_total",
-    "counter",
-    "Trace settings sent to Triton, by result: accepted or failed.",
-    ("result",),
-    flag="--govern-traces",
-)
 TRACE_BATCHES = Metric(
     "triton_exporter_trace_batches_total",
     "counter",

@@ -60,7 +60,7 @@ class Client:
     """One keep-alive connection to one server, for one thread.
 
     It can send GET, and POST to the repository index only (Triton answers 405 to GET there): no request of
-    this class can change the server. Only `SettingClient`, of --govern-traces, sends more.
+    this class can change the server.
     """
 
     base_url: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -39,9 +39,6 @@ CORE_SHARE = 0.25
 SAVED_SECONDS = 5.0
 """Processor time that may be saved up: a Triton that was cut off sends many traces at once."""
 
-MAX_RATES = 50
-"""Rates remembered of one model: those of at least its last minute."""
-
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
@@ -61,8 +58,7 @@ class TracedRequest:
 class Mailbox:
     """Hands requests from the threads that receive traces to the one that observes. Bounded.
 
-    `rate` is one traced request in how many, as in Triton's trace setting (1 until it is known), for models
-    without a rate of their own; `received` counts the traces of Triton's requests, whose steps are one.
+    `rate` is one traced request in how many, as in Triton's trace setting (1 until it is known).
     Both threads charge their work to `budget`; once it is spent, no more traces are received.
     """
 
@@ -73,29 +69,12 @@ class Mailbox:
         self._requests: list[TracedRequest] = []
         self._lost: Counter[str] = Counter()
         self._batches: Counter[str] = Counter()
-        self._rates: dict[str, deque[tuple[float, float]]] = {}
         self.rate = 1.0
-        self.received = 0
-
-    def set_rate(self, model: str, since: float, rate: float) -> None:
-        """Remember the rate of one model since then (Unix seconds)."""
-        with self._lock:
-            self._rates.setdefault(model, deque(maxlen=MAX_RATES)).append((since, rate))
-
-    def rate_of(self, request: TracedRequest) -> float:
-        """Return the rate in force when the request began: what decided that it was traced."""
-        began = request.ended - request.request_seconds
-        with self._lock:
-            rates = self._rates.get(request.model.model)
-            if not rates:
-                return self.rate
-            return next((rate for since, rate in reversed(rates) if since <= began), rates[0][1])
 
     def put(self, requests: Iterable[TracedRequest]) -> None:
         """Add requests; those beyond the capacity are lost and counted."""
         given = list(requests)
         with self._lock:
-            self.received += len({trace.trace_id for trace in given})
             free = self._capacity - len(self._requests)
             self._requests += given[:free]
             self._lost["overflow"] += max(0, len(given) - free)

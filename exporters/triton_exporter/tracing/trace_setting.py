@@ -1,9 +1,8 @@
-"""Triton's trace settings: the only requests of the exporter that change a Triton, sent only where asked for."""
+"""Triton's trace settings, which are only read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -30,37 +29,13 @@ class TraceSetting:
         return self.on and self.count != 0
 
 
-class SettingClient(Client):
-    """A client that can also set the traces of one model."""
-
-    def setting(self, model: str = "") -> TraceSetting | None:
-        """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError."""
-        return fetch_setting(self, model)
-
-    def trace(self, model: str, rate: int, count: int) -> None:
-        """Trace every `rate`th request, `count` in all. Raises FetchError where Triton does not do so."""
-        wanted = {"trace_level": ["TIMESTAMPS"], "trace_rate": str(rate), "trace_count": str(count)}
-        setting = self._post(model, wanted)
-        if setting is None or not setting.on or setting.rate != rate:
-            raise FetchError("bad_response", "the answer does not show the setting")
-
-    def clear(self, model: str) -> None:
-        """Give the model the setting of all models again. Raises FetchError where Triton does not do so."""
-        self._post(model, {"trace_level": None, "trace_rate": None, "trace_count": None})
-
-    def _post(self, model: str, wanted: Mapping[str, object]) -> TraceSetting | None:
-        answer = self._request("POST", _setting_path(model), json.dumps(wanted).encode())
-        if answer.status != 200:
-            raise FetchError("http_error", f"HTTP {answer.status}")
-        return read_setting(answer.body)
-
-
 def fetch_setting(client: Client, model: str = "") -> TraceSetting | None:
     """Read the setting of one model, or of all; None where Triton does not report it. Raises FetchError.
 
     A model without a setting of its own answers with that of all.
     """
-    answer = client.get(_setting_path(model) if model else triton_paths.TRACE_SETTING)
+    path = f"{triton_paths.model_path(model)}/trace/setting" if model else triton_paths.TRACE_SETTING
+    answer = client.get(path)
     return read_setting(answer.body) if answer.status == 200 else None
 
 
@@ -76,10 +51,6 @@ def read_setting(body: bytes) -> TraceSetting | None:
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-
-
-def _setting_path(model: str) -> str:
-    return f"{triton_paths.model_path(model)}/trace/setting"
 
 
 class TraceRate:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from triton_exporter.common.duration import time_text
 from triton_exporter.common.printable import listed
-from triton_exporter.tracing.allotment import SAFE_TRACES_PER_SECOND
 from triton_slo.burn.amounts import budget_left
 from triton_slo.burn.condition import burns
 from triton_slo.fields import error_budget
@@ -71,8 +70,8 @@ def settled_by(row: GroupStatus, source: str) -> str:
         return CAVEATS[source].settled_by
     needed = _traces_needed(row)
     traces = (
-        f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen --govern-traces "
-        f"{SAFE_TRACES_PER_SECOND:.0f}; `tritonwatch doctor` gives Triton's flags)"
+        f"{f'{needed:,} traces' if needed else 'traces'} (exporter --otlp-listen; "
+        "`tritonwatch doctor` gives Triton's flags and a rate)"
     )
     native = indicator_class(row.indicator).exact_with(time_text(row.threshold_seconds))
     return f"on {native}; on an older Triton: {traces}" if native else traces

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,8 +27,9 @@ from triton_exporter.catalogue import triton
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.exposition.parse import parse
+from triton_exporter.http.client import Client
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
-from triton_exporter.tracing.trace_setting import SettingClient, TraceSetting
+from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
 
@@ -82,10 +84,10 @@ def test_a_real_triton_with_everything_set_wrong(server: TritonServer, tmp_path:
     assert "--log-file" in reported["Failed hot reloads and broken configs are in the log only"]["do"]
     assert "echo" in reported["Queues without a limit"]["seen"]
     traces = reported[_TRACES]
-    assert "0.0 requests/s, not prepared for traces. The exporter would set nothing until" in traces["seen"]
+    assert "0.0 requests/s, not prepared for traces" in traces["seen"]
     assert "--trace-config opentelemetry,url=http://127.0.0.1:4318/v1/traces" in traces["do"]
-    assert "--govern-traces 20" in traces["do"]
-    assert not any(word in str(traces) for word in ("rate=", "level=", "CAN CRASH"))
+    assert "run `tritonwatch doctor` again while" in traces["do"]
+    assert not any(word in str(traces) for word in ("rate=", "level="))
     assert "2.65 (26.01)" in reported["Triton 2.51.0 is not the newest"]["do"]
     assert "Triton restricts what the exporter reads" not in reported
     problems = [finding["grade"] for finding in reported.values()]
@@ -212,14 +214,15 @@ def test_the_doctor_only_reads(newer: FaultyServer) -> None:
 @pytest.mark.parametrize(
     ("rate", "advice"),
     [
-        (0, "0.0 requests/s, not prepared for traces. The exporter would set nothing until requests come"),
-        (50, "At this traffic the exporter would set: a rate 3."),
-        (199.9, "At this traffic the exporter would set: a rate 10."),
-        (3000, "At this traffic the exporter would set nothing."),
+        (0, "again while the models have their usual traffic"),
+        (15, '"trace_rate": "1"}\' u/v2/trace/setting (traces every request, 15.0 a second at this traffic'),
+        (50, '"trace_rate": "3"}\' u/v2/trace/setting (traces one request in 3, 16.7 a second'),
+        (199.9, "--trace-config level=TIMESTAMPS --trace-config rate=10)"),
+        (3000, "trace only while there are fewer than 2000 requests/s"),
     ],
 )
-def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advice: str) -> None:
-    """The doctor shows the measured rates; it proposes no fixed rate, which later traffic could exceed."""
+def test_the_recommended_trace_rate_follows_the_traffic(rate: float, advice: str) -> None:
+    """About 20 requests a second are traced; no rate is recommended for no traffic, nor for too much."""
 
     def page(count: float) -> bytes:
         name = triton.REQUEST_SUCCESS
@@ -231,8 +234,8 @@ def test_the_trace_rate_that_would_be_set_follows_the_traffic(rate: float, advic
     reported = {finding.title: finding for finding in examine(facts)}
 
     finding = reported[_TRACES]
-    assert advice in finding.seen
-    assert "rate=" not in finding.do
+    assert advice in finding.do
+    assert ("rate=" in finding.do) == (0 < rate < 2000)
 
 
 OFF = TraceSetting(False, 1000, -1, "opentelemetry")
@@ -272,18 +275,18 @@ def trace_findings(of_all: TraceSetting | None, **of_models: TraceSetting) -> li
             "not traced by a setting of their own: a; one request in 4 of the other models is traced, 25.0 a",
             *(False, "a"),
         ),
-        (EVERY_FOURTH, {"a": OFF, "b": OFF}, "s, not traced by a setting of their own: a, b. ", False, ""),
+        (EVERY_FOURTH, {"a": OFF, "b": OFF}, "s, not traced by a setting of their own: a, b", False, ""),
     ],
 )
 def test_the_doctor_reports_the_present_trace_settings(
     of_all: TraceSetting | None, of_models: dict[str, TraceSetting], seen: str, flags: bool, models: str
 ) -> None:
-    """Where Triton is prepared, the flag of the exporter is all; the setting of all is not that of each."""
+    """A Triton that is prepared needs no flag; the setting of all is not that of each."""
     (finding,) = trace_findings(of_all, **of_models)
 
     assert seen in finding.seen
-    assert flags == ("--trace-config" in finding.do)
-    assert "--govern-traces 20" in finding.do
+    assert flags == ("--trace-config mode=" in finding.do)
+    assert "--otlp-listen 127.0.0.1:4318; then curl" in finding.do
     assert tuple(models) == finding.models
 
 
@@ -298,6 +301,11 @@ def test_a_triton_that_traces_every_model_with_requests_needs_no_advice(
     assert [] == trace_findings(of_all, **of_models)
 
 
+def trace(server: TritonServer, model: str, rate: int, count: int) -> None:
+    wanted = {"trace_level": ["TIMESTAMPS"], "trace_rate": str(rate), "trace_count": str(count)}
+    assert requests.post(f"{server.http_url}/v2/models/{model}/trace/setting", json=wanted, timeout=5).ok
+
+
 @pytest.mark.real
 def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_path: Path) -> None:
     """Triton's setting of all models is that none is traced, while each may have one of its own."""
@@ -309,17 +317,19 @@ def test_models_that_are_traced_by_a_setting_of_their_own_need_no_advice(tmp_pat
     ]
     with (
         live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
-        closing(SettingClient(server.http_url)) as client,
+        closing(Client(server.http_url)) as client,
         Traffic(server, "first", 40),
         Traffic(server, "second", 40),
     ):
         where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
-        client.trace("first", 4, 100_000)
+        trace(server, "first", 4, 100_000)
         partly = findings(*where)[_TRACES]
-        client.trace("second", 1, -1)
+        trace(server, "second", 1, -1)
         traced = findings(*where)
-        client.trace("second", 1, 1)
-        eventually(lambda: client.setting("second").count == 0, "the count of the setting is not used up")
+        trace(server, "second", 1, 1)
+        eventually(
+            lambda: not fetch_setting(client, "second").is_in_use, "the count of the setting is not used up"
+        )
         used_up = findings(*where)[_TRACES]
 
     assert "traced by a setting of their own: first (one request in 4)" in partly["seen"]
@@ -351,11 +361,38 @@ def test_a_model_with_traces_turned_off_is_reported_though_all_models_are_traced
     assert _TRACES not in traced
     assert "not traced by a setting of their own: first; one request in 100 of the other" in partly["seen"]
     assert ["first"] == partly["models"]
-    assert "--trace-config" not in partly["do"]
+    assert "--trace-config mode=" not in partly["do"]
 
 
-def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
-    """The governor counts them, too: Triton traces them as it traces the others."""
+@pytest.mark.real
+def test_the_command_that_the_doctor_recommends_sets_the_trace_rate(tmp_path: Path) -> None:
+    """After it a Triton that was started with the recommended flags traces every model, and needs no advice."""
+    write_sleeper(tmp_path / "models", "m")
+    arguments = [
+        "--trace-config=mode=opentelemetry",
+        "--trace-config=opentelemetry,url=http://127.0.0.1:9/v1",
+    ]
+    with (
+        live_triton(tmp_path / "models", tmp_path, arguments=arguments) as server,
+        closing(Client(server.http_url)) as client,
+        Traffic(server, "m", 60),
+    ):
+        where = ("--triton", server.http_url, "--triton-metrics", server.metrics_url)
+        advice = findings(*where)[_TRACES]["do"]
+        command = advice[advice.index("curl") : advice.index(" (traces")]
+        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=10)
+        setting = fetch_setting(client)
+        after = findings(*where)
+
+    assert setting is not None
+    assert setting.is_in_use
+    assert f"rate={setting.rate})" in advice
+    assert 2 <= setting.rate <= 4
+    assert _TRACES not in after
+
+
+def test_the_recommended_trace_rate_counts_failed_requests() -> None:
+    """Triton traces them as it traces the others."""
 
     def page(count: int) -> bytes:
         names = (triton.REQUEST_SUCCESS, triton.REQUEST_FAILURE)
@@ -366,7 +403,7 @@ def test_the_trace_rate_that_would_be_set_counts_failed_requests() -> None:
     (finding,) = examine(TritonFacts("u", "m", Snapshot(1.0), {}, first, second, watched_seconds=1.0))
 
     assert "200.0 requests/s" in finding.seen
-    assert "a rate 10." in finding.seen
+    assert "rate=10)" in finding.do
 
 
 @pytest.mark.parametrize("can_estimate", [True, False])

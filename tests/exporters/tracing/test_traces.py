@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import socket
 import time
@@ -22,6 +23,7 @@ from exporters.clock import Clock
 from support.loopback import served
 from support.otlp import as_json, as_protobuf, document, request, span
 from triton_exporter.catalogue import own, state, triton
+from triton_exporter.distribution.buckets import Buckets
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.parse import parse
 from triton_exporter.processor_time.core_budget import CoreBudget
@@ -354,6 +356,43 @@ def test_rejections_are_weighted_by_the_trace_rate() -> None:
     assert 30 == shown[f'{state.QUEUE_FULL_ESTIMATE}{{model="m",version="1"}}']
     assert 3 == shown[f'{state.TRACED_REQUESTS}{{model="m",version="1",outcome="queue_full"}}']
     assert 0 == shown[f'{own.TRACES_LOST}{{reason="late"}}']
+
+
+def test_slow_requests_keep_their_share_when_every_fifth_is_traced() -> None:
+    """At 20 readings a second, 5 % slow ones of 100 a second read as 5 %; traces arrive every 5 s."""
+    rng = random.Random(3)
+    mailbox = Mailbox()
+    mailbox.rate = 5
+    distributions = Distributions(Buckets(thresholds={"request": (0.1,)}), mailbox)
+    ended = []
+    at = T + 1
+    for number in range(60_000):
+        at += rng.expovariate(100)
+        took = 0.3 if rng.random() < 0.05 else 0.005
+        ended.append((at + took, took, number % 5 == 0))
+    due = iter(sorted(ended))
+    next_end, took, is_traced = next(due)
+    batch: list[TracedRequest] = []
+    ended_count, total, slow = 0, 0.0, 0
+    for step in range(20 * 660):
+        now = T + step / 20
+        while next_end <= now:
+            ended_count, total, slow = ended_count + 1, total + took, slow + (took > 0.1)
+            if is_traced:
+                batch.append(traced(took, next_end))
+            next_end, took, is_traced = next(due, (math.inf, 0.0, False))
+        if step % 100 == 0:
+            mailbox.put(batch)
+            batch = []
+        (distributions.observe if step % 20 == 0 else distributions.sample)(
+            parse(counters(ended_count, total)), now
+        )
+    shown = {s.series: s.value for family in distributions.families(now) for s in family.samples}
+    labels = 'model="m",version="1"'
+    within = shown[f'{state.REQUEST_DURATION}_bucket{{{labels},le="0.1"}}']
+    within /= shown[f"{state.REQUEST_DURATION}_count{{{labels}}}"]
+
+    assert 1 - slow / ended_count == pytest.approx(within, abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_an_estimate_promotes_nothing_unless_it_is_trusted(
         "budget left: 80.0%, current burn rate 0.5x, but estimated (sampled_mean): all requests between two"
         in line
     )
-    assert "--govern-traces 20" in line
+    assert "`tritonwatch doctor` gives the --trace-config flags and a rate" in line
     assert "or accept this source with --trust sampled_mean" in line
     assert HOLD == gate(prometheus, "--model", "estimated", "--trust", "summary")
     assert PROMOTE == gate(
@@ -258,8 +258,8 @@ def test_an_estimate_promotes_where_its_error_changes_nothing(
     )
     assert "Triton 26.01 or later: --metrics-config histogram_latencies=true, with a bucket at 500ms" in line
     assert (
-        "on an older Triton: 595 traces (exporter --otlp-listen --govern-traces 20; `tritonwatch doctor` gives "
-        "Triton's flags)" in line
+        "on an older Triton: 595 traces (exporter --otlp-listen; `tritonwatch doctor` gives Triton's flags "
+        "and a rate)" in line
     )
     assert "; or accept this source with --trust decomposed" in line
     assert PROMOTE == gate(prometheus, "--model", "unsure", "--trust", "decomposed")

@@ -89,7 +89,7 @@ class TraceIntake:
         self._newest = max(self._newest, request.ended)
         model = self._models.get(counted_as(request.model, self._ensembles, totals))
         if model:
-            self._enter(model, request, self._mailbox.rate_of(request))
+            self._enter(model, request, self._mailbox.rate)
 
     def _enter(self, model: _Traced, request: TracedRequest, rate: float) -> None:
         outcome = request.outcome

@@ -39,8 +39,8 @@ _EVIDENCE_OF_FAILURES = (
     "`indicator: errors` with a gateway as `source` (docs/objectives.md#errors-from-a-gateway)"
 )
 _TRACES = (
-    "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives the "
-    "--trace-config flags that Triton needs), or for latency use Triton's own histogram "
+    "let Triton trace some requests (exporter --otlp-listen; `tritonwatch doctor` gives the --trace-config flags "
+    "and a rate), or for latency use Triton's own histogram "
     "(26.01 or later, --metrics-config histogram_latencies=true)"
 )
 CAVEATS: Mapping[str, Caveat] = {
@@ -77,8 +77,8 @@ CAVEATS: Mapping[str, Caveat] = {
     UNTRACED_QUEUE: Caveat(
         "rejections may be hidden",
         "Triton does not count requests that it rejects because the queue is full; only traces show them",
-        "let the exporter trace some requests (--otlp-listen and --govern-traces 20; `tritonwatch doctor` gives "
-        f"the --trace-config flags that Triton needs), or add {_EVIDENCE_OF_FAILURES}",
+        "let Triton trace some requests (exporter --otlp-listen; `tritonwatch doctor` gives the --trace-config "
+        f"flags and a rate), or add {_EVIDENCE_OF_FAILURES}",
     ),
 }
 
