@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from typing import Literal
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from triton_slo.objective import zone
@@ -39,26 +38,6 @@ class Hours:
         """Return whether a Unix time is within these hours."""
         local = datetime.fromtimestamp(at, self.zone)
         return _weekday(local) in self._weekdays() and self.start <= f"{local:%H:%M}" < self.end
-
-    def last_start(self, at: float) -> datetime:
-        """Return when the first of these days began last, at or before a Unix time."""
-        now = datetime.fromtimestamp(at, self.zone)
-        day = now.date() - timedelta(days=(_weekday(now) - self._weekdays()[0]) % 7)
-        began = datetime.combine(day, time.fromisoformat(self.start), self.zone)
-        return began if began <= now else began - timedelta(days=7)
-
-    def first_start(self, period: Literal["month", "quarter"], at: float) -> datetime:
-        """Return when these hours first began in a month or quarter, the last time at or before a Unix time."""
-        now = datetime.fromtimestamp(at, self.zone)
-        months = 1 if period == "month" else 3
-        begun = now.year * 12 + (now.month - 1) // months * months
-        began = self._first_in_month(begun)
-        return began if began <= now else self._first_in_month(begun - months)
-
-    def _first_in_month(self, month: int) -> datetime:
-        days = (date(month // 12, month % 12 + 1, number) for number in range(1, 8))
-        day = next(day for day in days if day.isoweekday() % 7 in self._weekdays())
-        return datetime.combine(day, time.fromisoformat(self.start), self.zone)
 
     def _weekdays(self) -> list[int]:
         spans = [[_DAYS.index(day) for day in span.split(":")] for span in self.days]

@@ -14,8 +14,7 @@ import pytest
 import requests
 import yaml
 
-from alerts.pagers import KEY, TOKEN
-from alerts.vendors import HOSTS, IRM, TEAMS, MailServer, Vendors
+from alerts.vendors import HOSTS, IRM, KEY, TEAMS, TOKEN, MailServer, Vendors
 from support.files import write
 from support.loopback import free_ports, served, started
 from support.tls import certificate

@@ -198,15 +198,6 @@ def _web(stack: dict[str, Any]) -> dict[str, Any]:
     return web
 
 
-def test_the_report_is_posted_where_a_channel_is_set() -> None:
-    """The bridge gets the channel, and the working hours with their time zone."""
-    own = {"REPORT_CHANNEL": "C0REPORTS", "WORKING_HOURS": "monday:friday 08:00-18:00 Europe/Berlin"}
-    off, on = (resolved(**given)["services"]["bridge"]["command"] for given in ({}, own))
-
-    assert "--report=" in off
-    assert ["--report=C0REPORTS", f"--hours={own['WORKING_HOURS']}"] == on[-2:]
-
-
 def test_user_settings_reach_the_services() -> None:
     """One variable points the stack at the user's Triton; others move ports and addresses."""
     services = resolved(TRITON_URL="http://gpu1:8000", BIND_ADDRESS="10.1.2.3", GRAFANA_PORT="3333")[

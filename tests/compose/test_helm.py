@@ -232,18 +232,13 @@ def test_half_of_the_values_for_corrections_are_refused(missing: str, words: str
     assert words in done.stderr
 
 
-def test_a_triton_and_a_channel_of_reports_reach_the_programs() -> None:
-    """The page examines the Triton that is named; the bridge posts reports where a channel is."""
-    rendered = objects(
-        template("--set=web.enabled=true,web.triton=http://triton-0:8000,bridge.reportChannel=C0REPORTS")
-    )
+def test_a_triton_reaches_the_web_page() -> None:
+    """The page examines the Triton that is named."""
+    rendered = objects(template("--set=web.enabled=true,web.triton=http://triton-0:8000"))
 
     assert ["--triton=http://triton-0:8000", "--gpu=none"] == _container(
         rendered["Deployment", "tritonwatch-web"], "web"
     )["args"][-2:]
-    assert (
-        "--report=C0REPORTS" == _container(rendered["Deployment", "tritonwatch-bridge"], "bridge")["args"][-1]
-    )
 
 
 def test_what_is_disabled_is_not_rendered() -> None:

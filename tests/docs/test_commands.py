@@ -24,7 +24,6 @@ from tritonwatch.cli import VERBS
 from tritonwatch.local.prometheus import find_binary
 
 MENTIONED = {
-    "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "three at once",
     "docs/alerts.md: tritonwatch generate --time-scale": "a flag alone",
 }
 """Mentions in the form of a command."""

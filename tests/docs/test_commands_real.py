@@ -25,13 +25,9 @@ NOT_RUN = {
     "docs/report.md: tritonwatch report": "the same",
     "README.md: tritonwatch mcp": "answers on standard input and output, as test_assistants.py asks it to",
     "docs/alerts.md: tritonwatch generate --time-scale": "a mention",
-    "CHANGELOG.md: tritonwatch dashboards 'list|write|push'": "a mention",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
     "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "connects to Slack",
-    "docs/on-call.md: tritonwatch bridge --weekly-summary": "a mention",
-    "docs/on-call.md: tritonwatch bridge --report": "a mention",
-    "CHANGELOG.md: tritonwatch bridge --weekly-summary": "a mention",
     "docs/on-call.md: tritonwatch incidents": "wants what a bridge recorded, which test_bridge_incidents.py has",
 }
 """Commands that are checked only, by how they begin, and why."""

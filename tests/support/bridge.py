@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import urllib.error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,6 @@ from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.assembly import AUDIT_FILE
 from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, broken, refusal
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
@@ -109,8 +108,8 @@ class SimulatedSlack(SlackApi):
 class BridgeUnderTest:
     """A bridge's store, buttons and a worker for each channel, in simulated time, on the Slack stand-in.
 
-    `channels` is the channel of each severity. With `pagers` their workers run, and none for Slack. `fault` names
-    what goes wrong with a request to Slack, by its method.
+    `channels` is the channel of each severity. `fault` names what goes wrong with a
+    request to Slack, by its method.
     """
 
     def __init__(
@@ -119,7 +118,6 @@ class BridgeUnderTest:
         *,
         channels: Mapping[str, str] | None = None,
         options: DeliveryOptions | None = None,
-        pagers: Sequence[PagerDuty | IncidentWebhook] = (),
         alertmanagers: tuple[Alertmanager, ...] = (),
         clock: Clock | None = None,
         workspace: Workspace | None = None,
@@ -128,7 +126,6 @@ class BridgeUnderTest:
         self.folder = folder
         self.channels = channels or {}
         self.options = options or DeliveryOptions()
-        self.pagers = pagers
         self.alertmanagers = alertmanagers
         self.clock = clock or Clock()
         self.workspace = workspace or Workspace()
@@ -145,10 +142,6 @@ class BridgeUnderTest:
             lambda _at, _incident, member, reason: self.unreported.append((member.name, reason)),
         )
         self.workers = [self._worker(channel) for channel in sorted({CHANNEL, *self.channels.values()})]
-        self.pager_workers = [
-            PagerWorker(pager, self.store, Attempts(self.clock, random.Random(1)), 5.0)
-            for pager in self.pagers
-        ]
         self.clients = Alertmanagers(self.alertmanagers, self.store)
         self.audit = Audit(self.folder / AUDIT_FILE)
         self.actions = Actions(self.store, self.audit, self.clients, self.clock)
@@ -182,10 +175,10 @@ class BridgeUnderTest:
                 self.clock.now += max(wait, 0.01)
 
     def run_for(self, seconds: float) -> None:
-        """Let the workers, or those of the pagers, run for so long."""
+        """Let the workers run for so long."""
         end = self.clock() + seconds
         while self.clock() < end:
-            waits = [worker.step() for worker in self.pager_workers or self.workers]
+            waits = [worker.step() for worker in self.workers]
             self.clock.now += max(0.01, min(*waits, 5.0))
 
     def press(

@@ -16,7 +16,6 @@ from triton_alerts.bridge.deliver.attempts import Attempts
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
 from triton_alerts.bridge.deliver.messages.incident_links import Style
-from triton_alerts.bridge.deliver.pagers import IncidentWebhook, PagerDuty, PagerWorker
 from triton_alerts.bridge.deliver.slack import SlackApi, SlackWebhook
 from triton_alerts.bridge.deliver.terminal import Terminal
 from triton_alerts.bridge.deliver.transport import Transport
@@ -25,7 +24,6 @@ from triton_alerts.bridge.evidence import changes, enrich, gpus, objective_budge
 from triton_alerts.bridge.incidents.alertmanagers import Alertmanagers
 from triton_alerts.bridge.incidents.audit import Audit, private
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
-from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
@@ -33,22 +31,14 @@ from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.service import KEEP_SECONDS, TICK_SECONDS, Chore, Service, Wakeups, Worker
+from triton_alerts.bridge.service import TICK_SECONDS, Chore, Service, Wakeups
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings, Secret
-from triton_alerts.bridge.summaries import summary
-from triton_alerts.bridge.summaries.period_summary import period_incidents, periodic
-from triton_alerts.bridge.summaries.scheduled import Occasion, ScheduledMessage
-from triton_slo.prometheus.client import Prometheus, PrometheusError
+from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access, parse_header
-from triton_slo.report.period_outcome import PeriodReport
-from triton_slo.report.recorded_report import recorded_report
-from triton_slo.report.reported_period import PeriodKind, ReportedPeriod
 
 AUDIT_FILE = "audit.jsonl"
 LOCK_FILE = "bridge.lock"
 ALERTMANAGER_SECONDS = 5.0
-SUMMARY_SECONDS = 10.0
-"""Timeout of a query for a summary or report, which covers a week or more, and which no page waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -159,45 +149,15 @@ class _Parts:
         self.instruments.show_socket(socket.connected)
         return socket
 
-    def workers(self) -> Iterator[Worker]:
-        """Yield the workers that deliver: to each channel, to each pager, and summaries and reports."""
+    def workers(self) -> Iterator[DeliveryWorker]:
+        """Yield a worker for each channel."""
         evidence_seconds = enrich.EVIDENCE_TIMEOUT_SECONDS + TICK_SECONDS if self.sources else 0.0
         options = DeliveryOptions(
             Style(self.buttons, self.settings.grafana), self.escalation, evidence_seconds
         )
         for channel in sorted(self.settings.channels()):
-            yield DeliveryWorker(channel, self.store, self.transport, options, self._attempts())
-        for pager in _pagers(self.settings):
-            yield PagerWorker(pager, self.store, self._attempts(), evidence_seconds)
-        for channel, occasion in self._occasions():
-            # A webhook writes to its own channel only.
-            destination = channel if self.transport.threads else self.channel_for("critical")
-            yield ScheduledMessage(destination, occasion, self.store, self.transport, self._attempts())
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self.clock, count=self.instruments.count)
-
-    def _occasions(self) -> Iterator[tuple[str, Occasion]]:
-        if self.settings.weekly_summary:
-            week = summary.weekly(self.settings.hours, self._data, partial(_budgets, self.settings))
-            yield self.settings.weekly_summary, week
-        if self.settings.report:
-            kinds: tuple[PeriodKind, ...] = ("month", "quarter")
-            for kind in kinds:
-                yield self.settings.report, periodic(kind, self.settings.hours, self._period_report)
-
-    def _period_report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
-        now = self.clock()
-        with Prometheus(
-            _tenant_access(self.settings, self.settings.prometheus, SUMMARY_SECONDS)
-        ) as prometheus:
-            report = recorded_report(prometheus, reported, now, timezone)
-        incidents = period_incidents(list_incidents(self._data), report)
-        return replace(report, incidents=tuple(incidents), incidents_known_from=now - KEEP_SECONDS)
-
-    @property
-    def _data(self) -> Path:
-        return self.store.database.path.parent
+            attempts = Attempts(self.clock, count=self.instruments.count)
+            yield DeliveryWorker(channel, self.store, self.transport, options, attempts)
 
 
 def assemble(
@@ -205,9 +165,7 @@ def assemble(
 ) -> Service:
     """Return the bridge, ready to start. Raises sqlite3.Error or OSError for what cannot be opened or bound."""
     channel_for = settings.channel_of
-    transport: Transport = (
-        Terminal(sys.stdout, clock) if settings.without_slack else slack_transport(settings)
-    )
+    transport: Transport = Terminal(sys.stdout, clock) if settings.dry_run else slack_transport(settings)
     if isinstance(transport, SlackWebhook):
         # It writes to one channel only, where a ticket that becomes a page would be sent twice.
         channel_for = partial(_same_channel, channel_for("critical"))
@@ -233,27 +191,6 @@ def assemble(
     chores, workers = list(parts.chores()), list(parts.workers())
     server = listen(address, parts.webhook(), settings.certificates)
     return Service(store, server, workers, clock, chores, parts.alertmanagers.listed, wakeups)
-
-
-def _pagers(settings: BridgeSettings) -> list[PagerDuty | IncidentWebhook]:
-    style, pagers = Style(grafana=settings.grafana), list[PagerDuty | IncidentWebhook]()
-    if settings.pagerduty_key_file is not None and not settings.dry_run:
-        pagers.append(PagerDuty(Secret(settings.pagerduty_key_file), style, settings.pagerduty_url))
-    if settings.incident_webhook_file is not None and not settings.dry_run:
-        token = settings.incident_webhook_token_file
-        secret = Secret(token) if token is not None else None
-        pagers.append(IncidentWebhook(Secret(settings.incident_webhook_file), style, secret))
-    return pagers
-
-
-def _budgets(settings: BridgeSettings, at: float) -> list[str]:
-    if not settings.prometheus:
-        return [summary.NO_PROMETHEUS]
-    try:
-        with Prometheus(_tenant_access(settings, settings.prometheus, SUMMARY_SECONDS)) as prometheus:
-            return summary.budgets(prometheus, at)
-    except PrometheusError as error:
-        return [f"Unknown: {error}"]
 
 
 def _same_channel(channel: str, _severity: str) -> str:

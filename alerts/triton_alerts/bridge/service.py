@@ -8,8 +8,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
 from triton_exporter.common.duration import DAY
 from triton_exporter.http.server import Server
@@ -17,25 +17,13 @@ from triton_exporter.http.server import Server
 TICK_SECONDS = 1.0
 """Time between two runs of a chore."""
 KEEP_SECONDS = 30.0 * DAY
-"""Time after which closed incidents are deleted: the weekly summary needs them, and people read them later."""
+"""Time after which closed incidents are deleted: people read them later, and `incidents summary` counts them."""
 PRUNE_SECONDS = 3600.0
 """Time until old incidents are deleted again, once none was left to delete."""
 FAILURE_SECONDS = 5.0
 """Seconds until the next step of a worker after its step failed because of the bridge itself."""
 
 log = logging.getLogger(__name__)
-
-
-class Worker(Protocol):
-    """Delivers the pending messages of one channel, one request in each step.
-
-    `step` returns the seconds until there may be another message to send.
-    """
-
-    @property
-    def channel(self) -> str: ...
-
-    def step(self) -> float: ...
 
 
 Chore = Callable[[float], None]
@@ -65,7 +53,7 @@ class Service:
 
     store: Store
     receiver: Server
-    workers: Sequence[Worker]
+    workers: Sequence[DeliveryWorker]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
     listed: Callable[[float], Container[str] | None] = lambda _now: None
@@ -97,7 +85,7 @@ class Service:
         self._threads.append(thread)
         thread.start()
 
-    def _deliver(self, worker: Worker, news: threading.Event) -> None:
+    def _deliver(self, worker: DeliveryWorker, news: threading.Event) -> None:
         while not self._stopping.is_set():
             news.clear()
             try:

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from triton_alerts import hours
 from triton_exporter.common.options import host_and_port
 from triton_exporter.http.certificates import ServerCertificates
 from triton_slo.problem import Problem
@@ -51,24 +50,12 @@ class BridgeSettings:
     button_user: tuple[str, ...]
     escalate_to: str
     mention: str
-    weekly_summary: str
-    report: str
-    hours: hours.Hours
-    pagerduty_key_file: Path | None
-    pagerduty_url: str
-    incident_webhook_file: Path | None
-    incident_webhook_token_file: Path | None
     exporter: tuple[str, ...]
     prometheus: str
     alertmanager: tuple[str, ...]
     grafana: str
     password_file: Path | None
     header: tuple[str, ...]
-
-    @property
-    def without_slack(self) -> bool:
-        """Whether messages are printed, not sent to Slack: with --dry-run, or if only a pager is configured."""
-        return self.dry_run or (self.slack_token_file is None and self.slack_webhook_file is None)
 
     @property
     def address(self) -> tuple[str, int] | Problem:
@@ -91,16 +78,12 @@ class BridgeSettings:
 
     def channels(self) -> frozenset[str]:
         """Return every channel that is written to."""
-        return (self.incident_channels() | {self.weekly_summary, self.report}) - {""}
-
-    def incident_channels(self) -> frozenset[str]:
-        """Return every channel that incidents go to."""
         named = {self.channel_of(severity) for severity in ("critical", "warning", "info")}
         return frozenset(named | {self.escalate_to} - {""})
 
     def button_channels(self) -> frozenset[str]:
         """Return the ids of the channels with buttons; empty (any channel) if a channel is given by name."""
-        known = self.incident_channels()
+        known = self.channels()
         return known if all(map(is_channel_id, known)) else frozenset()
 
     def scopes(self) -> dict[str, str]:

@@ -9,8 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from triton_alerts import hours
-from triton_alerts.bridge.deliver.pagers import PAGERDUTY_URL
 from triton_alerts.bridge.deliver.slack import API_URL
 from triton_alerts.bridge.settings import STACK_USER, BridgeSettings
 from triton_exporter.common.duration import parse_seconds
@@ -24,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where messages come from, where they go, and what they are enriched with."""
     _add_receiving(adder(parser.add_argument_group("receiving from Alertmanager").add_argument))
     add_slack_arguments(parser)
-    _add_pagers(adder(parser.add_argument_group("sending to other services").add_argument))
     _add_enriching(adder(parser.add_argument_group("evidence in messages").add_argument))
 
 
@@ -59,25 +56,6 @@ def _add_receiving(add: Callable[..., None]) -> None:
         _seconds,
         default="10m",
     )
-
-
-def _add_pagers(add: Callable[..., None]) -> None:
-    add(
-        "--pagerduty-key-file FILE",
-        "file with a PagerDuty integration key (Events API v2), to send each page to PagerDuty too",
-        Path,
-    )
-    add(
-        "--pagerduty-url URL",
-        f"URL of PagerDuty's Events API, such as the URL for the EU (default: {PAGERDUTY_URL})",
-        default=PAGERDUTY_URL,
-    )
-    add(
-        "--incident-webhook-file FILE",
-        "file with the URL of a webhook, to send each page and ticket as JSON too",
-        Path,
-    )
-    add("--incident-webhook-token-file FILE", "file with the bearer token for this webhook", Path)
 
 
 def _add_enriching(add: Callable[..., None]) -> None:
@@ -127,7 +105,6 @@ def add_slack_arguments(parser: argparse.ArgumentParser, *, again: bool = False)
     )
     _add_slack_access(add)
     _add_channels_and_escalation(add)
-    _add_summaries(add)
 
 
 def _add_slack_access(add: Callable[..., None]) -> None:
@@ -168,33 +145,6 @@ def _add_channels_and_escalation(add: Callable[..., None]) -> None:
         "(default: here)",
         default="here",
     )
-
-
-def _add_summaries(add: Callable[..., None]) -> None:
-    add(
-        "--weekly-summary CHANNEL",
-        "channel for a weekly summary, posted when the first working day of the week begins (default: none)",
-        default="",
-    )
-    add(
-        "--report CHANNEL",
-        "channel for the monthly and quarterly report, posted on the first working day after the period "
-        "(default: none)",
-        default="",
-    )
-    add(
-        "--hours WHEN",
-        f"working hours, for the summary and the reports (default: {hours.WORKING})",
-        _hours,
-        default=hours.WORKING,
-    )
-
-
-def _hours(text: str) -> hours.Hours:
-    try:
-        return hours.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _seconds(text: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from triton_alerts.bridge.settings import BridgeSettings, is_channel, is_user
@@ -20,8 +20,7 @@ _HEADER = "such as 'X-Scope-OrgID: team-a'"
 def of_sending(given: BridgeSettings) -> list[Problem]:
     """Return the problems with Slack and the files of secrets."""
     problems: list[Problem] = []
-    others = (given.pagerduty_key_file, given.incident_webhook_file)
-    if not given.dry_run and given.without_slack and not any(others):
+    if not given.dry_run and given.slack_token_file is None and given.slack_webhook_file is None:
         fix = "give --slack-token-file FILE, or --dry-run to print"
         problems.append(Problem("--slack-token-file", "no credentials for Slack", fix))
     for name in (field.name for field in fields(given)):
@@ -55,29 +54,18 @@ def _channel_problems(given: BridgeSettings) -> Iterator[Problem]:
         if not equals or not is_channel(channel) or severity not in SEVERITIES:
             fix = f"SEVERITY=CHANNEL, severity one of {', '.join(SEVERITIES[:-1])}"
             yield Problem(f"--channel-for {pair}", "not understood", fix)
-    named = {
-        "--escalate-to": given.escalate_to,
-        "--weekly-summary": given.weekly_summary,
-        "--report": given.report,
-    }
-    named = {"--channel": given.channel} | {option: channel for option, channel in named.items() if channel}
+    named = {"--channel": given.channel}
+    if given.escalate_to:
+        named["--escalate-to"] = given.escalate_to
     for option, channel in named.items():
         if not is_channel(channel):
             fix = "its id, such as C0123456789, or its name, such as #pages"
             yield Problem(f"{option} {channel!r}", "not a channel", fix)
 
 
-def of_testing(given: BridgeSettings) -> list[Problem]:
-    """Return the problems that concern `bridge test`, which sends to Slack alone."""
-    return of_sending(replace(given, pagerduty_key_file=None, incident_webhook_file=None))
-
-
 def of_running(given: BridgeSettings) -> list[Problem]:
     """Return the problems that concern the bridge: also with receiving, and with the servers it asks for facts."""
     problems = of_sending(given) + _tls_problems(given) + _access_problems(given)
-    if given.report and not given.prometheus:
-        problems.append(Problem("--report", "reports are read from Prometheus", "give --prometheus URL, too"))
-    problems += _address_problems("--pagerduty-url", given.pagerduty_url)
     if not given.dry_run and given.data is None:
         reason = (
             "required, except with --dry-run: undelivered messages and the audit log must survive a restart"
@@ -129,8 +117,6 @@ def _why_not_secret(option: str, text: str) -> tuple[str, str] | None:
         return "contains more than one line of plain text", _ALONE
     if option == "--slack-webhook-file" and _address_problems(option, text):
         return "does not contain an address", "the whole address, https://hooks.slack.com/services/..."
-    if option == "--incident-webhook-file" and _address_problems(option, text):
-        return "does not contain an address", "the whole address, https://HOST/PATH"
     if option == "--slack-token-file" and text.startswith("xapp-"):
         return (
             "contains an app token (xapp-...)",

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-from datetime import datetime
 from pathlib import Path
 
 from triton_alerts.bridge import slack_setup
@@ -29,7 +28,6 @@ from triton_alerts.bridge.receiver import PATH
 from triton_alerts.bridge.sample import sample
 from triton_alerts.bridge.service import Service
 from triton_alerts.bridge.settings import BridgeSettings, Secret
-from triton_alerts.bridge.summaries.summary import Part, Summary, summarize
 from triton_exporter.common.moments import utc_text
 from triton_exporter.common.options import adder
 from triton_exporter.common.printable import without_secrets
@@ -175,7 +173,7 @@ def _unusable(error: OSError, listen: str, data: Path) -> Problem:
 
 def _test(args: argparse.Namespace) -> int:
     settings = bridge_settings(args)
-    problems = settings_problems.of_testing(settings)
+    problems = settings_problems.of_sending(settings)
     if problems:
         return _complain(problems, _WRONG_USAGE)
     transport = Terminal(sys.stdout, time.time) if settings.dry_run else slack_transport(settings)
@@ -217,12 +215,6 @@ def _try_channel(settings: BridgeSettings, transport: Transport, channel: str, n
         transport.post(
             channel, message.escalation(escalated, "", settings.escalate_after, "", now), f"{name}-e"
         )
-    if channel == settings.weekly_summary:
-        end = datetime.fromtimestamp(now, settings.hours.zone)
-        transport.post(channel, summarize([], end, settings.hours, []).message(), f"{name}-w")
-    if channel == settings.report:
-        part = Part("In short", ("This is a test: no report was read from Prometheus.",))
-        transport.post(channel, Summary("Report of a month", (part,)).message(), f"{name}-m")
 
 
 def _render(args: argparse.Namespace) -> int:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.service import KEEP_SECONDS
-from triton_alerts.bridge.summaries.period_summary import period_incidents
+from triton_alerts.bridge.summaries import listing
+from triton_slo import names
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.remarks import WARNS
 from triton_slo.report import markup, report_json, report_text
-from triton_slo.report.period_outcome import PeriodReport
+from triton_slo.report.period_outcome import PeriodReport, ReportedIncident
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
 from tritonwatch.command_error import CommandError
@@ -74,7 +75,7 @@ def with_incidents(
     report: PeriodReport, recorded: Iterable[RecordedIncident], owners: Sequence[str] = ()
 ) -> PeriodReport:
     """Return the report with those of a bridge's incidents that belong to it."""
-    incidents = tuple(period_incidents(recorded, report, owners))
+    incidents = tuple(_period_incidents(recorded, report, owners))
     return replace(report, incidents=incidents, incidents_known_from=report.at - KEEP_SECONDS)
 
 
@@ -96,3 +97,27 @@ def formatted_report(report: PeriodReport, form: str) -> str:
         return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
     write = markup.html if form == "html" else markup.markdown
     return write(report_text.title(report), report_text.sections(report))
+
+
+def _period_incidents(
+    recorded: Iterable[RecordedIncident], report: PeriodReport, owners: Sequence[str]
+) -> Iterator[ReportedIncident]:
+    """Yield the incidents that were open at some time of the period, and whose alerts have one of the owners."""
+    span = report.reported.in_zone(report.timezone)
+    for record in recorded:
+        incident = record.incident
+        ended = None if incident.open else incident.ended_at
+        if incident.since >= span.end or (ended is not None and ended < span.start):
+            continue
+        affected = {member.labels.get(names.OWNER, "") for member in incident.members.values()} - {""}
+        if not owners or affected & set(owners):
+            yield ReportedIncident(
+                incident.name,
+                listing.title(record),
+                record.severity,
+                incident.since,
+                ended,
+                record.acknowledged is not None,
+                tuple(sorted(affected)),
+                listing.as_json(record),
+            )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -14,24 +13,15 @@ from pathlib import Path
 import pytest
 
 from support import history
-from support.bridge import CHANNEL, Clock, Killed, SimulatedSlack, body_of
-from support.slack.workspace import Workspace
+from support.bridge import CHANNEL, body_of
 from triton_alerts import hours
-from triton_alerts.bridge.deliver.attempts import Attempts
-from triton_alerts.bridge.deliver.composer import DeliveryOptions
-from triton_alerts.bridge.deliver.worker import DeliveryWorker
 from triton_alerts.bridge.incidents.database import DATABASE_FILE, MIGRATIONS
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Evidence, Incident, Mark
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
-from triton_alerts.bridge.summaries.period_summary import periodic
-from triton_alerts.bridge.summaries.scheduled import Occasion, ScheduledMessage
-from triton_alerts.bridge.summaries.summary import summarize, weekly
+from triton_alerts.bridge.summaries.summary import summarize
 from triton_slo import names
-from triton_slo.prometheus.client import PrometheusError
-from triton_slo.report.period_outcome import ObjectiveOutcome, PeriodReport
-from triton_slo.report.reported_period import ReportedPeriod
 from tritonwatch.cli import main
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -236,195 +226,13 @@ def test_a_summary_names_the_budgets_that_were_spent(
     ] == page.splitlines()[-3:]
 
 
-WORKING = hours.parse(hours.WORKING)
-
-
-class Weeks:
-    """A bridge's weekly summary in simulated time; its worker checks what was sent twice."""
-
-    title, begun = "Incidents of the week", MONDAY - 600
-
-    def __init__(self, folder: Path, *faults: str) -> None:
-        self.folder, self.workspace, self.clock = folder, Workspace(), Clock(self.begun)
-        left = list(faults)
-        self.slack = SimulatedSlack(
-            self.workspace,
-            self.clock,
-            lambda method: left.pop(0) if left and method == "chat.postMessage" else "",
-        )
-        self.start()
-
-    def start(self) -> None:
-        self.store = Store(self.folder / DATABASE_FILE, lambda _severity: CHANNEL)
-        attempts = Attempts(self.clock, random.Random(1))
-        self.summary = ScheduledMessage(CHANNEL, self.occasion(), self.store, self.slack, attempts)
-        self.worker = DeliveryWorker(
-            CHANNEL, self.store, self.slack, DeliveryOptions(), Attempts(self.clock, random.Random(1))
-        )
-
-    def occasion(self) -> Occasion:
-        return weekly(WORKING, self.folder, lambda _at: ["?"])
-
-    def until(self, end: float) -> None:
-        """Run until a time; a kill is followed by a start."""
-        while self.clock.now < end:
-            self.slack.act_late()
-            try:
-                wait = min(self.summary.step(), self.worker.step())
-            except Killed:
-                self.store.close()
-                self.start()
-                continue
-            self.clock.now += min(max(wait, 0.5), 60.0)
-
-    def posted(self) -> list[float]:
-        return [message.at for message in self.workspace.messages if self.title in message.text]
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [(), ("429",), ("hang",), ("reset_done",), ("kill",), ("kill_done",), ("late25",), ("kill", "hang_done")],
-    ids=",".join,
-)
-def test_a_weekly_summary_is_posted_once_though_requests_fail(
-    faults: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Lost answers, kills and restarts double or lose none; it comes when Monday's hours begin."""
-    weeks = Weeks(tmp_path, *faults)
-    weeks.until(MONDAY - 60)
-    before = weeks.posted()
-    weeks.until(MONDAY + 600)
-    weeks.store.close()
-    weeks.start()
-    weeks.until(MONDAY + 1200)
-    weeks.store.close()
-
-    assert [] == before
-    assert [0] == [int((at - MONDAY) // 300) for at in weeks.posted()]
-
-
-def test_a_bridge_that_was_away_on_monday_posts_the_summary_when_it_returns(tmp_path: Path) -> None:
-    """The summary is late, and of the same week; the next one comes in time."""
-    weeks = Weeks(tmp_path)
-    weeks.until(MONDAY - 60)
-    weeks.clock.now = MONDAY + 24 * HOUR
-    weeks.until(MONDAY + 24 * HOUR + 300)
-    weeks.clock.now = MONDAY + 7 * 24 * HOUR - 60
-    weeks.until(MONDAY + 7 * 24 * HOUR + 300)
-    weeks.store.close()
-
-    assert [24, 168] == [int((at - MONDAY) // HOUR) for at in weeks.posted()]
-    assert "to Mon 2026-11-23 09:00, UTC" in weeks.workspace.messages[0].text
-
-
-JANUARY_4 = datetime(2027, 1, 4, 9, 0, tzinfo=UTC).timestamp()
-"""The first Monday of a year that begins on a Friday; its first working day is that Friday."""
-FRIDAY = datetime(2027, 1, 1, 9, 0, tzinfo=UTC).timestamp()
-
-
-class Months(Weeks):
-    """A bridge's reports of months; Prometheus does not answer at first."""
-
-    title, begun = "Objectives of 2026-12", FRIDAY - 600
-    down_until = FRIDAY + HOUR
-
-    def occasion(self) -> Occasion:
-        return periodic("month", WORKING, self.report)
-
-    def report(self, reported: ReportedPeriod, timezone: str) -> PeriodReport:
-        if self.clock.now < self.down_until:
-            raise PrometheusError("not reachable")
-        return PeriodReport(
-            reported, timezone, self.clock.now, (ObjectiveOutcome("fast", "<!channel>", None),)
-        )
-
-
-@pytest.mark.parametrize("faults", [(), ("hang", "kill"), ("kill_done",)], ids=",".join)
-def test_a_report_is_posted_once_when_prometheus_answers(faults: tuple[str, ...], tmp_path: Path) -> None:
-    """The report is posted on the first working day of the month, later if it cannot be read, and only once."""
-    months = Months(tmp_path, *faults)
-    months.until(FRIDAY + 50 * 60)
-    before = months.posted()
-    months.until(FRIDAY + 3 * HOUR)
-    months.store.close()
-    months.start()
-    months.clock.now = JANUARY_4 - 60
-    months.until(JANUARY_4 + 600)
-    months.store.close()
-    [message] = [json.dumps(message.blocks, ensure_ascii=False) for message in months.workspace.messages]
-
-    assert [] == before
-    assert [1] == [int((at - FRIDAY) // HOUR) for at in months.posted()]
-    assert "0 missed, 1 unknown, 0 met, 0 no events" in message
-    assert "fast (&lt;!channel&gt;): 0 of 0 groups met; nothing was recorded in this period" in message
-
-
-@pytest.mark.parametrize("fault", ["kill", "kill_done"])
-def test_a_report_that_was_being_sent_when_the_bridge_ended_keeps_none_back(
-    fault: str, tmp_path: Path
-) -> None:
-    """Where the next start is a month later, it is posted once, and so is the report that is due by then."""
-    months = Months(tmp_path, fault)
-    months.until(FRIDAY + HOUR - 60)
-    months.clock.now = FRIDAY + 3 * HOUR
-    with pytest.raises(Killed):
-        months.summary.step()
-    months.store.close()
-    months.clock.now = datetime(2027, 2, 1, 9, 0, tzinfo=UTC).timestamp()
-    months.start()
-    months.until(months.clock.now + 600)
-    months.store.close()
-
-    assert ["Objectives of 2026-12", "Objectives of 2027-01"] == [
-        message.text.partition("\n")[0] for message in months.workspace.messages
-    ]
-
-
-def test_a_late_report_states_it_and_names_the_missed_reports(tmp_path: Path) -> None:
-    """A bridge that was away for two first working days posts the last report, and names how to make the other."""
-    months = Months(tmp_path)
-    months.until(FRIDAY - 300)
-    months.clock.now = datetime(2027, 2, 20, tzinfo=UTC).timestamp()
-    months.until(months.clock.now + 600)
-    months.clock.now = datetime(2027, 3, 1, 8, 59, tzinfo=UTC).timestamp()
-    months.until(months.clock.now + 600)
-    months.store.close()
-    late, in_time = (json.dumps([message.text, message.blocks]) for message in months.workspace.messages)
-
-    for shown in ("Late: due on 2027-02-01 09:00 UTC", "`tritonwatch report --period 2026-12`"):
-        assert 2 == late.count(shown), late
-    assert "Late" not in in_time
-    assert "not posted" not in in_time
-
-
-@pytest.mark.parametrize(
-    ("kind", "at", "due"),
-    [
-        ("month", "2026-11-01T00:00", "2026-10-01T09:00"),
-        ("month", "2026-11-02T08:59", "2026-10-01T09:00"),
-        ("month", "2026-11-02T09:00", "2026-11-02T09:00"),
-        ("quarter", "2026-11-02T09:00", "2026-10-01T09:00"),
-        ("quarter", "2027-01-01T08:59", "2026-10-01T09:00"),
-        ("quarter", "2027-01-01T09:00", "2027-01-01T09:00"),
-    ],
-)
-def test_a_report_is_due_on_the_first_working_day(kind: str, at: str, due: str) -> None:
-    """Of a month or quarter, when the working hours begin."""
-    now = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
-
-    assert due == f"{WORKING.first_start(kind, now):%Y-%m-%dT%H:%M}"
-
-
 def test_names_in_a_summary_are_not_markup(store: Store, tmp_path: Path) -> None:
-    """A model called `*a*` or `<!channel>` is text in Slack and in Markdown."""
+    """A model called `*a*` is text in Markdown, and `<!channel>` mentions nobody where it is pasted."""
     fire(store, "*a* <!channel>", MONDAY - HOUR)
     week = summarize(
         list_incidents(tmp_path), datetime.fromtimestamp(MONDAY, UTC), hours.parse(hours.WORKING), []
     )
-    shown = json.dumps(week.message().blocks, ensure_ascii=False)
 
-    assert "<!channel>" not in shown
-    assert "&lt;!channel&gt;" in shown
     assert r"\*a\* \<!channel\>" in week.markdown()
 
 

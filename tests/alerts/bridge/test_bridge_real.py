@@ -7,13 +7,11 @@ import json
 import random
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,16 +20,13 @@ from typing import Any
 import pytest
 import requests
 
-from support import history
 from support.bridge import body_of
 from support.loopback import answering, free_ports
-from support.recorded_period import MadeGroup, MadeObjective, unix
 from support.slack.server import SlackServer
 from support.slack.workspace import APP_TOKEN, TOKEN, Posted, Workspace
 from support.thorough import THOROUGH
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
-from triton_alerts.bridge.incidents.database import DATABASE_FILE
 
 _MOVED = """\
 import sys, time
@@ -109,12 +104,6 @@ class Stack:
             lambda: requests.post(f"{self.url}/alertmanager", data=body, timeout=2).status_code == 200,
             "the bridge took the notification",
         )
-
-    def stored(self, name: str) -> dict[str, Any]:
-        """Return what the bridge has stored of a scheduled message."""
-        with closing(sqlite3.connect(self.folder / "data" / DATABASE_FILE)) as database:
-            row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return json.loads(row[0]) if row else {}
 
     def thread(self, root: Posted) -> list[str]:
         return [message.text for message in self.slack.workspace.thread(root)]
@@ -484,52 +473,6 @@ def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
     assert 0 == bridge.end(signal.SIGTERM)
     posted = Counter(message.name for message in stack.slack.workspace.messages)
     assert sum(count - 1 for count in posted.values()) <= KILLS
-
-
-REPORTS = ("monthly report", "quarterly report")
-
-
-@pytest.mark.real
-def test_the_report_of_a_month_and_a_quarter_are_posted_once_after_any_outage(stack: Stack) -> None:
-    """Late, with what was missed: no bridge for two months, then no Prometheus, no Slack, and a kill."""
-    [port] = free_ports(1)
-    stack.arguments = [f"--prometheus=http://127.0.0.1:{port}", "--report=C0TICKETS"]
-    october = unix("2025-10-01T09:00")
-    objective = MadeObjective("answers", "search", (MadeGroup("good", 0.0005, 1), MadeGroup("bad", 0.002, 2)))
-
-    first = stack.bridge("2025-07-15T10:00")
-    eventually(lambda: all(map(stack.stored, REPORTS)), "it knows since when it is responsible")
-    first.end(signal.SIGKILL)
-    early = stack.bridge("2025-10-01T10:00")
-    log = early.log
-    eventually(lambda: log.read_text().count("report cannot be written yet") >= 2, log.read_text)
-    early.end(signal.SIGKILL)
-    posted_without_prometheus = len(stack.slack.workspace.messages)
-    with history.serve(history.openmetrics(objective.series()), stack.folder / "recorded", port=port):
-        stack.slack.fault = lambda _method: "reset"
-        killed = stack.bridge("2025-10-01T11:00")
-        eventually(lambda: log.read_text().count("report was refused: connection") >= 2, log.read_text)
-        stack.slack.fault = lambda method: "hang_done" if method == "chat.postMessage" else ""
-        eventually(lambda: len(stack.slack.workspace.messages) == 2, log.read_text)
-        killed.end(signal.SIGKILL)
-        stack.slack.fault = lambda _method: ""
-        stack.bridge("2025-10-01T12:00")
-        eventually(lambda: all(stack.stored(name)["until"] == october for name in REPORTS), log.read_text)
-        messages = {
-            message.text.partition("\n")[0]: message.shown for message in stack.slack.workspace.messages
-        }
-
-    assert 0 == posted_without_prometheus
-    assert 2 == len(stack.slack.workspace.messages)
-    assert {"Objectives of 2025-09", "Objectives of 2025-Q3"} == set(messages)
-    assert all("Late: due on 2025-10-01 09:00 UTC." in shown for shown in messages.values())
-    assert "answers (search): SLI 99.88%, 1 of 2 groups met" in messages["Objectives of 2025-09"]
-    assert (
-        "were not posted; to print them, run: `tritonwatch report --period 2025-08`, "
-        "`tritonwatch report --period 2025-07`" in messages["Objectives of 2025-09"]
-    )
-    assert "not posted" not in messages["Objectives of 2025-Q3"]
-    assert "1 unknown" in messages["Objectives of 2025-Q3"], "nothing was recorded before the end of August"
 
 
 def all_posted(workspace: Workspace, names: list[str]) -> bool:

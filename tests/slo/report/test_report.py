@@ -22,17 +22,14 @@ from support.bridge import body_of
 from support.browser import DEVICES, page_on
 from support.loopback import served
 from support.recorded_period import DAY, END, FIRST, LAST, START, STEP, MadeGroup, MadeObjective, unix
-from triton_alerts import hours
 from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import parse
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.receiver import Webhook, listen
-from triton_alerts.bridge.summaries.period_summary import periodic
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
-from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_json import document
 from triton_slo.report.report_text import sections
@@ -522,32 +519,6 @@ def test_incidents_of_a_bridge_on_another_machine_are_listed(
     ]
     assert without_times[0] == without_times[1]
     assert "--bridge-data URL needs --bridge-token-file" in capsys.readouterr().err
-
-
-@pytest.mark.real
-def test_the_bridge_posts_the_report_of_the_month_that_ended(
-    prometheus: str, objectives: Mapping[str, Any]
-) -> None:
-    """The message has the results of the report; what was missed or is unknown is in it by name."""
-
-    def read(reported: ReportedPeriod, timezone: str) -> PeriodReport:
-        with Prometheus(Access(prometheus)) as client:
-            return recorded_report(client, reported, END + DAY, timezone)
-
-    occasion = periodic("month", hours.parse(hours.WORKING), read)
-    due = occasion.due(END + DAY)
-    text = json.dumps(occasion.write(due).blocks, ensure_ascii=False)
-
-    assert unix("2025-10-01T09:00") == due
-    assert "Objectives of 2025-09" in text
-    results = [objective["result"].split(" (")[0] for objective in objectives.values()]
-    numbers = ", ".join(
-        f"{results.count(result)} {result}" for result in ("missed", "unknown", "met", "no events")
-    )
-    assert f"*Summary*\\n• {numbers}" in text
-    assert "*Missed*\\n• answers (search): SLI 99.83%, 2 of 8 groups met" in text
-    for slo in ("ended", "paused", "short", "guessed", "silent"):
-        assert f"• {slo}" in text
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,6 @@ def chart_values(draw: st.DrawFn) -> dict[str, Any]:
                 image=_IMAGES,
                 existingSecret=_NAMES,
                 channel=_WORDS,
-                reportChannel=_WORDS | st.just(""),
                 extraArgs=_OPTIONS,
                 persistence=_part(
                     enabled=st.booleans(),

@@ -1,1 +1,1 @@
-"""Delivery: choose the next message, compose it, and send it to Slack or to a pager."""
+"""Delivery: choose the next message, compose it, and send it to Slack."""

@@ -109,6 +109,13 @@ INSERT INTO digests SELECT channel, root_channel, ts, at, total, firing, edited_
 DROP TABLE latest_digests;
 """
 
+# Before, the bridge itself sent to pagers, and posted summaries and reports.
+_SLACK_ONLY = """
+DELETE FROM deliveries WHERE role = 'pager';
+DELETE FROM doubts WHERE channel LIKE 'pager %';
+DELETE FROM facts WHERE name IN ('weekly summary', 'monthly report', 'quarterly report');
+"""
+
 MIGRATIONS = (
     _UNVERSIONED,
     _PARSED_NOTIFICATIONS,
@@ -117,6 +124,7 @@ MIGRATIONS = (
     _SUBJECTS,
     _SILENCED,
     _MANY_DIGESTS,
+    _SLACK_ONLY,
 )
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 

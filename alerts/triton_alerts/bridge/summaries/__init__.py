@@ -1,1 +1,1 @@
-"""Recorded incidents as text and JSON, and the weekly summary and period reports that the bridge posts."""
+"""Recorded incidents as text and JSON, and the summary of a week."""

@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from statistics import median
 
-from triton_alerts.bridge.deliver.messages.blocks import Message, header, section
 from triton_alerts.bridge.evidence import causes
-from triton_alerts.bridge.incidents.history import RecordedIncident, list_incidents
+from triton_alerts.bridge.incidents.history import RecordedIncident
 from triton_alerts.bridge.incidents.notification import Member
 from triton_alerts.bridge.summaries.listing import acknowledged, title
-from triton_alerts.bridge.summaries.scheduled import Occasion
-from triton_alerts.bridge.text import clean, prose
+from triton_alerts.bridge.text import clean
 from triton_alerts.hours import Hours
 from triton_exporter.common.duration import DAY, in_words
-from triton_exporter.common.moments import local_text, rfc3339
+from triton_exporter.common.moments import local_text
 from triton_slo import names
 from triton_slo.burn.amounts import burn_rate
 from triton_slo.problem_words import count
@@ -54,14 +51,6 @@ class Summary:
             lines += ["", f"## {_safe(part.heading)}", "", *(f"- {_safe(line)}" for line in part.lines)]
         return "\n".join(lines) + "\n"
 
-    def message(self) -> Message:
-        """Return the summary as a Slack message."""
-        parts = [
-            f"*{prose(part.heading, 100)}*\n" + "\n".join(f"• {prose(line, 220)}" for line in part.lines)
-            for part in self.parts
-        ]
-        return Message(prose(self.title, 200), (header(self.title), *map(section, parts)))
-
 
 def summarize(
     recorded: Iterable[RecordedIncident], end: datetime, hours: Hours, budgets: Sequence[str]
@@ -78,34 +67,12 @@ def summarize(
         Part("Summary", tuple(_in_short(week, pages, outside, unacknowledged, hours))),
         Part("By cause", _ranking(week, _cause)),
         Part("By model", _ranking(week, _model)),
-        Part("Pages outside working hours", cut([_page_line(page, end) for page in outside])),
+        Part("Pages outside working hours", _cut([_page_line(page, end) for page in outside])),
         Part("Pages that nobody acknowledged, by alert", _noisiest(pages)),
-        Part("Error budgets", cut(budgets)),
+        Part("Error budgets", _cut(budgets)),
     ]
     span = f"{begin:%a} {local_text(start, zone)} to {end:%a} {local_text(until, zone)}, {zone}"
     return Summary(f"Incidents of the week, {span}", tuple(part for part in parts if part.lines))
-
-
-def weekly(hours: Hours, data: Path, budgets: Callable[[float], Sequence[str]]) -> Occasion:
-    """Return the summary of each week in a bridge's folder, due when the first of the working days begins.
-
-    `budgets` returns lines about the error budgets at a time.
-    """
-
-    def write(at: float) -> Message:
-        end = datetime.fromtimestamp(at, hours.zone)
-        return summarize(list_incidents(data), end, hours, budgets(at)).message()
-
-    def command(at: float) -> str:
-        return f"tritonwatch incidents summary --data DIR --until {rfc3339(at, 'minutes')}"
-
-    return Occasion(
-        "weekly summary",
-        hours.place or "UTC",
-        lambda now: hours.last_start(now).timestamp(),
-        write,
-        command,
-    )
 
 
 def budgets(prometheus: Prometheus, end: float) -> list[str]:
@@ -177,7 +144,7 @@ def _ranking(week: Sequence[RecordedIncident], key: Callable[[RecordedIncident],
         line += f", {in_words(seconds)} in total" if still < len(some) else ""
         line += f", {still} still open" if still else ""
         rows.append((-pages, -len(some), -seconds, line))
-    return cut([row[-1] for row in sorted(rows)])
+    return _cut([row[-1] for row in sorted(rows)])
 
 
 def _cause(record: RecordedIncident) -> str:
@@ -198,7 +165,7 @@ def _page_line(record: RecordedIncident, end: datetime) -> str:
 def _noisiest(pages: Sequence[RecordedIncident]) -> tuple[str, ...]:
     every = Counter(page.incident.lead.name for page in pages)
     ignored = Counter(page.incident.lead.name for page in pages if page.acknowledged is None)
-    return cut(
+    return _cut(
         [f"{name}: {number} of {count(every[name], 'page')}" for name, number in ignored.most_common()]
     )
 
@@ -213,8 +180,7 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 1 else burn_rate(share)
 
 
-def cut(lines: Sequence[str]) -> tuple[str, ...]:
-    """Return the first lines, and how many more there are."""
+def _cut(lines: Sequence[str]) -> tuple[str, ...]:
     more = len(lines) - MAX_LINES
     return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
 

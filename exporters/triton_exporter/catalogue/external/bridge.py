@@ -12,7 +12,7 @@ BRIDGE_JOB = "triton-alert-bridge"
 OUTCOMES = ("opened", "changed", "repeated", "stale", "held", "heartbeat")
 """Closed set of values of the label `outcome` of RECEIVED."""
 
-MESSAGE_KINDS = ("root", "reply", "edit", "digest", "escalation", "chart", "event", "summary")
+MESSAGE_KINDS = ("root", "reply", "edit", "digest", "escalation", "chart")
 """Closed set of values of the label `kind` of DELIVERED."""
 
 ErrorKind = Literal[

@@ -10,15 +10,13 @@ from triton_alerts.bridge.incidents.database import Database
 from triton_alerts.bridge.incidents.incident import Event
 
 SendKind = Literal["root", "reply", "digest", "escalation", "edit", "digest_edit"]
-MAX_PAGER_DELAY_SECONDS = 3600.0
-"""An incident that ended longer ago is not sent to a pager any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """State of one incident in one channel: how much of it has been sent there.
 
-    `role` is main, escalation or pager, `severity` is an index of SEVERITIES, `last_seq` and `version` are those of
+    `role` is main or escalation, `severity` is an index of SEVERITIES, `last_seq` and `version` are those of
     the incident's newest event and state.
     `posted_seq` counts the events posted in the thread, `shown_version` is the state that the root message shows,
     `digest_seq` counts the events that a digest included, `digest` is that digest's first message. `inflight`
@@ -112,31 +110,6 @@ class Outbox:
             f"{_SELECT} WHERE d.channel = ? AND (d.inflight != '' "
             "OR CASE d.role WHEN 'main' THEN d.posted_seq < i.last_seq ELSE d.root_ts = '' END "
             "OR (d.root_ts != '' AND d.shown_version < i.version)) ORDER BY d.id",
-            channel,
-        )
-        return [Delivery(*row) for row in rows]
-
-    def add_for_pager(self, channel: str, min_severity: int, now: float) -> None:
-        """Queue incidents of at least a severity for a pager, and record since when their changes wait."""
-        with self.database.transaction():
-            self.database.run(
-                "INSERT INTO deliveries (incident, channel, role, pending_since) "
-                "SELECT id, ?1, 'pager', opened_at FROM incidents i WHERE severity <= ?2 AND "
-                "(closed_at IS NULL OR closed_at > ?3) AND NOT EXISTS (SELECT 1 FROM deliveries d "
-                "WHERE d.incident = i.id AND d.channel = ?1 AND d.role = 'pager')",
-                *(channel, min_severity, now - MAX_PAGER_DELAY_SECONDS),
-            )
-            self.database.run(
-                "UPDATE deliveries SET pending_since = ?1 WHERE channel = ?2 AND pending_since IS NULL AND "
-                "posted_seq < (SELECT last_seq FROM incidents i WHERE i.id = incident)",
-                *(now, channel),
-            )
-
-    def pending_for_pager(self, channel: str) -> list[Delivery]:
-        """Return the deliveries of a pager that have something to send: pages first, then the newest."""
-        rows = self.database.rows(
-            f"{_SELECT} WHERE d.channel = ? AND d.role = 'pager' AND d.posted_seq < i.last_seq "
-            "ORDER BY i.severity, d.id DESC",
             channel,
         )
         return [Delivery(*row) for row in rows]

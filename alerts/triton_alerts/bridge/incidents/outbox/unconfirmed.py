@@ -9,7 +9,7 @@ from triton_alerts.bridge.incidents.database import Database
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedMessage:
-    """A request without a response, which may still take effect. Without a name: an edit, or a pager's event.
+    """A request without a response, which may still take effect. Without a name: an edit.
 
     `ts` is the message that stays, `thread` the one that it answers, `since` when it was sent first.
     """
@@ -43,36 +43,16 @@ class UnconfirmedMessages:
         row = self.database.row("SELECT * FROM doubts WHERE channel = ? ORDER BY due LIMIT 1", channel)
         return UnconfirmedMessage(*row) if row else None
 
-    def of(self, channel: str, delivery: int) -> UnconfirmedMessage | None:
-        """Return the request about a delivery that has no answer yet, other than one with a name."""
-        row = self.database.row(
-            "SELECT * FROM doubts WHERE channel = ? AND name = '' AND delivery = ?", channel, delivery
-        )
-        return UnconfirmedMessage(*row) if row else None
-
-    def forget(
-        self, channel: str, name: str, delivery: int, earlier: UnconfirmedMessage | None = None
-    ) -> None:
-        """Forget a request that was answered, and check an earlier one instead."""
+    def delete_checked(self, unconfirmed: UnconfirmedMessage) -> None:
+        """Delete a message that was checked; an edit is sent again, as Slack may have applied an older one last."""
         with self.database.transaction():
             self.database.run(
-                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?", channel, name, delivery
+                "DELETE FROM doubts WHERE channel = ? AND name = ? AND delivery = ?",
+                *(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery),
             )
-            if earlier is not None:
-                self.add(earlier)
-
-    def delete_checked(self, unconfirmed: UnconfirmedMessage) -> None:
-        """Delete a message that was checked; an edit, or the event of a pager, is sent again.
-
-        The receiver may have applied an older state after a newer one.
-        """
-        with self.database.transaction():
-            self.forget(unconfirmed.channel, unconfirmed.name, unconfirmed.delivery)
             if not unconfirmed.name:
                 self.database.run(
-                    "UPDATE deliveries SET shown_version = 0, "
-                    "posted_seq = CASE role WHEN 'pager' THEN 0 ELSE posted_seq END WHERE id = ?",
-                    unconfirmed.delivery,
+                    "UPDATE deliveries SET shown_version = 0 WHERE id = ?", unconfirmed.delivery
                 )
             if not unconfirmed.name and not unconfirmed.delivery:
                 self.database.run("UPDATE digests SET total = 0 WHERE channel = ?", unconfirmed.channel)
