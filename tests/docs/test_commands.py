@@ -23,19 +23,9 @@ from support.tools import ROOT
 from tritonwatch.cli import VERBS
 from tritonwatch.local.prometheus import find_binary
 
-MENTIONED = {
-    "docs/alerts.md: tritonwatch generate --time-scale": "a flag alone",
-}
-"""Mentions in the form of a command."""
 SHELL_IS_RUN = ("docs/recipes.md", "docs/tuning.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""
 COMPOSE = ROOT / "compose" / "docker-compose.yml"
-
-
-def _typed() -> list[Command]:
-    typed = commands()
-    assert set(MENTIONED) <= {str(command) for command in typed}
-    return [command for command in typed if str(command) not in MENTIONED]
 
 
 def _tritonwatch(words: tuple[str, ...]) -> None:
@@ -153,7 +143,7 @@ CHECKS: Mapping[str, Callable[[tuple[str, ...]], None]] = {
 }
 
 
-@pytest.mark.parametrize("command", _typed(), ids=str)
+@pytest.mark.parametrize("command", commands(), ids=str)
 def test_every_documented_command_has_its_verb_and_flags(command: Command) -> None:
     """Copied from a page, a command has a verb, flags, files and services that exist."""
     check = CHECKS.get(command.program)

@@ -24,7 +24,6 @@ NOT_RUN = {
     "README.md: tritonwatch report": "wants a month of history, which test_report.py has",
     "docs/report.md: tritonwatch report": "the same",
     "README.md: tritonwatch mcp": "answers on standard input and output, as test_assistants.py asks it to",
-    "docs/alerts.md: tritonwatch generate --time-scale": "a mention",
     "docs/troubleshooting.md: tritonwatch bridge test": "wants a Slack",
     "docs/on-call.md: tritonwatch bridge test --slack-token-file": "posts to Slack",
     "docs/on-call.md: tritonwatch bridge --listen 0.0.0.0:9096": "connects to Slack",
