@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+KUBERNETES ?= compose/kubernetes
 
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes generate-helm bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -64,19 +65,17 @@ test: setup tools-next ## Everything that must pass: ARGS=tests/slo runs a part 
 generate: $(STAMP) ## Write the committed rules and dashboards again
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only rules --out alerts/generated/rules
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only alertmanager --out alerts/generated/alertmanager
-	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only promtool --out alerts/generated/promtool
 	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --only dashboards --out dashboards/generated
-	$(BIN)/python -m triton_dashboards.example slo/objectives/*.yaml > dashboards/example/one-model.json
 	$(BIN)/python -m triton_slo.objective.schema > slo/objectives/objective.schema.json
 	$(BIN)/python -m triton_exporter.reference > docs/metrics.md
 	$(BIN)/python -m triton_alerts.reference > docs/alerts.md
 
-generate-kubernetes: $(STAMP) ## The same rules and dashboards as Kubernetes objects
-	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --format operator --only rules --out compose/kubernetes/rules
-	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out compose/kubernetes/dashboards
-
-generate-helm: $(STAMP) ## What the Helm chart renders by default (needs helm)
-	PYTHONPATH=tests $(BIN)/python -m support.kubernetes.helm > compose/helm/rendered.yaml.new && mv compose/helm/rendered.yaml.new compose/helm/rendered.yaml
+# kustomize applies only what a list names, so both folders get one.
+generate-kubernetes: $(STAMP) ## The rules and dashboards that compose/kubernetes applies with kustomize
+	$(BIN)/tritonwatch generate --objectives slo/objectives --alerts alerts/alerts.yaml --format operator --only rules --out $(KUBERNETES)/rules
+	$(BIN)/tritonwatch dashboards write --alerts alerts/alerts.yaml --format configmap --namespace triton --out $(KUBERNETES)/dashboards
+	for list in rules dashboards; do \
+		(cd $(KUBERNETES)/$$list && rm -f kustomization.yaml && printf 'resources:\n' > list && printf -- '- %s\n' *.y*ml >> list && mv list kustomization.yaml) || exit 1; done
 
 test-docker: setup tools-next ## The compose stack on a real Docker engine; ten minutes, and not part of `make test`
 	$(BIN)/python -m pytest tests/containers -o python_files='run_*.py' -x -s --timeout 1800 $(ARGS)

@@ -32,15 +32,17 @@ from dashboards import made_fleet  # noqa: E402
 from support.browser import find_chromium  # noqa: E402
 from support.history import END, running  # noqa: E402
 from support.panels import Grafana, Json  # noqa: E402
-from triton_dashboards import example  # noqa: E402
+from triton_dashboards import per_model  # noqa: E402
 from triton_dashboards.generate import dashboards  # noqa: E402
 from triton_dashboards.grafana.dashboard import dashboard_model  # noqa: E402
-from triton_dashboards.per_model import uid  # noqa: E402
 from triton_dashboards.recording import rules_text  # noqa: E402
 from triton_slo import links  # noqa: E402
 from triton_slo.artifact import Options  # noqa: E402
+from triton_slo.objective.reading import read  # noqa: E402
 
 UNIT, HEAD = 38, 74
+OWN = per_model.ModelFacts("classifier", ("1", "2"), "tensorrt")
+"""The model whose own dashboard is drawn."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ PICTURES = (
     ),
     Picture(
         "dashboard-one-model",
-        uid(example.FACTS.name),
+        per_model.uid(OWN.name),
         texts=(("Failures by reason", r"BACKEND"), ("p99 latency", r"ms")),
         colors=(("p99 latency", "blue"), ("Failed", "red")),
     ),
@@ -137,7 +139,9 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     bundle()
     args.out.mkdir(parents=True, exist_ok=True)
-    own = json.loads(example.text(sorted((ROOT / "slo" / "objectives").glob("*.yaml"))))
+    files = sorted((ROOT / "slo" / "objectives").glob("*.yaml"))
+    objectives = read([(path.name, path.read_text(encoding="utf-8")) for path in files]).objectives
+    own = dashboard_model(per_model.dashboard(OWN, objectives, Options()))
     models = {board.uid: dashboard_model(board) for board in dashboards(Options())} | {own["uid"]: own}
     changed: Json = {
         **({"width": args.width} if args.width else {}),

@@ -18,7 +18,7 @@ from hypothesis import given
 from clusters.cluster import TOOLS, Cluster, cluster, operator
 from support.kubernetes.chart_values import chart_values
 from support.kubernetes.helm import CHART, find_helm, objects, template
-from support.kubernetes.kustomize import KUBERNETES, kustomized
+from support.kubernetes.kustomize import built, kustomized
 from support.thorough import examples
 from support.tools import ROOT, amtools, promtools
 from support.waiting import eventually
@@ -87,11 +87,11 @@ def _apply(target: Cluster, folder: Path) -> None:
     for name in ("triton", MONITORING):
         target.run("kubectl", "create", "namespace", name)
     for overlay in ("overlays/prometheus-operator", "web", "example", "overlays/remote-write"):
-        target.apply("-k", KUBERNETES / overlay)
+        target.apply("-k", built() / overlay)
     # The cluster may have a namespace of this name with the real dcgm-exporter in it.
     target.apply("-f", "-", stdin=kustomized("gpu").replace("namespace: gpu-operator", "namespace: triton"))
     for name in ("hpa.yaml", "keda.yaml"):
-        target.apply("-n", "triton", "-f", KUBERNETES / "autoscaling" / name)
+        target.apply("-n", "triton", "-f", built() / "autoscaling" / name)
     arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--only", "alertmanager"]
     token = "/etc/alertmanager/secrets/tritonwatch-bridge/token"
     out = folder / "alertmanager"
@@ -156,7 +156,7 @@ def test_the_operator_makes_a_configuration_that_promtool_accepts(applied: Clust
         if relabeling.get("target_label") == "job" and relabeling.get("action") == "replace"
     }
     assert {EXPORTER_JOB, BRIDGE_JOB} == jobs
-    committed = [path for path in (KUBERNETES / "rules").glob("*.yml") if path.name != "kustomization.yaml"]
+    committed = [path for path in (built() / "rules").glob("*.yml") if path.name != "kustomization.yaml"]
     assert _rules(yaml.safe_load(path.read_text())["spec"] for path in committed) == _rules(
         yaml.safe_load(text) for text in rules.values()
     )

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from support.kubernetes.kustomize import KUBERNETES, kustomized
+from support.kubernetes.kustomize import built, kustomized
 from support.kubernetes.schemas import is_core, operators, validate
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import EXPORTER_JOB
@@ -29,7 +29,7 @@ OVERLAYS = (
 
 
 def _documents() -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in sorted(KUBERNETES.rglob("*.y*ml")):
+    for path in sorted(built().rglob("*.y*ml")):
         if path.name in ("kustomization.yaml", "exporter.yaml", "adapter-rule.yaml"):
             continue
         for document in yaml.safe_load_all(path.read_text()):
@@ -98,41 +98,10 @@ def test_a_mistake_in_a_manifest_is_found() -> None:
         validate(deployment)
 
 
-@pytest.mark.parametrize("folder", ["rules", "dashboards"])
-def test_lists_name_every_generated_file(folder: str) -> None:
-    """A rule or dashboard that is generated is also applied."""
-    listed = yaml.safe_load((KUBERNETES / folder / "kustomization.yaml").read_text())["resources"]
-    files = {path.name for path in (KUBERNETES / folder).glob("*.y*ml")} - {"kustomization.yaml"}
-
-    assert files == set(listed)
-
-
-def test_the_generated_objects_have_not_drifted(tmp_path: Path) -> None:
-    """`make generate-kubernetes` would change nothing."""
-    arguments = ["--objectives", str(ROOT / "slo" / "objectives"), "--format", "operator", "--only", "rules"]
-    assert 0 == main(["generate", *arguments, "--check", "--out", str(KUBERNETES / "rules")])
-    written = [
-        "dashboards",
-        "write",
-        "--format",
-        "configmap",
-        "--namespace",
-        "triton",
-        "--out",
-        str(tmp_path),
-    ]
-    assert 0 == main(written)
-
-    for path in tmp_path.glob("*.yaml"):
-        assert path.read_bytes() == (KUBERNETES / "dashboards" / path.name).read_bytes(), (
-            f"{path.name}: run `make generate-kubernetes`"
-        )
-
-
 def test_the_rules_are_those_of_the_rule_files() -> None:
     """Kubernetes and Prometheus are given the same groups."""
     for path in (ROOT / "alerts" / "generated" / "rules").glob("*.yml"):
-        ours = yaml.safe_load((KUBERNETES / "rules" / path.name).read_text())
+        ours = yaml.safe_load((built() / "rules" / path.name).read_text())
 
         assert yaml.safe_load(path.read_text())["groups"] == ours["spec"]["groups"]
 
@@ -251,8 +220,7 @@ def test_network_policies_guard_the_ports_that_are_served() -> None:
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
     """kustomize cannot read outside a folder, so one file exists twice; both must be the same."""
     first, other = (
-        KUBERNETES / "overlays" / name / "pod-monitor.yaml"
-        for name in ("prometheus-operator", "remote-write")
+        built() / "overlays" / name / "pod-monitor.yaml" for name in ("prometheus-operator", "remote-write")
     )
 
     assert first.read_bytes() == other.read_bytes()
@@ -260,8 +228,8 @@ def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:
 
 def _autoscaling() -> tuple[str, str]:
     """KEDA's query, and prometheus-adapter's with its placeholders filled as it fills them for two pods."""
-    keda = yaml.safe_load((KUBERNETES / "autoscaling" / "keda.yaml").read_text())
-    rule = yaml.safe_load((KUBERNETES / "autoscaling" / "adapter-rule.yaml").read_text())[0]
+    keda = yaml.safe_load((built() / "autoscaling" / "keda.yaml").read_text())
+    rule = yaml.safe_load((built() / "autoscaling" / "adapter-rule.yaml").read_text())[0]
     matchers = 'namespace="triton",pod=~"busy|idle"'
     adapter = rule["metricsQuery"].replace("<<.LabelMatchers>>", matchers).replace("<<.GroupBy>>", "pod")
     return keda["spec"]["triggers"][0]["metadata"]["query"], adapter

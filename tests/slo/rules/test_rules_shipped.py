@@ -140,7 +140,8 @@ def test_committed_files_are_what_the_objectives_give() -> None:
     stale = [
         artifact.name
         for artifact in artifacts(shipped(), Options())
-        if (ROOT / "alerts" / "generated" / artifact.part / artifact.name).read_text() != artifact.text
+        if artifact.part == "rules"
+        and (ROOT / "alerts" / "generated" / "rules" / artifact.name).read_text() != artifact.text
     ]
 
     assert [] == stale, "run `make generate`"
