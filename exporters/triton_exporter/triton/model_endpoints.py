@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triton_exporter.http.triton_paths import model_path
+from triton_exporter.http.triton_paths import is_addressable, model_path
 from triton_exporter.snapshot import ModelConfig, ModelVersion
 from triton_exporter.triton.answers import parse_config
 from triton_exporter.triton.poll_requests import PollRequests
@@ -37,6 +37,8 @@ class ModelEndpoints:
 
     def ask(self, serving: frozenset[ModelVersion]) -> None:
         """Ask the versions whose turn it is, as far as the time of the poll allows."""
+        # What cannot be asked is not known: Triton's index alone has the state of such a model.
+        serving = frozenset(version for version in serving if is_addressable(*version))
         for known in (self.configs, self.ready, self._config_turns):
             for gone in known.keys() - serving:
                 del known[gone]

@@ -195,7 +195,7 @@ def test_a_hostile_index_is_counted_and_changes_nothing_else(answer: Answer) -> 
 
 
 def test_a_hostile_model_name_is_escaped_everywhere() -> None:
-    """A name with quotes and line ends stays one label value, and one path segment of Triton's API."""
+    """A name with quotes and line ends stays one label value, and is in no path."""
     index = b'[{"name":"a\\"b\\n../x?y#z","version":"1","state":"READY"}]'
     answers = {"/v2/repository/index": body(index), "/metrics": body(b"")}
     with (
@@ -207,7 +207,7 @@ def test_a_hostile_model_name_is_escaped_everywhere() -> None:
         paths = {path for _, path, _ in target.requests}
 
     assert 1 == page.value(state.MODEL_STATE, model=name, version="1", state="ready")
-    assert "/v2/models/a%22b%0A..%2Fx%3Fy%23z/versions/1/ready" in paths
+    assert [] == [path for path in paths if path.startswith("/v2/models/a")]
 
 
 def test_an_unexpected_error_makes_one_poll_unknown_and_the_next_counts(

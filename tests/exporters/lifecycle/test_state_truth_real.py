@@ -19,7 +19,7 @@ from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import own, state
+from triton_exporter.catalogue import models, own, state
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -180,6 +180,23 @@ def test_a_model_loaded_from_memory_is_ready(triton: Explicit) -> None:
     index = requests.post(f"{triton.server.http_url}/v2/repository/index", timeout=5).json()
     assert "frommemory" not in {entry["name"] for entry in index}
     assert 1 == page.value(state.MODEL_READY, model="frommemory", version="1")
+
+
+def test_a_model_is_asked_for_by_its_very_name(triton: Explicit) -> None:
+    """Triton decodes no percent escapes; a name with a `?`, which HTTP cannot address, is ready by the index."""
+    names = ("a+b,c@d:e=f", "{g}%2B", "why?")
+    for name in names:
+        triton.repository.model(name)
+    triton.repository.ensemble("asks", *names)  # clients escape such names; an ensemble loads its steps
+    assert 200 == triton.load("asks")
+    page = triton.exporter.wait(
+        lambda page: (
+            all(page.value(state.MODEL_READY, model=name, version="1") for name in names)
+            and page.labels(models.INFO, "model") >= set(names[:2])
+        )  # asked for by the same path
+    )
+
+    assert "why?" not in page.labels(models.INFO, "model")
 
 
 def test_unloading_on_purpose_starts_no_episode(triton: Explicit) -> None:
