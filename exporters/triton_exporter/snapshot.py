@@ -79,7 +79,6 @@ class ModelConfig:
     sequence_batching: bool = False
     max_queue_delay_microseconds: int = 0
     queue: QueuePolicy = QueuePolicy()
-    priority_levels: int = 0
     priority_queues: Mapping[int, QueuePolicy] = field(default_factory=dict)
     response_cache: bool = False
     decoupled: bool = False
@@ -117,17 +116,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseStatistics:
-    """Responses of one index of a streaming model."""
-
-    index: str
-    success: int
-    fail: int
-    empty: int
-    cancel: int
-
-
-@dataclass(frozen=True, slots=True)
 class ModelStatistics:
     """Cumulative statistics of one ready model version; a reload starts them again at 0."""
 
@@ -136,11 +124,8 @@ class ModelStatistics:
     last_inference_seconds: float = 0.0
     executions: int = 0
     success: int = 0
-    fail: int = 0
-    fail_ns: int = 0
     batches: tuple[BatchStatistics, ...] = ()
     memory: tuple[MemoryUse, ...] = ()
-    responses: tuple[ResponseStatistics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,14 +202,6 @@ def _configuration(
             lambda at: min(model.instances, requested(at) * model.compute * 1.1 / model.batch / 1e6), server
         ),
     )
-    for bound in (1, 2, 4, 8, 16, math.inf):
-        share = min(1.0, bound / (2 * model.batch))
-        le = "+Inf" if math.isinf(bound) else str(bound)
-        yield (
-            models.BATCH_SIZE.bucket,
-            {**labels, "le": le},
-            _counter(lambda at, s=share: requested(at) / model.batch * s, server),
-        )
 
 
 def _retries(at: float) -> float:

@@ -50,9 +50,6 @@ QUEUE_TIMEOUT = _config(
     ("priority", "action"),
     "s",
 )
-PRIORITY_LEVELS = _config(
-    "triton_model_priority_levels", "Priority levels of the queue; 0 without priorities."
-)
 RESPONSE_CACHE = _config("triton_model_response_cache", "1 when the response cache is enabled, else 0.")
 DECOUPLED = _config("triton_model_decoupled", "1 when a request may have any number of responses, else 0.")
 ENSEMBLE_STEP = _config(
@@ -69,43 +66,10 @@ BUSY_SECONDS = _statistic(
     unit="s",
     caveat="Always 0 for ensembles; work done by asynchronous decoupled models is not in it.",
 )
-BATCH_SIZE = _statistic(
-    "triton_model_batch_size",
-    "histogram",
-    "Batch sizes of the executions.",
-    unit="inferences",
-    caveat="Buckets follow the model's max_batch_size; executions that failed count too.",
-)
 LAST_INFERENCE = _statistic(
     "triton_model_last_inference_timestamp_seconds",
     "gauge",
     "Unix time of the last execution; absent when there was none.",
     unit="s",
     caveat="Triton's clock; executions that answer with errors count too.",
-)
-MEMORY = _statistic(
-    "triton_model_memory_bytes",
-    "gauge",
-    "Memory that the model took when it was loaded, by kind (CPU, CPU_PINNED, GPU) and device.",
-    ("kind", "device"),
-    "bytes",
-    "An estimate of the backend; only ONNX Runtime and TensorRT fill it in.",
-)
-RESPONSES = _statistic(
-    "triton_model_responses_total",
-    "counter",
-    "Responses by position in their stream and outcome (success, fail, empty, cancel).",
-    ("index", "outcome"),
-    "responses",
-    "Only from backends that report responses; Triton 24.03 or later.",
-)
-FAILED_SECONDS = _statistic(
-    "triton_model_failed_request_seconds_total", "counter", "Time spent on requests that failed.", unit="s"
-)
-FAILED_REQUESTS = _statistic(
-    "triton_model_failed_requests_total",
-    "counter",
-    "Requests that failed, as the statistics count them; reset-safe.",
-    unit="requests",
-    caveat="Misses what nv_inference_request_failure misses.",
 )

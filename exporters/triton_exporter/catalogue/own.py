@@ -49,12 +49,6 @@ CONNECTIONS_DROPPED = Metric(
     ("reason",),
 )
 BUILD_INFO = Metric("triton_exporter_build_info", "gauge", "Version of the exporter, always 1.", ("version",))
-DISCARDED_REQUESTS = Metric(
-    "triton_exporter_discarded_requests_total",
-    "counter",
-    "Requests left out of the histograms because Triton's counter of their time rose by an impossible amount.",
-    ("model", "version", "signal"),
-)
 SAMPLING_INTERVAL = Metric(
     "triton_exporter_sampling_interval_seconds",
     "gauge",

@@ -41,15 +41,6 @@ SUCCESS = Metric(
     source="prober",
     flag=_FLAG,
 )
-DURATION = Metric(
-    "triton_probe_duration_seconds",
-    "histogram",
-    "Duration of the probes that succeeded, as a client measures it.",
-    _MODEL,
-    "s",
-    "prober",
-    flag=_FLAG,
-)
 UNPROBED = Metric(
     "triton_probe_skipped",
     "gauge",

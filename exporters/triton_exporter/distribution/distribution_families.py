@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from triton_exporter.catalogue import Metric, own, state
+from triton_exporter.catalogue import Metric, state
 from triton_exporter.distribution.buckets import SIGNALS, Signal, le
 from triton_exporter.distribution.histogram import JoinedSamples
 from triton_exporter.distribution.increase import Gain
@@ -27,11 +27,10 @@ _QUANTILES: Mapping[Signal, Metric] = {
 class ObservedModel:
     """State of one model version; `seen` is when Triton last showed it (Unix seconds).
 
-    `discarded` and `sources` are the written names of its series, `turn` is when its summary is read.
+    `sources` are the written names of its series, `turn` is when its summary is read.
     """
 
     observations: dict[Signal, Observations]
-    discarded: dict[Signal, str]
     turn: int
     seen: float = 0.0
     torn: Gain | None = None
@@ -58,7 +57,7 @@ class DistributionFamilies:
 
     def __init__(self, thresholds: Mapping[Signal, tuple[float, ...]]) -> None:
         self._thresholds = thresholds
-        self._noted: list[tuple[ModelVersion, Signal, state.DistributionSource, float]] | None = None
+        self._noted: list[tuple[ModelVersion, Signal, state.DistributionSource]] | None = None
         self._families: tuple[Family, ...] = ()
 
     def histograms(self, models: Models, now: float) -> Iterable[Family]:
@@ -73,20 +72,16 @@ class DistributionFamilies:
         yield Family(state.DISTRIBUTION_ERROR, list(self._errors(models)))
 
     def sources(self, models: Models) -> Sequence[Family]:
-        """Return sources and discarded requests, written again only when one has changed."""
+        """Return the sources, written again only when one has changed."""
         now = [
-            (version, signal, observations.source, observations.discarded)
+            (version, signal, observations.source)
             for version, model in models.items()
             for signal, observations in model.observations.items()
         ]
         if now != self._noted:
             self._noted = now
-            discarded = [
-                Sample(models[version].discarded[signal], count) for version, signal, _, count in now
-            ]
             self._families = (
                 Family(state.DISTRIBUTION_SOURCE, CachedSamples(list(_source_samples(models)))),
-                Family(own.DISCARDED_REQUESTS, CachedSamples(discarded)),
             )
         return self._families
 

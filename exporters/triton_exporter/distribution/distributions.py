@@ -20,7 +20,7 @@ from triton_exporter.distribution.sources.triton_shapes import NativeHistograms,
 from triton_exporter.distribution.stored import StoredModel
 from triton_exporter.distribution.waiting.traced_intervals import TracedIntervals
 from triton_exporter.exposition.exposition_values import Exposition
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family, Sample
 from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.tracing.trace import Mailbox
 
@@ -205,7 +205,7 @@ class Distributions:
         self._read_at = now
 
     def families(self, now: float) -> Iterable[Family]:
-        """Return both histograms, their quantiles and sources, and the requests that they leave out."""
+        """Return both histograms, their quantiles and sources."""
         yield from self._families.histograms(self._models, now)
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
         yield from self._families.sources(self._models)
@@ -283,7 +283,6 @@ class Distributions:
     def _add(self, version: ModelVersion, now: float) -> ObservedModel:
         model = ObservedModel(
             {signal: self._observations(version, signal, now) for signal in SIGNALS},
-            {signal: series(own.DISCARDED_REQUESTS, *version, signal) for signal in SIGNALS},
             turn=len(self._models) % SUMMARY_TURNS,
         )
         self._models[version] = model

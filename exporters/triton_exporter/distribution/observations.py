@@ -41,7 +41,7 @@ class Observations:
     """One histogram and the requests that wait for their shape.
 
     Every counted request enters the histogram exactly once, whatever source gives the shape; so sum and
-    count are Triton's own, and a change of source is seen in neither. `discarded` requests are in none.
+    count are Triton's own, and a change of source is seen in neither.
     """
 
     histogram: Histogram
@@ -50,7 +50,6 @@ class Observations:
     pool: QuantilePool
     carried: CarriedOver = field(default_factory=CarriedOver)
     source: DistributionSource = "sampled_mean"
-    discarded: float = 0.0
     decomposition: Decomposition | None = None
     quantiles: RecentQuantiles | None = None
     _pending: PendingIntervals = field(default_factory=PendingIntervals)
@@ -89,10 +88,7 @@ class Observations:
     def count(self, interval: Interval, wait: bool) -> None:
         """Count the requests of an interval; with `wait`, their shape may come from traces."""
         whole = self.carried.joined(interval)
-        if whole is None:
-            return
-        if whole.seconds / whole.requests > MAX_REQUEST_SECONDS:
-            self.discarded += whole.requests
+        if whole is None or whole.seconds / whole.requests > MAX_REQUEST_SECONDS:
             return
         self.guarantee.add(whole.requests, whole.seconds)
         before = self._before_restart

@@ -17,7 +17,6 @@ _METRICS = (
     models.MAX_QUEUE_DELAY,
     models.QUEUE_SIZE_LIMIT,
     models.QUEUE_TIMEOUT,
-    models.PRIORITY_LEVELS,
     models.RESPONSE_CACHE,
     models.DECOUPLED,
     models.ENSEMBLE_STEP,
@@ -60,7 +59,6 @@ def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], fl
     yield from _limits("", config.queue)
     for level, policy in sorted(config.priority_queues.items()):
         yield from _limits(str(level), policy)
-    yield models.PRIORITY_LEVELS, (), config.priority_levels
     yield models.RESPONSE_CACHE, (), config.response_cache
     yield models.DECOUPLED, (), config.decoupled
     # A model may be in an ensemble twice; its series has the first position.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from triton_exporter.catalogue import probe
-from triton_exporter.family import Family, Sample, series
+from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.probe.outcome import ProbeOutcome
 from triton_exporter.probe.payload import NoPayloadError, Tensor, made_up
@@ -17,7 +17,6 @@ from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_exporter.snapshot import ModelConfig, ModelVersion, Snapshot
 from triton_exporter.triton.claims import claims
 
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEMORY_SECONDS = 900.0
 """Time for which the counters of a model are shown after it was last ready."""
 
@@ -55,9 +54,7 @@ class _Target:
     is_repetition: bool = False
     failures: int = 0  # repetitions among them
     results: Counter[str] = field(default_factory=Counter)
-    buckets: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
     probe_successes: int = 0
-    seconds: float = 0.0
 
 
 class Prober:
@@ -144,7 +141,7 @@ class Prober:
             threading.Thread(target=self._probe, args=(key,), name="probe", daemon=True).start()
 
     def families(self, now: float) -> Iterable[Family]:
-        """Yield results and durations of all probes so far."""
+        """Yield the results of all probes so far."""
         with self._lock:
             targets = sorted(self._targets.items())
             results = (
@@ -156,10 +153,6 @@ class Prober:
             shown = ((key, self._shown_by_probe(target, now)) for key, target in targets)
             yield Family.of(
                 probe.SUCCESS, ((key, result == "works") for key, result in shown if result != "nothing")
-            )
-            yield Family(
-                probe.DURATION,
-                [sample for key, target in targets for sample in _duration_samples(key, target)],
             )
             skipped = (((*key, reason), 1) for key, reason in sorted(self._skipped.items()))
             yield Family.of(probe.UNPROBED, skipped)
@@ -234,15 +227,3 @@ def _record_outcome(target: _Target, ended: ProbeOutcome) -> None:
         return
     target.proven = True
     target.probe_successes += 1
-    target.seconds += ended.seconds
-    for position, bound in enumerate(BOUNDS):
-        target.buckets[position] += ended.seconds <= bound
-
-
-def _duration_samples(key: ModelVersion, target: _Target) -> Iterable[Sample]:
-    metric = probe.DURATION
-    for bound, count in zip(BOUNDS, target.buckets, strict=True):
-        yield Sample(series(metric, *key, suffix="_bucket", le=repr(bound)), count)
-    yield Sample(series(metric, *key, suffix="_bucket", le="+Inf"), target.probe_successes)
-    yield Sample(series(metric, *key, suffix="_sum"), target.seconds)
-    yield Sample(series(metric, *key, suffix="_count"), target.probe_successes)

@@ -16,7 +16,6 @@ from triton_exporter.snapshot import (
     ModelConfig,
     ModelStatistics,
     QueuePolicy,
-    ResponseStatistics,
 )
 
 _PAST_ANY = 2**64
@@ -75,7 +74,6 @@ def parse_config(body: bytes) -> ModelConfig:
         max_queue_delay_microseconds=_integer(dynamic, "max_queue_delay_microseconds")
         or _integer(oldest, "max_queue_delay_microseconds"),
         queue=_queue_policy(_object(dynamic, "default_queue_policy")),
-        priority_levels=_integer(dynamic, "priority_levels"),
         priority_queues={
             int(level): _queue_policy(policy)
             for level, policy in _object(dynamic, "priority_queue_policy").items()
@@ -121,24 +119,16 @@ def error_text(body: bytes) -> str:
 
 def _model_statistics(model: dict[str, Any]) -> ModelStatistics:
     totals = _object(model, "inference_stats")
-    fail = _object(totals, "fail")
     return ModelStatistics(
         model=_string(model, "name"),
         version=_string(model, "version"),
         last_inference_seconds=_integer(model, "last_inference") / 1000,
         executions=_integer(model, "execution_count"),
         success=_integer(_object(totals, "success"), "count"),
-        fail=_integer(fail, "count"),
-        fail_ns=_integer(fail, "ns"),
         batches=tuple(_batch(batch) for batch in _object_list(model, "batch_stats")),
         memory=tuple(
             MemoryUse(_string(use, "type"), _integer(use, "id"), _integer(use, "byte_size"))
             for use in _object_list(model, "memory_usage")
-        ),
-        responses=tuple(
-            _response_statistics(index, counts)
-            for index, counts in _object(model, "response_stats").items()
-            if isinstance(counts, dict)
         ),
     )
 
@@ -151,16 +141,6 @@ def _batch(batch: dict[str, Any]) -> BatchStatistics:
         input_ns=_integer(_object(batch, "compute_input"), "ns"),
         infer_ns=_integer(infer, "ns"),
         output_ns=_integer(_object(batch, "compute_output"), "ns"),
-    )
-
-
-def _response_statistics(index: str, counts: dict[str, Any]) -> ResponseStatistics:
-    return ResponseStatistics(
-        index,
-        *(
-            _integer(_object(counts, name), "count")
-            for name in ("success", "fail", "empty_response", "cancel")
-        ),
     )
 
 

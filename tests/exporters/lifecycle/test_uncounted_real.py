@@ -24,7 +24,7 @@ from support.loopback import free_ports
 from support.tools import ROOT
 from support.triton import live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import models, state, triton
+from triton_exporter.catalogue import state, triton
 from triton_exporter.tracing.trace import OUTCOMES
 from tritonwatch.local.triton import TritonServer
 
@@ -240,9 +240,6 @@ class TracedTriton:
             by_reason = {"reason": reason} if reason else {}
             failed = int(page.value(triton.REQUEST_FAILURE, **labels, **by_reason) or 0)
             counted[f"failure {reason}".strip()] = failed
-            counted["statistics"] -= failed
-        # The statistics grow as much as the failure counter: the difference of the two does not change.
-        counted["statistics"] += int(page.value(models.FAILED_REQUESTS, **labels) or 0)
         for outcome in OUTCOMES:
             counted[outcome] = int(page.value(state.TRACED_REQUESTS, **labels, outcome=outcome) or 0)
         return counted

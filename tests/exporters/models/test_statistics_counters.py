@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from triton_exporter.exposition.write import text_pieces
 from triton_exporter.models.statistics_counters import StatisticsCounters
-from triton_exporter.snapshot import BatchStatistics, ModelConfig, ModelStatistics, ModelVersion, Snapshot
+from triton_exporter.snapshot import BatchStatistics, ModelStatistics, ModelVersion, Snapshot
 
 _MODEL = ModelVersion("worker", "1")
 
@@ -19,18 +17,16 @@ def _executed(size: int, executions: int, seconds: float) -> ModelStatistics:
 def _shown(*polls: ModelStatistics) -> dict[str, float]:
     """Return what is shown after a first poll without work and then these."""
     counters = StatisticsCounters()
-    config = {_MODEL: ModelConfig("worker", max_batch_size=8)}
     for second, statistics in enumerate((ModelStatistics(*_MODEL), *polls)):
-        counters.observe_snapshot(Snapshot(float(second), statistics=(statistics,), configs=config))
+        counters.observe_snapshot(Snapshot(float(second), statistics=(statistics,)))
     lines = b"".join(text_pieces(counters.families(10.0))).decode().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
 def test_a_reload_between_two_polls_is_seen_when_a_counter_has_passed_its_last_value() -> None:
-    """Two executions, a hot reload and three more are five, though the count of executions never fell."""
+    """Two executions, a hot reload and three more: the count of executions never fell, but their time did."""
     shown = _shown(_executed(1, 2, 0.1), _executed(1, 3, 0.03))
 
-    assert 5 == shown['triton_model_batch_size_count{model="worker",version="1"}']
     assert 0.13 == shown['triton_model_busy_seconds_total{model="worker",version="1"}']
 
 
@@ -38,13 +34,4 @@ def test_a_reload_is_seen_when_batches_of_another_size_follow() -> None:
     """One execution of two requests that is no longer among the statistics was before a reload."""
     shown = _shown(_executed(2, 1, 0.05), _executed(3, 1, 0.06))
 
-    assert 5 == shown['triton_model_batch_size_sum{model="worker",version="1"}']
     assert 0.11 == shown['triton_model_busy_seconds_total{model="worker",version="1"}']
-
-
-def test_failed_requests_after_a_reload_count_from_zero() -> None:
-    """A reload that the executions show applies to the failures, too."""
-    failed = dataclasses.replace(_executed(1, 2, 0.1), fail=1)
-    more = dataclasses.replace(_executed(1, 1, 0.05), fail=2)
-
-    assert 3 == _shown(failed, more)['triton_model_failed_requests_total{model="worker",version="1"}']
