@@ -141,6 +141,7 @@ def _settings(
         sampling_budget=options.sampling_budget,
         state_interval_seconds=options.state_interval,
         timeout_seconds=options.timeout,
+        relay=options.relay,
         expected=parse_expected(options.expect),
         expected_file=options.expect_file,
         triton_log=options.triton_log,

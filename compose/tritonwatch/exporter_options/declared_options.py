@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from triton_exporter.app.settings import GpuChoice, Settings
+from triton_exporter.app.settings import GpuChoice, RelayChoice, Settings
 from triton_exporter.common.duration import duration_between
 from triton_exporter.common.options import host_and_port
 from tritonwatch.exporter_options.option_values import (
@@ -76,6 +76,8 @@ class ExporterOptions(BaseModel):
     """interval between two polls of Triton's API; longer if the API is slow (default: {default})"""
     timeout: Duration = _DEFAULTS.timeout_seconds
     """timeout of a request to Triton, and of one poll of Triton's API (default: {default})"""
+    relay: Annotated[RelayChoice, Form("{all,needed}")] = _DEFAULTS.relay
+    """needed: leave out the summaries of Triton that no rule or dashboard reads (default: {default})"""
     gpu: Annotated[GpuChoice, Form("{auto,dcgm,nvml,triton,none}")] = _DEFAULTS.gpu
     """source of GPU metrics (default: {default}, the best one available)"""
     dcgm_url: Url = ""

@@ -25,7 +25,7 @@ from triton_exporter.app.parts import Closer, Parts, Poller, guarded
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.state_file import StateFile
 from triton_exporter.app.triton_client import triton_client
-from triton_exporter.catalogue import own, state
+from triton_exporter.catalogue import own, state, triton
 from triton_exporter.common.installed_version import installed_version
 from triton_exporter.distribution.distributions import Distributions
 from triton_exporter.exposition.scrape import Reading
@@ -73,6 +73,7 @@ class Exporter:
         )
         self._histograms.restore(now())
         self._stop = threading.Event()
+        self._dropped = triton.UNREAD if settings.relay == "needed" else frozenset[str]()
         self._failures: Counter[tuple[str, str]] = Counter()
         self._threads: list[threading.Thread] = []
         # One connection for each thread that polls.
@@ -139,7 +140,7 @@ class Exporter:
                 reading = Reading(b"", "timeout", "no answer within the scrape's time", self._now(), took)
             with self._lock:
                 # Parsed first, so that the page itself shows what was wrong with it.
-                relayed = page.render_relayed(self._metrics_thread.relay, reading)
+                relayed = page.render_relayed(self._metrics_thread.relay, reading, self._dropped)
                 after = page.render_own(self._after_reading(reading))
             yield relayed
             yield from after

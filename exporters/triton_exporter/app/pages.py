@@ -5,12 +5,11 @@ from __future__ import annotations
 import html
 import json
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from triton_exporter.exposition.exposition_values import Exposition, ParsedFamily
 from triton_exporter.exposition.relay import Relay
 from triton_exporter.exposition.scrape import Reading
 from triton_exporter.exposition.write import (
@@ -60,13 +59,19 @@ class PageRequest:
         ]
         return (openmetrics_pieces if self.openmetrics else text_pieces)(wanted)
 
-    def render_relayed(self, relay: Relay, reading: Reading) -> bytes:
-        """Render those of Triton's families that the scrape asked for."""
-        if self.openmetrics:
-            return relayed_openmetrics(_filtered(relay.parse(reading), self.names))
-        if not self.names:
+    def render_relayed(self, relay: Relay, reading: Reading, dropped: Set[str]) -> bytes:
+        """Render those of Triton's families that the scrape asked for, without those that are dropped."""
+        families = relay.parse(reading).families
+        if not self.openmetrics and not self.names and families.keys().isdisjoint(dropped):
             return relay.body(reading)
-        return "".join([family.text for family in _filtered(relay.parse(reading), self.names)]).encode()
+        wanted = [
+            family
+            for name, family in families.items()
+            if name not in dropped and (not self.names or _is_named(name, self.names))
+        ]
+        if self.openmetrics:
+            return relayed_openmetrics(wanted)
+        return "".join([family.text for family in wanted]).encode()
 
     @property
     def end(self) -> bytes:
@@ -118,10 +123,6 @@ def landing_page(triton_url: str, paths: Collection[str]) -> Callable[[Request],
 
 def _is_named(name: str, names: Collection[str]) -> bool:
     return name in names or any(f"{name}{suffix}" in names for suffix in ("_bucket", "_sum", "_count"))
-
-
-def _filtered(body: Exposition, names: Collection[str]) -> Iterable[ParsedFamily]:
-    return [family for name, family in body.families.items() if not names or _is_named(name, names)]
 
 
 def _prefers_openmetrics(accept: str) -> bool:

@@ -12,6 +12,7 @@ from triton_exporter.http.certificates import Certificates
 from triton_exporter.http.client import MAX_BODY_BYTES
 from triton_exporter.probe.probe_settings import ProbeSettings
 
+RelayChoice = Literal["all", "needed"]
 GpuChoice = Literal["auto", "dcgm", "nvml", "triton", "none"]
 
 
@@ -38,6 +39,7 @@ class Settings:
     state_interval_seconds: float = 1.0
     timeout_seconds: float = 5.0
     max_body_bytes: int = MAX_BODY_BYTES
+    relay: RelayChoice = "all"
     expected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expected_file: Path | None = None
     triton_log: Path | None = None

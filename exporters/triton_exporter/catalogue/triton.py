@@ -109,6 +109,17 @@ COMPUTE_INPUT_SUMMARY_US = _summary_metric("compute_input", "Quantiles of input 
 COMPUTE_INFER_SUMMARY_US = _summary_metric("compute_infer", "Quantiles of compute time.")
 COMPUTE_OUTPUT_SUMMARY_US = _summary_metric("compute_output", "Quantiles of output preparation time.")
 
+UNREAD = frozenset(
+    metric.name
+    for metric in (
+        QUEUE_SUMMARY_US,
+        COMPUTE_INPUT_SUMMARY_US,
+        COMPUTE_INFER_SUMMARY_US,
+        COMPUTE_OUTPUT_SUMMARY_US,
+    )
+)
+"""Families that no rule, board, runbook or page reads: `--relay needed` leaves them out."""
+
 MODEL_LOAD_DURATION_SECS = Metric(
     "nv_model_load_duration_secs",
     "gauge",

@@ -14,10 +14,11 @@ import requests
 from support.exporter import RunningExporter, exporting
 from support.history import running
 from support.repository import Repository, write
-from support.tools import prometheuses, promtools
+from support.tools import ROOT, prometheuses, promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
-from triton_exporter.catalogue import METRICS, models, own, state, triton
+from triton_exporter.catalogue import METRICS, Metric, models, own, state, triton
+from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -159,3 +160,40 @@ def test_every_family_the_exporter_promises_without_a_flag_is_there(
 
     assert len(always) > 25
     assert [] == [metric.name for metric in always if f"# TYPE {metric} " not in page]
+
+
+def test_relay_needed_leaves_out_the_summaries_that_nothing_reads(
+    replicas: list[tuple[TritonServer, RunningExporter]],
+) -> None:
+    """The option halves what Triton's summaries add; what is read, and its source, stay in both formats."""
+    server, everything = replicas[1]
+    settings = choose({"triton": server.http_url, "relay": "needed"}, {}).settings
+    with exporting(server.http_url, server.metrics_url, relay=settings.relay) as needed:
+        page = needed.wait(lambda page: page.value(state.MODEL_READY, model="echo", version="2"))
+        openmetrics = needed.get(headers={"Accept": "application/openmetrics-text"}).text
+        queue = {"model": "echo", "version": "1", "signal": "queue", "source": "summary"}
+        assert 200 == infer(server, "echo", "1")
+        needed.wait(lambda page: page.value(state.DISTRIBUTION_SOURCE, **queue))
+    left_out = {name for name in triton.UNREAD if f"# TYPE {name} " in everything.scrape().text}
+
+    assert left_out == triton.UNREAD
+    assert not [name for name in left_out if name in page.text or name in openmetrics]
+    assert triton.REQUEST_SUMMARY_US.name in page.text
+    assert triton.REQUEST_SUMMARY_US.name in openmetrics
+
+
+def test_nothing_reads_what_relay_needed_leaves_out() -> None:
+    """No rule, dashboard, runbook or query has the name of a family that is left out."""
+    folders = ("alerts", "dashboards", "slo", "compose")
+    texts = [
+        path.read_text()
+        for folder in folders
+        for suffix in ("*.py", "*.yaml", "*.yml", "*.json", "*.md")
+        for path in (ROOT / folder).rglob(suffix)
+        if "node_modules" not in path.parts
+    ]
+    constants = {name: value.name for name, value in vars(triton).items() if isinstance(value, Metric)}
+    names = [f"triton.{name}" for name, value in constants.items() if value in triton.UNREAD]
+
+    assert len(texts) > 100
+    assert not [name for name in (*triton.UNREAD, *names) for text in texts if name in text]
