@@ -16,7 +16,7 @@ keep() { # NAME: standard input becomes this file, whole or not at all
     mv "$dir/$1.new" "$dir/$1"
     echo "made $dir/$1"
 }
-for name in stack_password grafana_admin_password bridge_token corrections_token; do
+for name in stack_password grafana_admin_password bridge_token; do
     [ -s "$dir/$name" ] || head -c 24 /dev/urandom | base64 | tr -d '\n' | tr '+/' '-_' | keep "$name"
 done
 
@@ -37,6 +37,6 @@ if [ ! -s "$dir/web_config.yml" ]; then
 fi
 touch "$dir/slack_bot_token"
 # Also files that you created yourself.
-chmod a+r "$dir"/stack_password "$dir"/grafana_admin_password "$dir"/bridge_token "$dir"/corrections_token "$dir"/slack_bot_token "$dir"/web_config.yml
+chmod a+r "$dir"/stack_password "$dir"/grafana_admin_password "$dir"/bridge_token "$dir"/slack_bot_token "$dir"/web_config.yml
 [ -s "$dir/slack_bot_token" ] || echo "put your Slack bot token (xoxb-...) into $dir/slack_bot_token, see docs/on-call.md,
 or try without Slack: write SLACK_DRY_RUN=1 into $here/.env"

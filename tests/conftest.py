@@ -53,7 +53,6 @@ LONGEST_FILES = (
     "docs/test_recipes_real.py",
     "compose/test_mounted_stack.py",
     "compose/test_demo.py",
-    "slo/correction/test_corrections_real.py",
     "slo/burn/test_rollouts_real.py",
     "slo/burn/test_pauses.py",
     "exporters/distribution/test_decomposition.py",

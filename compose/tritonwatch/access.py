@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -92,11 +92,6 @@ def from_arguments(
         verify=not args.insecure,
         timeout_seconds=args.timeout,
     )
-
-
-def access_for_import(args: argparse.Namespace) -> Callable[[str], Access]:
-    """Return how to reach the address of --import, with the credentials of the arguments. It raises UsageError."""
-    return lambda url: from_arguments(args, os.environ, checked_url(url, "--import"))
 
 
 @contextmanager

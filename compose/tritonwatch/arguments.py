@@ -143,11 +143,6 @@ def path(text: str) -> Path:
     return Path(text)
 
 
-def path_or_none(text: str) -> Path | None:
-    """Return a path; None for an empty one, which docker compose leaves of a setting that is off."""
-    return Path(text) if text else None
-
-
 def check_out(out: Path, parts: Sequence[str], objectives: Path) -> None:
     """Raise UsageError unless files can be written to a folder and its parts beside these objectives."""
     if os.path.isfile(out):

@@ -31,8 +31,6 @@ VERBS: dict[str, str] = {
     "web": "serve web pages: status, error budgets, causes of failures, alert conditions and incidents",
     "gate": "decide whether to promote, hold or roll back a release",
     "backtest": "replay past data and list the alerts that would have fired",
-    "correct": "remove a past time range from the error budgets, or undo a correction",
-    "replay": "backfill new objectives with data from the time before their rules were loaded",
     "bridge": "store Alertmanager notifications and deliver them to Slack, one message per incident",
     "mcp": "serve the Model Context Protocol to AI assistants (read-only)",
     "incidents": "list the incidents of a bridge, show one incident, or summarize a week",

@@ -71,8 +71,6 @@ EDGE = "edge"
 """Label of the wall clock: now, month (where needed), start, end."""
 PERIOD_EVENTS = "slo:period_events:sum"
 """Events since the current calendar period began (label `event`: error or total)."""
-PERIOD_EVENTS_COUNTED = "slo:period_events:counted"
-"""Events of the period with its corrections: its SLI and its budget are computed from them."""
 CURRENT_BURN_RATE = "slo:current_burn_rate:ratio"
 PERIOD_BURN_RATE = "slo:period_burn_rate:ratio"
 PERIOD_BUDGET_REMAINING = "slo:period_error_budget_remaining:ratio"
@@ -185,18 +183,7 @@ SLI_EVENTS_SINCE = "slo:sli_events:since_timestamp_seconds"
 """Unix time at which a group's sum began."""
 
 
-SLI_EVENTS_CORRECTION = "slo:sli_events:correction"
-"""Events of a tile of past time (labels `event` and `correction`), which are added to those of the period: below 0
-where time does not count, above 0 for history of before the first evaluation. Only `tritonwatch correct` and
-`replay` write it, with what follows; no rule records it."""
-CORRECTION_FROM = "slo:sli_correction:from_timestamp_seconds"
-"""Unix time from which a correction applies: it counts only if the group's sum (calendar objective: its period)
-began at or before it. A later sum does not contain the events that the correction removes."""
-CORRECTION = "correction"
-"""Label: which correction, as `tritonwatch correct list` names it."""
-NOT_OF_GROUP = frozenset(
-    {"__name__", SLO, INDICATOR, EVENT, CAUSE, REASON, SOURCE, TIER, CORRECTION, EDGE, RUNG}
-)
+NOT_OF_GROUP = frozenset({"__name__", SLO, INDICATOR, EVENT, CAUSE, REASON, SOURCE, TIER, EDGE, RUNG})
 """Labels of recorded series that are not part of the group which a series is about."""
 
 

@@ -179,8 +179,3 @@ def _seconds(duration: str) -> float:
         return parse_seconds(duration)
     except ValueError:
         return 0.0
-
-
-def open_range(seconds: float) -> str:
-    """Return a range without its very start, which Prometheus 2 includes: a tile before ends there."""
-    return f"{round(1000 * seconds) - 1}ms"

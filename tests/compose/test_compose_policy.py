@@ -150,8 +150,7 @@ def test_a_path_that_does_not_exist_is_refused(variable: str, target: str) -> No
 
 def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Path) -> None:
     """No secret has a default: all are files under SECRETS_DIR, and make-secrets.sh makes all; Slack's is empty."""
-    token = str(tmp_path / "corrections_token")
-    secrets = resolved(SECRETS_DIR=str(tmp_path), CORRECTIONS_TOKEN_FILE=token)["secrets"]
+    secrets = resolved(SECRETS_DIR=str(tmp_path))["secrets"]
     script = ROOT / "compose" / "make-secrets.sh"
 
     for _ in range(2):  # the second run must keep what the first made
@@ -165,32 +164,13 @@ def test_every_secret_comes_from_a_file_that_only_the_script_makes(tmp_path: Pat
         wanted = {Path(secret["file"]).name for secret in secrets.values()}
         assert wanted <= set(made)
         assert ["slack_bot_token"] == [name for name, text in made.items() if not text]
-        assert all(len(made[name]) == 32 for name in ("stack_password", "bridge_token", "corrections_token"))
+        assert all(len(made[name]) == 32 for name in ("stack_password", "bridge_token"))
     assert all(Path(secret["file"]).parent == tmp_path for secret in secrets.values())
     assert 0o700 == tmp_path.stat().st_mode & 0o777
     promtool = promtools()[0]
     subprocess.run(
         [promtool, "check", "web-config", tmp_path / "web_config.yml"], check=True, capture_output=True
     )
-
-
-def test_the_page_writes_corrections_only_where_a_token_is_set() -> None:
-    """By default both volumes are read-only and the user is the image's; one variable changes all of it."""
-    off, on = resolved(), resolved(CORRECTIONS_TOKEN_FILE="./mine")
-    mounts = [
-        {mount["target"]: mount.get("read_only", False) for mount in _web(stack)["volumes"]}
-        for stack in (off, on)
-    ]
-
-    assert {"/objectives": True, "/corrections": True, "/prometheus": True} == mounts[0]
-    assert {"/objectives": True, "/corrections": False, "/prometheus": False} == mounts[1]
-    assert [None, "65534:65534"] == [_web(stack).get("user") for stack in (off, on)]
-    assert ["--corrections-token-file=", "--blocks="] == _web(off)["command"][-2:]
-    assert "--blocks=/prometheus" == _web(on)["command"][-1]
-    assert ["/dev/null", str(ROOT / "compose" / "mine")] == [
-        stack["secrets"]["corrections_token"]["file"] for stack in (off, on)
-    ]
-    assert [] == problems_of(on)
 
 
 def _web(stack: dict[str, Any]) -> dict[str, Any]:

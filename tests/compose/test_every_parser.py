@@ -18,13 +18,7 @@ from tritonwatch.parser import Parser
 
 NOBODY = "http://127.0.0.1:1"
 SECRET = "xoxb-s3cret"
-_TIME_RANGE = ["--from", "2026-05-01T09:30Z", "--to", "2026-05-01T10:15Z"]
-_WRITTEN = ["--reason", "load test", "--author", "anna", "--blocks", "slo", "--trail", "/nowhere"]
 GIVEN = {
-    "correct plan": _TIME_RANGE,
-    "correct apply": [*_TIME_RANGE, *_WRITTEN],
-    "replay plan": ["--objectives", "slo/objectives"],
-    "replay apply": ["--objectives", "slo/objectives", *_WRITTEN],
     "backtest": ["--objectives", "slo/objectives"],
     "check": ["slo/objectives"],
     "dashboards": ["write", "--per-model", "--out", "/nowhere"],
@@ -88,7 +82,7 @@ def test_each_verb_that_reads_prometheus_can_name_a_tenant() -> None:
     options = {words: parser._option_string_actions.keys() for words, parser in PARSERS.items()}
     reading = {words for words, names in options.items() if "--prometheus" in names}
 
-    assert {"status", "gate", "web", "report", "backtest", "correct plan", "mcp", "bridge"} <= reading
+    assert {"status", "gate", "web", "report", "backtest", "mcp", "bridge"} <= reading
     assert set() == {words for words in reading if "--header" not in options[words]}
 
 

@@ -98,7 +98,6 @@ def test_the_schema_accepts_the_default_values_and_names_each() -> None:
         {"bridge": {"existingSecret": "My_Secret"}},
         {"bridge": {"persistence": {"size": "0Gi"}}},
         {"web": {"namespaces": ["Ingress"]}},
-        {"web": {"corrections": {"importUrl": "victoria:8428"}}},
         {"objectives": {"..yaml": "name: latency"}},
         {"rules": {"files": {"SLO": {"groups": []}}}},
     ],
@@ -162,53 +161,6 @@ def test_the_web_page_follows_its_values(tmp_path: Path) -> None:
     assert {"--web-config=/secrets/web.yml", "--objectives=/objectives"} <= set(arguments)
     assert "--grafana=https://g.example" == arguments[-1]
     assert 0 == main([*arguments, "--help"])
-
-
-_WRITES = {"trailClaim": "trail", "existingSecret": "token", "importUrl": "http://victoria:8428"}
-
-
-def test_the_page_writes_corrections_where_a_secret_is_named() -> None:
-    """With the trail alone it shows them; both read nothing that is not mounted."""
-    deployments = []
-    for values in ({"trailClaim": "trail"}, _WRITES):
-        given = ",".join(f"web.corrections.{name}={value}" for name, value in values.items())
-        deployments.append(
-            objects(template(f"--set=web.enabled=true,{given}"))["Deployment", "tritonwatch-web"]
-        )
-    shows, writes = (_container(deployment, "web") for deployment in deployments)
-
-    assert "--trail=/corrections" == shows["args"][-1]
-    assert [
-        "--trail=/corrections",
-        "--corrections-token-file=/corrections-token/token",
-        "--import=http://victoria:8428",
-    ] == writes["args"][-3:]
-    assert [True, False] == [
-        next(mount["readOnly"] for mount in web["volumeMounts"] if mount["name"] == "corrections")
-        for web in (shows, writes)
-    ]
-    volumes = {volume["name"]: volume for volume in deployments[1]["spec"]["template"]["spec"]["volumes"]}
-    assert {"claimName": "trail"} == volumes["corrections"]["persistentVolumeClaim"]
-    assert "token" == volumes["corrections-token"]["secret"]["secretName"]
-    for deployment in deployments:
-        validate(deployment)
-
-
-@pytest.mark.parametrize(
-    ("missing", "words"),
-    [
-        ("trailClaim", "web.corrections.existingSecret needs web.corrections.trailClaim"),
-        ("importUrl", "web.corrections.existingSecret needs web.corrections.importUrl"),
-        ("existingSecret", "web.corrections.importUrl needs web.corrections.existingSecret"),
-    ],
-)
-def test_half_of_the_values_for_corrections_are_refused(missing: str, words: str) -> None:
-    """`helm install` names the value that is missing, and nothing is applied."""
-    values = ",".join(f"web.corrections.{name}={value}" for name, value in _WRITES.items() if name != missing)
-    done = helm("template", "tritonwatch", CHART, f"--set=web.enabled=true,{values}")
-
-    assert 0 != done.returncode
-    assert words in done.stderr
 
 
 def test_a_triton_reaches_the_web_page() -> None:

@@ -39,7 +39,7 @@ def test_the_base_is_pinned_by_digest() -> None:
 
 
 def test_promtool_is_of_the_prometheus_that_the_stack_runs() -> None:
-    """The blocks of corrections are written by the version that reads them."""
+    """Rules are checked by the version that loads them."""
     made = re.search(r"^ARG PROMETHEUS=(\S+)$", TEXT, re.MULTILINE)
 
     assert made is not None

@@ -11,15 +11,12 @@ from pathlib import Path
 import pytest
 import requests
 
-from support.history import backfilled, openmetrics
 from support.loopback import Handler, answering
-from support.recorded_fleet import RecordedFleet
 from support.slack.server import SlackServer
 from support.slack.workspace import Workspace
 from support.stack.mounted_stack import MountedStack
 from support.tools import alertmanagers, prometheuses
 from support.waiting import eventually
-from triton_exporter.common.moments import rfc3339
 from tritonwatch.cli import main
 from tritonwatch.commands import exporter
 from tritonwatch.exporter_options.chosen_settings import settings_of_arguments
@@ -99,60 +96,6 @@ def test_an_alert_reaches_slack_through_the_mounted_files(
         assert 'data-label="Models"' in stack.get("web", "/incidents").text, (
             "the bridge's incident is on the page"
         )
-
-
-@pytest.mark.real
-def test_a_correction_is_written_on_the_page_of_the_stack(tmp_path: Path) -> None:
-    """With the one setting, its token and the volumes of the compose file: a block in the data of Prometheus."""
-    binaries = {"prometheus": prometheuses()[-1]}
-    settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "made" / "corrections_token")}
-    fleet = RecordedFleet(recorded=True)
-    start, end = map(rfc3339, fleet.stretch)
-    form = {"from": start, "to": end, "model": "tested", "reason": "load test", "author": "anna"}
-    with MountedStack(tmp_path, binaries, slack_url=NOWHERE, faster=False, settings=settings) as stack:
-        backfilled(openmetrics(fleet.series()), tmp_path / "prometheus")
-        blocks = set((tmp_path / "prometheus").iterdir())
-        assert 0 == stack.generate()
-        for service in ("prometheus", "web"):
-            stack.start(service)
-        token = (tmp_path / "secrets" / "corrections_token").read_text()
-        refused, written = (
-            stack.post("web", "/corrections", {**form, "token": given}) for given in ("a-guess", token)
-        )
-        shown = stack.get("web", written.headers.get("Location", "/corrections")).text
-        new = [path for path in (tmp_path / "prometheus").glob("01*") if path not in blocks]
-
-    assert [403, 303] == [refused.status_code, written.status_code], written.text
-    assert "load test" in shown
-    assert "anna" in shown
-    assert [1, True] == [len(list((tmp_path / "corrections").glob("*.om"))), bool(new)]
-
-
-@pytest.mark.parametrize(
-    ("token", "words"), [("", "is empty"), ("short", "write at least 16 characters")], ids=repr
-)
-def test_a_token_that_is_none_stops_the_page(tmp_path: Path, token: str, words: str) -> None:
-    """Without a valid token anybody could send the page's forms."""
-    (tmp_path / "mine").write_text(token)
-    settings = {"CORRECTIONS_TOKEN_FILE": str(tmp_path / "mine")}
-    with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False, settings=settings) as stack:
-        done = subprocess.run(stack.command("web"), capture_output=True, text=True, timeout=30)
-
-    assert 2 == done.returncode
-    assert words in done.stderr
-
-
-@pytest.mark.real
-def test_the_page_of_the_stack_only_shows_corrections_by_default(tmp_path: Path) -> None:
-    """The page reads the audit trail in its volume, and has no form that writes."""
-    with MountedStack(tmp_path, {}, slack_url=NOWHERE, faster=False) as stack:
-        stack.start("web")
-        page = stack.get("web", "/corrections").text
-        refused = stack.post("web", "/corrections", {"token": "x"})
-
-    assert 'method="post"' not in page
-    assert "No audit trail is known here." not in page
-    assert 403 == refused.status_code
 
 
 def _posted(slack: SlackServer) -> str:

@@ -66,7 +66,6 @@ def prepare(page: str, directory: Path) -> None:
     (directory / "openslo").mkdir()
     (directory / "openslo" / "shop.yaml").write_text(_OPENSLO)
     (directory / "slos.yaml").write_text(SLOTH)
-    (directory / "corrections-token").write_text("a-token-for-the-page")
     (directory / "captured-body.json").write_text(json.dumps(_BODY))
     for text in _CSV.findall((ROOT / page).read_text()):
         (directory / "incidents.csv").write_text(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
 
 from triton_exporter.common.options import adder
 from triton_slo.objective.zone import time_zone
@@ -14,7 +13,6 @@ from triton_slo.report.period_outcome import PeriodReport
 from triton_slo.report.reported_period import FORMS
 from tritonwatch import access, objective_files, output
 from tritonwatch.arguments import parsed, path
-from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.review.period_reports import begun_period, formatted_report, period_report
@@ -42,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--format", "format of the report (default: markdown)", choices=FORMATS, default=FORMATS[0])
     add("--out FILE", "file to write instead of standard output; an existing file is overwritten", path)
     add_bridge(add)
-    add("--trail DIR", "folder of the audit trail, to show the reasons and authors of corrections", path)
     objective_files.add_objectives(add, ", to list in the report even if nothing was recorded for them")
     access.add_prometheus(parser)
 
@@ -74,9 +71,8 @@ def _period_report(args: argparse.Namespace) -> PeriodReport:
         raise UsageError(f"--period: {error}") from error
     objectives = objective_files.load(args.objectives)
     bridge = bridge_of(args)
-    signatures = {} if args.trail is None else Trail(args.trail).signatures
     with access.connect(args) as prometheus:
-        report = period_report(
+        return period_report(
             prometheus,
             reported,
             now,
@@ -85,4 +81,3 @@ def _period_report(args: argparse.Namespace) -> PeriodReport:
             owners=args.owner,
             bridge=bridge,
         )
-    return replace(report, signatures=signatures)

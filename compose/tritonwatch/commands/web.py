@@ -23,12 +23,9 @@ from tritonwatch.arguments import (
     checked,
     parsed,
     path,
-    path_or_none,
     rule_options,
     web_address,
 )
-from tritonwatch.audited_corrections.correction_arguments import add_place
-from tritonwatch.audited_corrections.writers import chosen_writer, original_writer
 from tritonwatch.command_error import CommandError, UsageError
 from tritonwatch.exporter_options.chosen_settings import some_settings_of_arguments
 from tritonwatch.exporter_options.declared_options import DOCTOR_OPTIONS, declare_some
@@ -38,9 +35,8 @@ from tritonwatch.web.app import create_app
 from tritonwatch.web.readers.doctor_reader import DoctorReader
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.server import http_server
-from tritonwatch.web.sources import Addresses, CorrectionSource, CorrectionWriting, Sources
+from tritonwatch.web.sources import Addresses, Sources
 
-_MIN_TOKEN_CHARACTERS = 16
 _WATCH_SECONDS = 0.5
 """Seconds for which Triton's traffic is observed; short, because a page waits for it."""
 EXAMPLE = "tritonwatch web --prometheus http://127.0.0.1:9090 --objectives slo/objectives"
@@ -61,14 +57,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add, ", to show their alert conditions and to report objectives whose rules are not loaded"
     )
     add_bridge(add)
-    add("--trail DIR", "folder of the audit trail of `tritonwatch correct`, to show corrections", path)
-    add(
-        "--corrections-token-file FILE",
-        "file with a token of at least 16 characters; users who enter the token can write corrections; "
-        "needs --trail, and --blocks or --import",
-        path_or_none,
-    )
-    add_place(parser, required=False)
     add = adder(parser.add_argument_group("URLs for links, as seen from a browser").add_argument)
     address = checked(web_address)
     add("--grafana URL", "URL of Grafana", address, default="")
@@ -116,7 +104,6 @@ def _sources(args: argparse.Namespace, prometheus: Prometheus) -> Sources:
         not_loaded=not_loaded,
         addresses=Addresses(args.prometheus_link or args.prometheus, args.alertmanager, args.grafana),
         bridge_data=bridge_of(args),
-        corrections=_corrections(args),
         doctor=_doctor(args),
     )
 
@@ -131,36 +118,6 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
         return None
     settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
-
-
-def _corrections(args: argparse.Namespace) -> CorrectionSource | None:
-    place = args.blocks is not None or args.import_url is not None
-    if args.corrections_token_file is None:
-        if place:
-            raise UsageError(
-                "--blocks and --import need --corrections-token-file: without a token the pages are read-only"
-            )
-        return None if args.trail is None else CorrectionSource(args.trail)
-    if args.trail is None or not place:
-        raise UsageError("--corrections-token-file needs --trail, and --blocks or --import")
-
-    def token() -> str:
-        secret = access.read_secret(str(args.corrections_token_file), "--corrections-token-file")
-        if len(secret) < _MIN_TOKEN_CHARACTERS:
-            raise UsageError(
-                f"--corrections-token-file: the token is too short; write at least {_MIN_TOKEN_CHARACTERS} "
-                "characters into the file"
-            )
-        return secret
-
-    token()  # a mistake is reported now
-    access_to = access.access_for_import(args)
-    writing = CorrectionWriting(
-        token,
-        lambda: chosen_writer(args.blocks, args.import_url, access_to),
-        lambda entry: original_writer(entry, access_to),
-    )
-    return CorrectionSource(args.trail, writing)
 
 
 def _listening(host: str, port: int) -> socket.socket:

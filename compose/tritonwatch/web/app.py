@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 from triton_exporter.common.printable import printable
 from triton_exporter.http.web_config import WebConfig
 from tritonwatch.web.pages import (
-    corrections_page,
     incidents_page,
     model_page,
     objective_page,
@@ -51,7 +50,6 @@ PAGES: tuple[Page, ...] = (
     model_page,
     incidents_page,
     report_page,
-    corrections_page,
     what_if_page,
 )
 

@@ -12,9 +12,6 @@ from triton_slo.artifact import Options
 from triton_slo.objective.model import Objective
 from triton_slo.rules.plan import Plan
 from triton_slo.verdict.group_status import GroupStatus
-from tritonwatch.audited_corrections.trail import Entry, Trail
-from tritonwatch.audited_corrections.writers import Writer
-from tritonwatch.command_error import CommandError
 from tritonwatch.review.bridge_client import BridgeAddress, incidents_of
 from tritonwatch.review.bridge_location import DATA_OPTION
 from tritonwatch.web.readers.bridge_reader import BridgeReader
@@ -29,27 +26,6 @@ class Addresses:
     prometheus: str = ""
     alertmanager: str = ""
     grafana: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectionSource:
-    """The audit trail of corrections. Without `writing` the pages only show it."""
-
-    trail: Path
-    writing: CorrectionWriting | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectionWriting:
-    """Functions with which the pages write corrections. All of them raise CommandError.
-
-    `token` returns the token that a form must have, `writer` the destination of new corrections, `writer_of` the
-    destination of an entry, to complete or undo it.
-    """
-
-    token: Callable[[], str]
-    writer: Callable[[], Writer]
-    writer_of: Callable[[Entry], Writer]
 
 
 def _all_loaded(_rows: Sequence[GroupStatus]) -> str:
@@ -71,21 +47,11 @@ class Sources:
     not_loaded: Callable[[Sequence[GroupStatus]], str] = _all_loaded
     addresses: Addresses = Addresses()
     bridge_data: Path | BridgeAddress | None = None
-    corrections: CorrectionSource | None = None
     doctor: DoctorReader | None = None
 
     def incidents(self) -> CachedAnswer[list[RecordedIncident]]:
         """Return the incidents of the bridge, the oldest first; `read_at` is None without a bridge."""
         return CachedAnswer([], None) if self._bridge is None else self._bridge.incidents()
-
-    def trail(self) -> CachedAnswer[Trail | None]:
-        """Return the audit trail of corrections; None without --trail, and if it cannot be read."""
-        if self.corrections is None:
-            return CachedAnswer(None, None)
-        try:
-            return CachedAnswer(Trail(self.corrections.trail), None)
-        except CommandError as error:
-            return CachedAnswer(None, None, str(error))
 
     @cached_property
     def _bridge(self) -> BridgeReader | None:

@@ -133,7 +133,7 @@ class _Expression:
     def _event_count(self, window: BurnWindow, event: str) -> str:
         period = self.plan.objective.calendar
         if period is not None and window.nominal == period.nominal:
-            so_far = f"{names.PERIOD_EVENTS_COUNTED}{self.plan.own.equal(names.EVENT, event)}"
+            so_far = f"{names.PERIOD_EVENTS}{self.plan.own.equal(names.EVENT, event)}"
             return f"sum without ({names.EVENT}) ({so_far})"
         recorded = events(self.plan, window.nominal, event)
         return f"sum without ({names.EVENT}) ({recorded}) * {number(window.seconds)}"

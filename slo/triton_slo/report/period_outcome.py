@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from triton_exporter.common.duration import in_words
@@ -119,26 +119,8 @@ class ReportedIncident:
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectedObjective:
-    """The failed and all events that a correction added to an objective, below 0: took out.
-
-    Reason and author are empty where the audit trail is not known or does not have the correction.
-    """
-
-    correction: str
-    slo: str
-    error: float
-    total: float
-    reason: str = ""
-    author: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PeriodReport:
-    """The report of a period, made at `at`; `incidents` is None where no bridge was asked.
-
-    `signatures` are the reason and the author of corrections by name, as an audit trail has them.
-    """
+    """The report of a period, made at `at`; `incidents` is None where no bridge was asked."""
 
     reported: ReportedPeriod
     timezone: str
@@ -147,17 +129,6 @@ class PeriodReport:
     incidents: tuple[ReportedIncident, ...] | None = None
     incidents_known_from: float = 0.0
     warnings: tuple[str, ...] = ()
-    signatures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    @property
-    def corrections(self) -> tuple[CorrectedObjective, ...]:
-        """Events that corrections changed in this period, by objective; the numbers contain them."""
-        return tuple(
-            CorrectedObjective(name, outcome.slo, *events, *self.signatures.get(name, ()))
-            for outcome in self.objectives
-            if outcome.recorded is not None
-            for name, events in outcome.recorded.corrections.items()
-        )
 
     @property
     def in_progress(self) -> bool:

@@ -1,4 +1,4 @@
-"""Recorded events of objectives over a period, corrected, with time without records, unknown and excluded time.
+"""Recorded events of objectives over a period, with time without records, unknown and excluded time.
 
 Events are differences of running sums: see `summed_events`.
 """
@@ -15,7 +15,7 @@ from triton_slo import names
 from triton_slo.fields import Choice
 from triton_slo.objective.zone import time_zone
 from triton_slo.prometheus.client import Prometheus, Sample, query_ranges
-from triton_slo.promql import Matchers, open_range
+from triton_slo.promql import Matchers
 from triton_slo.report.reported_period import ReportedPeriod
 from triton_slo.report.summed_events import STEP_SECONDS, RecordedGroup, RunningSums
 from triton_slo.rules.periods import Period
@@ -29,8 +29,7 @@ class RecordedObjective:
     """The record of an objective over a period, which ends now where it has not ended yet.
 
     `recorded_from` and `recorded_until` are the first and the last moment with a record, `pauses` are the times in
-    which its rules recorded nothing, `excluded` seconds that did not count, by reason,
-    `corrections` the failed and all events that each correction added, below 0: took out.
+    which its rules recorded nothing, and `excluded` seconds that did not count, by reason.
     """
 
     slo: str
@@ -45,7 +44,6 @@ class RecordedObjective:
     pauses: tuple[Period, ...] = ()
     excluded: Mapping[str, float] = field(default_factory=dict)
     groups: tuple[RecordedGroup, ...] = ()
-    corrections: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def begins_late(self) -> float | None:
@@ -154,7 +152,6 @@ def _read_period(
             recorded_until=max(recorded),
             pauses=pauses[info],
             excluded=own.excluded_seconds(),
-            corrections=own.corrected_events(),
             groups=own.completed(sums.of(info.slo, set(info.fixed), period, pauses[info])),
         )
 
@@ -167,20 +164,17 @@ class _Records:
     excluded: Sequence[Sample]
     sources: Sequence[Sample]
     estimate_errors: Sequence[Sample]
-    corrections: Sequence[Sample]
 
     @classmethod
     def queried(cls, prometheus: Prometheus, period: Period, matchers: Matchers) -> _Records:
         """Query them for all objectives that the matchers choose. Raises PrometheusError."""
         length = round(period.end - period.start)
         hourly = f"[{length}s:1h]"
-        written = f"{names.SLI_EVENTS_CORRECTION}{matchers}[{open_range(length)}]"
         queries = (
             _steps_query(names.UNKNOWN, matchers, length),
             _steps_query(names.SLI_EXCLUDED, matchers, length),
             f"last_over_time({names.SLI_SOURCE}{matchers}{hourly})",
             f"avg_over_time({names.ESTIMATE_ERROR}{matchers}{hourly})",
-            f"sum_over_time({written})",
         )
         return cls(*(prometheus.instant(query, period.end) for query in queries))
 
@@ -195,7 +189,6 @@ class _Records:
                     self.excluded,
                     self.sources,
                     self.estimate_errors,
-                    self.corrections,
                 )
             )
         )
@@ -204,19 +197,10 @@ class _Records:
         """Return the excluded time by reason."""
         return {sample.labels.get(names.REASON, ""): sample.value * STEP_SECONDS for sample in self.excluded}
 
-    def corrected_events(self) -> dict[str, tuple[float, float]]:
-        """Return failed and all events of all groups, by correction."""
-        events = defaultdict[tuple[str, str], float](float)
-        for sample in self.corrections:
-            events[sample.labels.get(names.CORRECTION, ""), sample.labels.get(names.EVENT, "")] += (
-                sample.value
-            )
-        return {name: (events[name, names.ERROR], events[name, names.TOTAL]) for name, _ in sorted(events)}
-
     def completed(
         self, groups: Iterable[tuple[names.GroupLabels, RecordedGroup]]
     ) -> tuple[RecordedGroup, ...]:
-        """Return an objective's groups, corrected, with their unknown time, sources and error of estimates."""
+        """Return an objective's groups with their unknown time, sources and error of estimates."""
         unknown, sources = (
             defaultdict[names.GroupLabels, float](float),
             defaultdict[names.GroupLabels, set[str]](set),
@@ -229,14 +213,9 @@ class _Records:
         for sample in self.sources:
             sources[names.group_of(sample.labels)].add(sample.labels.get(names.SOURCE, ""))
         errors = {names.group_of(sample.labels): sample.value for sample in self.estimate_errors}
-        corrected = defaultdict[tuple[names.GroupLabels, str], float](float)
-        for sample in self.corrections:
-            corrected[names.group_of(sample.labels), sample.labels.get(names.EVENT, "")] += sample.value
         return tuple(
             replace(
                 counted,
-                error=max(0.0, counted.error + corrected[group, names.ERROR]),
-                total=max(0.0, counted.total + corrected[group, names.TOTAL]),
                 unknown_seconds=unknown[group],
                 sources=tuple(sorted(sources[group] - {""})),
                 estimate_error=errors.get(group),

@@ -36,17 +36,6 @@ def document(report: PeriodReport) -> dict[str, Any]:
         if report.incidents is None
         else [incident.document for incident in report.incidents],
         "incidents_known_from": None if report.incidents is None else report.incidents_known_from,
-        "corrections": [
-            {
-                "correction": corrected.correction,
-                "slo": corrected.slo,
-                "failed_events": corrected.error,
-                "events": corrected.total,
-                "reason": corrected.reason or None,
-                "author": corrected.author or None,
-            }
-            for corrected in report.corrections
-        ],
         "warnings": list(report.warnings),
     }
 

@@ -70,8 +70,6 @@ def _sections(report: PeriodReport) -> Iterator[Section]:
                 level=3,
             )
     yield _incidents(report)
-    if report.corrections:
-        yield _corrections(report)
 
 
 def _summary_section(report: PeriodReport) -> Section:
@@ -150,25 +148,6 @@ def _incidents(report: PeriodReport) -> Section:
                 incident.title,
             )
             for incident in report.incidents
-        ),
-    )
-
-
-def _corrections(report: PeriodReport) -> Section:
-    return Section(
-        "Corrections",
-        ("The numbers above contain them. Their reasons and authors are in the audit trail (--trail).",),
-        ("Correction", "Objective", "Failed", "Events", "Reason", "Author"),
-        tuple(
-            (
-                corrected.correction,
-                corrected.slo,
-                f"{corrected.error:+,.0f}",
-                f"{corrected.total:+,.0f}",
-                corrected.reason or "-",
-                corrected.author or "-",
-            )
-            for corrected in report.corrections
         ),
     )
 

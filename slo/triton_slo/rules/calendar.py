@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from triton_exporter.common.duration import DAY, duration_text, parse_seconds
+from triton_exporter.common.duration import DAY, parse_seconds
 from triton_slo import names
 from triton_slo.indicators.common.measure import Events
 from triton_slo.objective.period_window import CalendarWindow
@@ -24,7 +24,6 @@ from triton_slo.promql import indent, number
 from triton_slo.rules.periods import known_clock_ranges
 from triton_slo.rules.plan import Plan, recording_rule
 from triton_slo.rules.rulefile import Rule
-from triton_slo.rules.running_sum import corrections
 
 _NOW_SECONDS = "time()"
 _NOW, _MONTH, _START, _END = "now", "month", "start", "end"
@@ -60,10 +59,9 @@ def calendar_rules(plan: Plan, window: CalendarWindow) -> Iterator[Rule]:
     yield recording_rule(plan, names.PERIOD_START, _to_utc(plan, window, _START))
     yield recording_rule(plan, names.PERIOD_END, _to_utc(plan, window, _END))
     yield recording_rule(plan, names.PERIOD_EVENTS, _events_since_start(plan))
-    yield recording_rule(plan, names.PERIOD_EVENTS_COUNTED, _corrected_events(plan))
     counted = Events(
         *(
-            f"{names.PERIOD_EVENTS_COUNTED}{plan.own.equal(names.EVENT, event)}"
+            f"{names.PERIOD_EVENTS}{plan.own.equal(names.EVENT, event)}"
             for event in (names.ERROR, names.TOTAL)
         )
     )
@@ -174,13 +172,6 @@ def _events_within(plan: Plan, nominal: str) -> str:
 
 def _seconds(plan: Plan, nominal: str) -> str:
     return number(plan.windows[nominal].seconds)
-
-
-def _corrected_events(plan: Plan) -> str:
-    """Return the sum with the corrections, which it lacks. A day more: clocks make some months longer."""
-    sums = f"{names.PERIOD_EVENTS}{plan.own}"
-    corrected = corrections(plan, plan.own, duration_text(plan.period_seconds + DAY), _start_series(plan))
-    return f"clamp_min(\n  {sums}\n  + (\n{indent(corrected, 4)}\n    or\n    0 * {sums}\n  ),\n  0\n)"
 
 
 def _real_text(plan: Plan, nominal: str) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from triton_exporter.common.duration import duration_text
 from triton_slo import names
 from triton_slo.objective.model import HALF_HOUR, TILE
-from triton_slo.promql import Matchers, indent, number, on
+from triton_slo.promql import Matchers, indent, number
 from triton_slo.rules.pauses import REACH, remembered_start
 from triton_slo.rules.plan import Plan, on_group, recording_rule
 from triton_slo.rules.rulefile import Rule
@@ -123,17 +123,11 @@ def base_rules(plan: Plan) -> Iterator[Rule]:
 
 
 def difference(plan: Plan, window: RecordedWindow, event: str = "") -> str:
-    """Return events per second over a window: the sum of now less that of when the window began.
-
-    The objective's own period also has its corrections; what alerts read over shorter windows has none.
-    """
+    """Return events per second over a window: the sum of now less that of when the window began."""
     own = plan.own.equal(names.EVENT, event) if event else plan.own
     current_sum = f"{names.SLI_EVENTS_SUM}{own}"
     at_start = indent("\nor\n".join(_sums_at_start(plan, window, own)), 4)
     events = f"{current_sum}\n- (\n{at_start}\n)"
-    if window is plan.period:
-        corrected = corrections(plan, own, window.text, _since_series(plan))
-        events += f"\n+ (\n{indent(corrected)}\n  or\n  0 * {current_sum}\n)"
     return f"clamp_min(\n{indent(events)},\n  0\n) / {number(window.seconds)}"
 
 
@@ -147,21 +141,6 @@ def _sums_at_start(plan: Plan, window: RecordedWindow, own: Matchers) -> Iterato
         yield f"({current_sum}{_ago(later)} - {_events_within(plan, hour, later, own)})"
     if _has_base_rule(plan, window):
         yield f"{names.sli_events_base(window.nominal)}{own}"
-
-
-def corrections(plan: Plan, own: Matchers, window: str, since: str) -> str:
-    """Return a period's events of corrections: of each that starts where, or after, its events are counted.
-
-    A sum that began again after a pause does not contain the events of before it: nothing is to be taken from it.
-    """
-    of_group, each = plan.objective.group_by, (*plan.objective.group_by, names.CORRECTION)
-    counted_from = f"last_over_time({names.CORRECTION_FROM}{plan.own}[{window}])"
-    matching = of_group if since == _since_series(plan) else ()
-    return (
-        f"sum without ({names.CORRECTION}) (\n"
-        f"  sum_over_time({names.SLI_EVENTS_CORRECTION}{own}[{window}])\n"
-        f"  and {on(each)} ({counted_from} >= {on(matching)} group_left () {since})\n)"
-    )
 
 
 def _has_base_rule(plan: Plan, window: RecordedWindow) -> bool:

@@ -212,7 +212,6 @@ def test_a_partial_answer_is_a_banner(partial: str, path: str) -> None:
         ("/objective?slo=none", "records no such objective"),
         ("/report?period=2020-01", ""),
         ("/what-if?history=1d", ""),
-        ("/corrections?from=2020-01-01&to=2020-01-02", "There were no events"),
     ],
 )
 def test_a_part_that_is_empty_does_not_show_that_there_is_nothing(
@@ -314,12 +313,3 @@ def test_a_gate_names_the_warning_for_assistants_and_people(
     assert not answer["sure"]
     assert 1 == sum(f"Prometheus warns: {PARTIAL}" in doubt for doubt in answer["doubts"])
     assert 1 == capsys.readouterr().err.count(f"tritonwatch gate: Prometheus warns: {PARTIAL}")
-
-
-@pytest.mark.real
-def test_nothing_is_corrected_on_a_partial_answer(partial: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Some groups would still have the events that a correction removes."""
-    words = ["correct", "plan", "--prometheus", partial, "--from", "2020-01-01", "--to", "2020-01-02"]
-
-    assert 1 == main(words)
-    assert PARTIAL in capsys.readouterr().err

@@ -22,10 +22,9 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_slo import names
 from triton_slo.prometheus.client import Prometheus
 from triton_slo.prometheus.server_access import Access
-from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.objective_files import load
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
-from tritonwatch.web.sources import CorrectionSource, Sources
+from tritonwatch.web.sources import Sources
 
 pytestmark = pytest.mark.real
 INCIDENT = "/objective?slo=latency&model=ranker&version=2"
@@ -119,15 +118,12 @@ LONG = "m" * 500
 
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the pages of a model whose name has 500 characters, with its incident and a correction of it."""
+    """Yield the pages of a model whose name has 500 characters, with its incident."""
     end = time.time() // 300 * 300
     folder = tmp_path_factory.mktemp("long")
     store = Store(folder / DATABASE_FILE, lambda _severity: CHANNEL)
     store.receive(parse(body_of(LONG, {LONG: end - 600}, {}, "critical", group=LONG)), end - 570)
     store.close()
-    with locked(folder / "trail") as trail:
-        entry = Entry("1", "exclude", "2026-01-01T00:00:00Z", LONG, LONG, 0.0, 0.0, {}, "", 0, ())
-        trail.begin(entry, "")
     own = {names.SLO: LONG, names.INDICATOR: "latency"}
     series = [
         *web_fleet.group(end, LONG, LONG, spent=1.2, now=20.0),
@@ -148,7 +144,6 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 PrometheusReader(client, 600),
                 load(ROOT / "slo" / "objectives"),
                 bridge_data=folder,
-                corrections=CorrectionSource(folder / "trail"),
             )
         ) as url,
     ):
@@ -164,7 +159,6 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "/incidents",
         "/incident",
         "/report?period=this-month",
-        "/corrections",
         f"/what-if?models={LONG}",
     ],
     ids=lambda path: path.partition("?")[0],

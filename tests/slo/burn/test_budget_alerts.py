@@ -72,7 +72,7 @@ class Case:
         }
         for event, count in (("error", self.failures), ("total", 20 * self.failures)):
             recorded[f'{names.sli_events("30d")}{{{own},event="{event}"}}'] = count / 2_592_000
-            recorded[f'{names.PERIOD_EVENTS_COUNTED}{{{own},event="{event}"}}'] = count
+            recorded[f'{names.PERIOD_EVENTS}{{{own},event="{event}"}}'] = count
         for window in ("30d", "month"):
             recorded[f"{names.sli_error(window)}{{{own}}}"] = 0.05
         recorded |= {

@@ -103,8 +103,8 @@ def mistakes(**changes: object) -> list[str]:
         ({"labels": {"severity": "x"}}, "labels the rules set themselves: severity"),
         ({"labels": {"zone": "x"}, "group_by": ["zone"]}, "labels the rules set themselves: zone"),
         (
-            {"group_by": ["model", "event", "correction"]},
-            "group_by contains labels that the rules set themselves: correction, event",
+            {"group_by": ["model", "event", "edge"]},
+            "group_by contains labels that the rules set themselves: edge, event",
         ),
         (
             {"group_by": ["rung", "cause"]},

@@ -34,7 +34,6 @@ from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_json import document
 from triton_slo.report.report_text import sections
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
-from tritonwatch.audited_corrections.trail import Entry, locked
 from tritonwatch.cli import main
 from tritonwatch.web.readers.prometheus_reader import PrometheusReader
 from tritonwatch.web.sources import Sources
@@ -48,11 +47,6 @@ SILENT = (unix("2025-09-21"), unix("2025-09-21T10:00"))
 SOURCE = (names.SLI_SOURCE, {names.SOURCE: "decomposed"}, (FIRST, LAST), 1.0)
 REMOVED = unix("2025-09-17T10:00")
 CANARY = (unix("2025-09-13T01:00"), unix("2025-09-13T04:00"))
-LOAD_TEST = (unix("2025-09-18T10:00"), unix("2025-09-18T10:10"))
-CORRECTED = tuple(
-    (names.SLI_EVENTS_CORRECTION, {names.EVENT: event, names.CORRECTION: "1"}, LOAD_TEST, value)
-    for event, value in ((names.ERROR, -3.0), (names.TOTAL, -100.0))
-)
 MADE = (
     MadeObjective(
         "answers",
@@ -92,7 +86,6 @@ MADE = (
         "",
         (MadeGroup("good", 0.0005, 12, more=[(names.UNKNOWN, {names.REASON: "vanished"}, SILENT, 1.0)]),),
     ),
-    MadeObjective("corrected", "batch", (MadeGroup("good", 0.0005, 15, more=CORRECTED),)),
     MadeObjective(
         "changed",
         "batch",
@@ -144,44 +137,13 @@ def test_events_are_those_that_happened(objectives: Mapping[str, Any]) -> None:
     """Of a whole month, of a month on another clock, of a model that came and of one that went."""
     span = {"calendar": (unix("2025-09-01", "America/Havana"), unix("2025-10-01", "America/Havana"))}
     for made in MADE:
-        if made.slo in ("paused", "short", "ended", "corrected"):
+        if made.slo in ("paused", "short", "ended"):
             continue
         actual = groups(objectives[made.slo])
         for group in made.groups:
             truth = group.truth(span.get(made.slo, (START, END)))
 
             assert truth == (actual[group.model]["failed_events"], actual[group.model]["events"]), group.model
-
-
-@pytest.mark.real
-def test_corrected_events_do_not_count(objectives: Mapping[str, Any]) -> None:
-    """Two tiles of a load test were taken out."""
-    (made,) = [wanted for wanted in MADE if wanted.slo == "corrected"]
-    error, total = made.groups[0].truth((START, END))
-    actual = groups(objectives["corrected"])["good"]
-
-    assert (error - 6, total - 200) == (actual["failed_events"], actual["events"])
-
-
-@pytest.mark.real
-def test_corrections_of_the_period_are_listed_with_what_the_trail_has(
-    prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each with the events that it took out; reason and author are those of the audit trail, where one is given."""
-    words = ["report", "--prometheus", prometheus, "--period", "2025-09"]
-    entry = Entry("1", "exclude", "", "anna", "load test", 0.0, 0.0, {}, "", 0, ())
-    with locked(tmp_path) as trail:
-        trail.begin(entry, "")
-    assert 0 == main([*words, "--format", "json"])
-    [correction] = json.loads(capsys.readouterr().out)["corrections"]
-    assert 0 == main([*words, "--trail", str(tmp_path)])
-    page = capsys.readouterr().out
-
-    assert {"correction": "1", "slo": "corrected", "failed_events": -6, "events": -200} | {
-        "reason": None,
-        "author": None,
-    } == correction
-    assert "| 1 | corrected | -6 | -200 | load test | anna |" in page
 
 
 @pytest.mark.real

@@ -51,11 +51,6 @@ def _part(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
     return st.fixed_dictionaries({}, optional=values)
 
 
-_CORRECTIONS = _part(trailClaim=_NAMES | st.just("")) | st.fixed_dictionaries(
-    {"trailClaim": _NAMES, "existingSecret": _NAMES, "importUrl": _URLS.filter(bool)}
-)
-
-
 @st.composite
 def chart_values(draw: st.DrawFn) -> dict[str, Any]:
     """Draw values of the chart. The shipped rules and dashboards are left out: they are the same for all values."""
@@ -105,7 +100,6 @@ def chart_values(draw: st.DrawFn) -> dict[str, Any]:
         existingSecret=_NAMES,
         namespaces=st.lists(_NAMESPACES, max_size=2),
         triton=_URLS,
-        corrections=_CORRECTIONS,
         extraArgs=_OPTIONS,
         resources=_RESOURCES,
     )

@@ -37,7 +37,6 @@ MOVES = {
     "/alerts.yaml": "alerts.yaml",
     "/prometheus": "prometheus",
     "/alertmanager": "alertmanager",
-    "/corrections": "corrections",
     "/data": "bridge",
 }
 """A container's folder or file -> ours."""
@@ -90,12 +89,6 @@ class MountedStack:
     def get(self, service: str, path: str, *, login: bool = True) -> requests.Response:
         """Ask a service, as the stack's user or as nobody."""
         return requests.get(self.url(service) + path, auth=_LOGIN if login else None, timeout=5)
-
-    def post(self, service: str, path: str, form: Mapping[str, str]) -> requests.Response:
-        """Send a form as a page of the service does, as the stack's user."""
-        own = {"Sec-Fetch-Site": "same-origin"}
-        url = self.url(service) + path
-        return requests.post(url, data=form, headers=own, auth=_LOGIN, timeout=60, allow_redirects=False)
 
     def own_command(self, service: str) -> list[str]:
         """Return the arguments of one of our own services, with paths and ports of this machine."""

@@ -19,7 +19,6 @@ from triton_slo.report.period_outcome import RESULTS, PeriodReport, tally
 from triton_slo.report.recorded_report import recorded_report
 from triton_slo.report.report_text import Section
 from triton_slo.report.reported_period import ReportedPeriod, parse_period
-from tritonwatch.audited_corrections.trail import Trail
 from tritonwatch.command_error import CommandError
 from tritonwatch.review.period_reports import (
     begun_period,
@@ -87,7 +86,7 @@ def routes(site: Site) -> Sequence[Route]:
 
 def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
     chosen, now = _choice_and_moment(site, request)
-    answer, incidents, trail = _report_answers(site, reader, chosen, now)
+    answer, incidents = _report_answers(site, reader, chosen, now)
     context: dict[str, object] = {
         "chosen": chosen,
         "months": tuple(_periods(now, chosen.timezone, "month")),
@@ -103,7 +102,7 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
     code = 200
     if answer.read_at is not None:
         try:
-            report = _chosen_report(answer.value, incidents, trail, chosen)
+            report = _chosen_report(answer.value, incidents, chosen)
         except CommandError as error:
             context["missing"] = str(error)
             # The menu leads to last month, which is empty until the rules have been loaded for a month.
@@ -113,25 +112,21 @@ def _page(site: Site, reader: PrometheusReader, request: Request) -> Response:
             context["sections"] = [
                 (section, _section_cells(section, chosen.at)) for section in report_text.sections(report)
             ]
-    response = site.page(
-        request, "report.html", context, answer, *(other for other in (incidents, trail) if other.problem)
-    )
+    response = site.page(request, "report.html", context, answer, *([incidents] if incidents.problem else []))
     response.status_code = code
     return response
 
 
 def _file(site: Site, reader: PrometheusReader, request: Request, form: str) -> Response:
     chosen, now = _choice_and_moment(site, request)
-    answer, incidents, trail = _report_answers(site, reader, chosen, now)
+    answer, incidents = _report_answers(site, reader, chosen, now)
     if answer.read_at is None:
         raise HTTPException(503, answer.problem)
     try:
-        report = _chosen_report(answer.value, incidents, trail, chosen)
+        report = _chosen_report(answer.value, incidents, chosen)
     except CommandError as error:
         raise HTTPException(404, str(error)) from error
-    problems = filter(
-        None, (banner_text([answer], site.sources.reader.now), incidents.problem, trail.problem)
-    )
+    problems = filter(None, (banner_text([answer], site.sources.reader.now), incidents.problem))
     text = formatted_report(replace(report, warnings=(*report.warnings, *problems)), form)
     if form == "json":
         return Response(text, media_type="application/json")
@@ -160,27 +155,25 @@ def _choice_and_moment(site: Site, request: Request) -> tuple[ReportChoice, floa
 
 def _report_answers(
     site: Site, reader: PrometheusReader, chosen: ReportChoice, now: float
-) -> tuple[CachedAnswer[PeriodReport], CachedAnswer[list[RecordedIncident]], CachedAnswer[Trail | None]]:
-    """Return the report of the period as recorded, and the incidents and corrections that are added to it."""
+) -> tuple[CachedAnswer[PeriodReport], CachedAnswer[list[RecordedIncident]]]:
+    """Return the report of the period as recorded, and the incidents that are added to it."""
 
     def read(prometheus: Prometheus) -> PeriodReport:
         return recorded_report(prometheus, chosen.reported, now, chosen.timezone, site.sources.objectives)
 
     empty = PeriodReport(chosen.reported, chosen.timezone, now, ())
     recorded = reader.ask(("report", chosen.reported, chosen.timezone, chosen.at), read, empty)
-    return site.checked(recorded), site.sources.incidents(), site.sources.trail()
+    return site.checked(recorded), site.sources.incidents()
 
 
 def _chosen_report(
     report: PeriodReport,
     incidents: CachedAnswer[list[RecordedIncident]],
-    trail: CachedAnswer[Trail | None],
     chosen: ReportChoice,
 ) -> PeriodReport:
     """Return the part of a report that the address chooses. Raises CommandError if it is empty."""
     owners = (chosen.owner,) if chosen.owner else ()
-    signatures = {} if trail.value is None else trail.value.signatures
-    report = replace(of_owners(report, owners), signatures=signatures)
+    report = of_owners(report, owners)
     return report if incidents.read_at is None else with_incidents(report, incidents.value, owners)
 
 

@@ -1,1 +1,0 @@
-"""Writing corrections: the audit trail, and how samples get into Prometheus and VictoriaMetrics."""
