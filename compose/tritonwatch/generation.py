@@ -36,7 +36,7 @@ from tritonwatch.command_error import CommandError
 from tritonwatch.objective_files import add_objectives
 
 _DEFAULTS = Options()
-PARTS = ("rules", "promtool", "alertmanager", "dashboards", "targets")
+PARTS = ("rules", "alertmanager", "dashboards", "targets")
 """Subfolders of the generated files."""
 
 

@@ -16,7 +16,7 @@ Format = Literal["prometheus", "operator", "vmalert"]
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file to write: `part` is the subfolder (rules, promtool, alertmanager, dashboards)."""
+    """One file to write: `part` is the subfolder (rules, alertmanager, dashboards)."""
 
     part: str
     name: str

@@ -13,7 +13,7 @@ import yaml
 
 from support.files import write
 from support.panels import panels
-from support.promtool import evaluate_each_minute, evaluated, promtool, rule_file
+from support.promtool import evaluated, promtool, rule_file
 from support.tools import ROOT, amtools, promtools
 from triton_alerts.alertmanager import configuration
 from triton_alerts.alerts_file import AlertsFile, read
@@ -365,22 +365,6 @@ def test_an_unknown_status_has_the_severity_of_its_objective_or_that_of_the_sett
 
     assert ("info", "warning", "warning") == (some["severity"], rest["severity"], whole["severity"])
     assert ('model=~"batch-.*"' in some["expr"], "model" in whole["expr"]) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "setting", [{"enabled": False}, {"overrides": [{"models": "some-model", "enabled": False}]}]
-)
-def test_the_proofs_of_an_objective_follow_the_settings(setting: object, tmp_path: Path) -> None:
-    """A disabled alert is not proven, so that the generated tests pass."""
-    objective = Objective.model_validate({"name": "x", "target": 0.99, "indicator": "errors"})
-    written = slo_artifacts([objective], tuned(TritonSLOUnknown=setting))
-    write(written, tmp_path)
-    proofs = tmp_path / "promtool" / "slo-x.test.yml"
-    evaluate_each_minute(proofs)
-
-    tested = promtool(promtools()[0], "test", "rules", proofs)
-
-    assert 0 == tested.returncode, tested.stdout + tested.stderr
 
 
 def _inhibited(options: Options, source: Mapping[str, str], target: Mapping[str, str]) -> bool:

@@ -25,13 +25,6 @@ def promtool(tool: Path, *words: str | Path, timeout: float = 280) -> subprocess
     return subprocess.run([tool, *words], capture_output=True, text=True, timeout=timeout)
 
 
-def evaluate_each_minute(proofs: Path) -> None:
-    """Evaluate a file's rules each minute, the default of Prometheus: proofs pass too, and cost less."""
-    text, replaced = re.subn(r"(?m)^evaluation_interval: .*$", "evaluation_interval: 1m", proofs.read_text())
-    assert 1 == replaced
-    proofs.write_text(text)
-
-
 def evaluated(
     tool: Path,
     folder: Path,

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     made = generated(args, "prometheus" if args.format == "helm" else args.format)
     if args.format == "helm":
         values = _helm_values(objective_texts(args.objectives), made)
-        made = (values, *(artifact for artifact in made if artifact.part not in ("rules", "promtool")))
+        made = (values, *(artifact for artifact in made if artifact.part != "rules"))
     if args.only:
         return _write_or_check(
             args, {artifact.name: artifact.text for artifact in made if artifact.part == args.only}

@@ -7,7 +7,7 @@ slice hides its tail, so the share that is shown is an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state, triton
@@ -25,7 +25,6 @@ from triton_slo.indicators.common.measure import (
     UnknownReason,
     stuck,
 )
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.common.sources import SLICES
 from triton_slo.indicators.histogram_queries import by_bucket, estimate_error, in_buckets, stated_error
 from triton_slo.indicators.indicator import FieldFinding, Indicator
@@ -159,15 +158,3 @@ class HistogramOrSlices(TimedIndicator):
                     f"threshold {time_text(threshold)} is between the exporter's default buckets",
                     "start the exporter with --buckets-from and the folder of this file",
                 )
-
-    def provable(self, ratio: float) -> float:
-        """Return 1 for slices: each fails as a whole or not at all."""
-        return 1.0 if self.source == "slices" else ratio
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """Return a histogram, or the means of slices: any failure makes a mean three times the threshold."""
-        assert threshold is not None
-        if self.source != "slices":
-            return series.histogram(self.histogram, repr(float(threshold)))
-        microseconds = series.counter(lambda bad, good: (3 if bad else 0.3) * threshold * 1e6 * (bad + good))
-        return (series.series(triton.REQUEST_SUCCESS, series.every), series.series(self.sums, microseconds))

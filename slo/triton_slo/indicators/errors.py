@@ -8,12 +8,12 @@ than those listed below report failures is unknown, so they count as hiding them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from triton_exporter.catalogue import models, state, triton
+from triton_exporter.catalogue import models, triton
 from triton_slo import names
 from triton_slo.fields import Names
 from triton_slo.indicators.common.measure import (
@@ -26,7 +26,6 @@ from triton_slo.indicators.common.measure import (
     shares,
     stuck,
 )
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.common.sources import BACKEND_COUNTERS, CLIENTS, COUNTERS, UNTRACED_QUEUE
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
@@ -147,22 +146,6 @@ class Errors(GatewayIndicator):
                     f"Triton counts no failure as {reason!r}: it would never be bad",
                     f"write some of {_CHOICES}",
                 )
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """Return series of successes and failures."""
-        if self.gateway is not None:
-            requests, every = self.at_gateway(Scope(Matchers(), self.grouping, "")), self.gateway.counted
-            failing = next(code for code in self.codes if any(self.gateway.statuses((code,))))
-            good, bad = requests.sample(series, self.gateway.good), requests.sample(series, failing)
-            if good is None or bad is None:
-                return None
-            return good.series(every, series.good), bad.series(every, series.failed)
-        failed = (
-            series.series(triton.REQUEST_FAILURE, series.failed, reason=self._counted_by_triton[0])
-            if self._counted_by_triton
-            else series.series(state.QUEUE_FULL_ESTIMATE, series.failed)
-        )
-        return series.series(triton.REQUEST_SUCCESS, series.good), failed
 
 
 def hiding_models() -> Mapping[str, str]:

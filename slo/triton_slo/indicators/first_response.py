@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, llm, models, triton
 from triton_exporter.common.duration import time_text
 from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.durations import TimedIndicator
 from triton_slo.indicators.histogram_queries import by_bucket, in_buckets
 from triton_slo.indicators.indicator import FieldFinding
 from triton_slo.indicators.wrong_settings import WRONG_SETTINGS, no_bucket, no_histogram
-from triton_slo.promql import le_matcher, number
+from triton_slo.promql import le_matcher
 
 TRITON_BOUNDS_MS = (100, 500, 2000, 5000)
 """Default buckets of Triton's own first-response histogram."""
@@ -76,9 +75,3 @@ class FirstResponse(TimedIndicator):
                 reason = f"threshold {time_text(threshold)} is between Triton's default buckets ({bounds} ms)"
                 fix = f"set buckets for {triton.FIRST_RESPONSE_MS} in the model's model_metrics"
                 yield "indicator.threshold", reason, fix
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """Return the series of a histogram."""
-        assert threshold is not None
-        histogram, edge = self.edge(threshold)
-        return series.histogram(histogram, number(edge))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from triton_slo import names
 from triton_slo.fields import Value, error_budget
 from triton_slo.indicators.common.measure import Measure, Scope, UnknownReason
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.promql import Matchers
 
 T = TypeVar("T")
@@ -166,12 +165,4 @@ class Indicator(Value):
 
     def ratio_query(self, window: str) -> str | None:
         """Return the user's own query of an error ratio; None where there are events."""
-        return None
-
-    def provable(self, ratio: float) -> float:
-        """Return the share of failed events nearest to `ratio` that series can show."""
-        return ratio
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """Return the source series of an incident; None where the sources are the user's own."""
         return None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import gpu, state, triton
 from triton_exporter.common.duration import duration_text, time_text
 from triton_slo import names
 from triton_slo.indicators.common.measure import CounterQuery, Measure, Scope, UnknownReason
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.durations import HistogramOrSlices
 from triton_slo.indicators.gateways.gateway_indicator import GatewayIndicator
 from triton_slo.indicators.gateways.gateway_table import GatewayName
 from triton_slo.indicators.histogram_queries import by_bucket, in_buckets, share_of_time
 from triton_slo.indicators.indicator import FieldFinding, Indicator
 from triton_slo.indicators.wrong_settings import no_bucket
-from triton_slo.promql import Matchers, by, le_matcher, number
+from triton_slo.promql import Matchers, by, le_matcher
 
 _SLOWING = "sw_power_cap|hw_slowdown|sw_thermal|hw_thermal|hw_power_brake"
 """Throttle reasons that take speed away; idle and app_clocks are normal."""
@@ -88,17 +87,6 @@ class Latency(HistogramOrSlices, GatewayIndicator):
                     f"threshold {time_text(threshold)} is between the default buckets of {self.source}",
                     f"use {bounds}, or set its buckets",
                 )
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]] | None:
-        """Return the histogram of requests that succeeded."""
-        if self.gateway is None:
-            return super().incident(series, threshold)
-        assert threshold is not None
-        requests = self.at_gateway(Scope(Matchers(), self.grouping, ""))
-        good = requests.sample(series, self.gateway.good)
-        if good is None:
-            return None
-        return good.histogram(self.gateway.durations, number(self.gateway.edge(threshold)))
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:

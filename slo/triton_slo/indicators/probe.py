@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import probe
@@ -16,7 +16,6 @@ from triton_slo.indicators.common.measure import (
     failures,
     shares,
 )
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.common.sources import PROBER
 from triton_slo.indicators.indicator import Indicator
 from triton_slo.promql import Matchers
@@ -64,7 +63,6 @@ class Probe(Indicator):
             without_retired(f"{present} and {scope.on} {before} unless {scope.on} {probed}"),
             "No probe was conclusive for {after}: no probes are sent, or the model does not "
             "take the probe's input.",
-            proof="no probe is sent",
         )
 
     def unknown_pace(self) -> float:
@@ -75,10 +73,3 @@ class Probe(Indicator):
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:
         """Yield how probes failed."""
         yield "", shares(failures(probe.REQUESTS, selector.also(_FAILED), "result", window))
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """Return series of probes that are answered, and of probes that time out."""
-        return (
-            series.series(probe.REQUESTS, series.good, result="success"),
-            series.series(probe.REQUESTS, series.failed, result="timeout"),
-        )

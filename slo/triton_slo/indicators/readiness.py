@@ -8,13 +8,12 @@ counts once it has failed. A version whose state is `unknown`, because Triton ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Literal
 
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
 from triton_slo.indicators.common.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
-from triton_slo.indicators.common.sample_series import SampleSeries, gauge
 from triton_slo.indicators.indicator import Indicator, T
 from triton_slo.promql import Matchers, by, number, on
 
@@ -116,19 +115,3 @@ class Readiness(Indicator):
         named = f'label_replace({lost}, "{names.CAUSE}", "state:$1", "state", "(.*)")'
         each = f"sum {by((*names.GROUPING, names.CAUSE))} ({named})"
         yield "", f"{each}\n/ {on(names.GROUPING)} group_left ()\n(sum {by(names.GROUPING)} ({lost}) > 0)"
-
-    def provable(self, ratio: float) -> float:
-        """Return 1: a server is ready or not, nothing between."""
-        return 1.0
-
-    def incident(self, series: SampleSeries, threshold: float | None) -> Iterable[tuple[str, str]]:
-        """Return series of ready or not: any share of failures is a phase without readiness."""
-        ready = gauge([(0 if bad else 1, n) for bad, _, n in series.phases]) + series.end
-        other = gauge([(1 if bad else 0, n) for bad, _, n in series.phases]) + series.end
-        expected = gauge([(1, n) for _, _, n in series.phases]) + series.end
-        return (
-            series.series(state.MODEL_READY, ready),
-            series.series(state.MODEL_STATE, ready, state="ready"),
-            series.series(state.MODEL_STATE, other, state="unavailable"),
-            series.series(state.MODEL_EXPECTED, expected, version=""),
-        )

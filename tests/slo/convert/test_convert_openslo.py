@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from support.conversion import convert, converted
-from support.promtool import evaluate_each_minute
 from support.tools import promtools
 from triton_slo.convert import openslo, openslo_export, writing
 from triton_slo.convert.entry import Entry, documents
@@ -247,7 +246,7 @@ def test_bad_input_is_refused_with_its_line(
 @pytest.mark.real
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
 def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promtool: Path) -> None:
-    """Converted objectives give rules that every promtool loads, with proofs that pass."""
+    """Converted objectives give rules that every promtool loads."""
     assert 3 == run(tmp_path, f"{SHOP}---\n{THRESHOLD}")
 
     folder, out = tmp_path / "objectives", tmp_path / "out"
@@ -255,10 +254,6 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
     assert 0 == main(["generate", "--objectives", str(folder), "--out", str(out)])
     rules = [out / "rules" / f"slo-{name}.yml" for name in ("shop-usual", "shop-best", "heat")]
     subprocess.run([promtool, "check", "rules", *rules], check=True, capture_output=True, timeout=60)
-    proofs = [out / "promtool" / f"slo-{name}.test.yml" for name in ("shop-usual", "shop-best", "heat")]
-    for proof in proofs:
-        evaluate_each_minute(proof)
-    subprocess.run([promtool, "test", "rules", *proofs], check=True, capture_output=True, timeout=120)
 
 
 def test_the_shipped_objectives_go_there_and_come_back(

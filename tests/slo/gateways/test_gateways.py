@@ -10,15 +10,11 @@ import pytest
 import yaml
 
 from support import history
-from support.files import write
-from support.promtool import evaluate_each_minute, promtool
-from support.tools import ROOT, promtools
+from support.tools import ROOT
 from triton_exporter.catalogue.external import gateway
-from triton_slo.artifact import Options
-from triton_slo.generate import artifacts
 from triton_slo.indicators.common.measure import Scope
 from triton_slo.indicators.gateways.gateway_table import GATEWAYS
-from triton_slo.objective.model import Alerting, Objective, Tier
+from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.promql import Matchers
 from tritonwatch.cli import main
@@ -40,29 +36,6 @@ def failed(objective: Objective) -> str:
     """Return the expression of its failed requests over five minutes."""
     measure = objective.indicator.measure(None, Scope(Matchers(), objective.group_by, "1m"))
     return measure.events.preferred("5m").error
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    "indicator",
-    [
-        {"kind": "errors", "source": "otel-rpc-client"},
-        {"kind": "latency", "source": "istio", "threshold": "500ms"},
-    ],
-    ids=str,
-)
-def test_alerts_of_a_source_fire_on_its_series(indicator: dict[str, str], tmp_path: Path) -> None:
-    """promtool plays an incident on the series that the source exposes, through all rules."""
-    page = Tier(name="page", severity="critical", long="1h", short="5m", burn=10)
-    promise = Objective(name="o", target=0.99, indicator=indicator, alerting=Alerting(tiers=(page,)))
-    write(artifacts([promise], Options()), tmp_path)
-    test = tmp_path / "promtool" / "slo-o.test.yml"
-    evaluate_each_minute(test)
-
-    done = promtool(promtools()[0], "test", "rules", test)
-
-    assert GATEWAYS[indicator["source"]].durations.name.split("_")[0] in test.read_text()
-    assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_the_page_shows_every_source_with_a_valid_example() -> None:

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support.promtool import evaluate_each_minute, evaluated, promtool, recording_rules_for, rule_file
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.thorough import examples
 from support.tools import ROOT, promtools
 from triton_exporter.catalogue import state, triton
@@ -27,7 +27,7 @@ from triton_slo.backtest.history import History, to_csv
 from triton_slo.backtest.policy_run import run_policy
 from triton_slo.generate import artifacts
 from triton_slo.objective.exclusion import DAYS, Exclusion, merged
-from triton_slo.objective.model import WORKBOOK_TIERS, Objective
+from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from triton_slo.prometheus.client import Sample
 from triton_slo.verdict.recorded_status import group_statuses
@@ -195,48 +195,6 @@ def test_a_window_that_is_partly_left_out_counts_the_rest(tmp_path: Path) -> Non
     assert {"m": pytest.approx(0.5, abs=0.06)} == shares
 
 
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("indicator", "tool"), [("errors", promtools()[-1]), ("readiness", promtools()[0])], ids=str
-)
-def test_alerts_are_proven_to_be_silent_inside_and_to_fire_outside(
-    indicator: str, tool: Path, tmp_path: Path
-) -> None:
-    """Every proof that something fires has a twin inside the exclusion in which nothing does."""
-    weekly = {
-        "reason": "w",
-        "days": ["thursday"],
-        "start": "00:00",
-        "end": "06:00",
-        "timezone": "Europe/Berlin",
-    }
-    # The fastest and the slowest tier: each costs a proof and its twin.
-    tiers = [WORKBOOK_TIERS[0].model_dump(), WORKBOOK_TIERS[-1].model_dump()]
-    promised = Objective.model_validate(
-        {
-            "name": "o",
-            "target": "99.5%",
-            "indicator": indicator,
-            "exclusions": [weekly],
-            "alerting": {"tiers": tiers},
-        }
-    )
-    for artifact in artifacts([promised], Options(scrape_interval_seconds=30)):
-        (tmp_path / artifact.part).mkdir(exist_ok=True)
-        (tmp_path / artifact.part / artifact.name).write_text(artifact.text)
-    cases = yaml.safe_load((tmp_path / "promtool" / "slo-o.test.yml").read_text())["tests"]
-    fire = {case["name"] for case in cases if any(check["exp_samples"] for check in case["promql_expr_test"])}
-
-    evaluate_each_minute(tmp_path / "promtool" / "slo-o.test.yml")
-    done = promtool(tool, "test", "rules", tmp_path / "promtool" / "slo-o.test.yml")
-
-    assert 0 == done.returncode, (done.stdout + done.stderr)[:3000]
-    assert len(fire) >= 2
-    assert {f"excluded: {name}" for name in fire} == {
-        case["name"] for case in cases if case["name"].startswith("excluded: ")
-    }
-
-
 def problems(*exclusions: object, **more: object) -> list[str]:
     """Mistakes of an objective with these exclusions."""
     fields = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": list(exclusions), **more}
@@ -350,7 +308,7 @@ def test_without_exclusions_nothing_is_different() -> None:
 
     texts = {artifact.name: artifact.text for artifact in artifacts([plain], Options())}
 
-    assert {"slo-causes.yml", "slo-o.yml", "slo-o.test.yml"} == set(texts)
+    assert {"slo-causes.yml", "slo-o.yml"} == set(texts)
     assert not any(names.SLI_EXCLUDED in text for text in texts.values())
 
 

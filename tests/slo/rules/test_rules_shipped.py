@@ -1,4 +1,4 @@
-"""Test the shipped objectives: real promtools accept their rules, and alerts fire, stay quiet and end."""
+"""Test the shipped objectives: real promtools accept their rules."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.promtool import evaluate_each_minute, promtool
-from support.thorough import THOROUGH
+from support.files import write
+from support.promtool import promtool
 from support.tools import ROOT, promtools
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts
-from triton_slo.objective.model import WORKBOOK_TIERS, Objective
+from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
-from triton_slo.proofs import proof
-from triton_slo.rules.plan import Plan
 
 SHIPPED = ROOT / "slo" / "objectives"
 PROMTOOLS = pytest.mark.parametrize("tool", promtools(), ids=lambda path: str(path.parent))
@@ -28,16 +26,10 @@ def shipped() -> tuple[Objective, ...]:
     return reading.objectives
 
 
-def lay_out(folder: Path, options: Options, objectives: tuple[Objective, ...] | None = None) -> list[Path]:
-    """Write what is generated, and give back the proofs."""
-    tests = []
-    for artifact in artifacts(shipped() if objectives is None else objectives, options):
-        path = folder / artifact.part / artifact.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(artifact.text)
-        if artifact.name.endswith(".test.yml"):
-            tests.append(path)
-    return tests
+def written(folder: Path, objectives: tuple[Objective, ...], options: Options) -> list[Path]:
+    """Write the rule files, and return their paths."""
+    write(artifacts(objectives, options), folder)
+    return sorted((folder / "rules").iterdir())
 
 
 def promtool_output(tool: Path, *words: str | Path) -> str:
@@ -49,32 +41,7 @@ def promtool_output(tool: Path, *words: str | Path) -> str:
 @PROMTOOLS
 def test_every_promtool_accepts_the_rules(tool: Path, tmp_path: Path) -> None:
     """The same files load in the oldest and the newest Prometheus we know."""
-    lay_out(tmp_path, Options())
-
-    assert "" == promtool_output(tool, "check", "rules", *sorted((tmp_path / "rules").iterdir()))
-
-
-@pytest.mark.real
-def test_each_alert_fires_keeps_quiet_and_ends(tmp_path: Path) -> None:
-    """promtool sees every tier fire at its own pace and no faster one, and all quiet 5 minutes after."""
-    tests = lay_out(tmp_path, Options())
-    for test in tests:
-        if not (THOROUGH and test.name == "slo-errors.test.yml"):
-            evaluate_each_minute(test)
-
-    assert 4 == len(tests)
-    assert "" == promtool_output(promtools()[-1], "test", "rules", *tests)
-
-
-@pytest.mark.real
-def test_the_demo_scale_keeps_the_proofs(tmp_path: Path) -> None:
-    """A month in two hours, scraped each second: the same alerts fire and end."""
-    objectives = tuple(
-        objective for objective in shipped() if objective.name == ("queue" if THOROUGH else "readiness")
-    )
-    tests = lay_out(tmp_path, Options(time_scale=1 / 360, scrape_interval_seconds=1), objectives)
-
-    assert "" == promtool_output(promtools()[0], "test", "rules", *tests)
+    assert "" == promtool_output(tool, "check", "rules", *written(tmp_path, shipped(), Options()))
 
 
 EVERY_FORM = """
@@ -96,43 +63,16 @@ EVERY_FORM = """
 
 
 @pytest.mark.real
-def test_every_form_of_objective_keeps_the_proofs(tmp_path: Path) -> None:
-    """Custom queries, slices, other windows, overrides by name, regex and version: proven like the shipped."""
-    # The fastest and the slowest tier: each costs a proof.
-    tiers = WORKBOOK_TIERS if THOROUGH else (WORKBOOK_TIERS[0], WORKBOOK_TIERS[-1])
-    alerting = {"alerting": {"tiers": [tier.model_dump() for tier in tiers]}}
-    reading = read(
-        [
-            (
-                "forms.yaml",
-                yaml.safe_dump(
-                    {"objectives": [document | alerting for document in yaml.safe_load(EVERY_FORM)]}
-                ),
-            )
-        ]
-    )
+@PROMTOOLS
+def test_every_promtool_accepts_every_form_of_objective(tool: Path, tmp_path: Path) -> None:
+    """Custom queries, slices, other windows, overrides by name, regex and version."""
+    reading = read([("forms.yaml", yaml.safe_dump({"objectives": yaml.safe_load(EVERY_FORM)}))])
     assert () == reading.problems
-    tests = lay_out(tmp_path, Options(selector='cluster="eu1"'), reading.objectives)
-    for test in tests:
-        evaluate_each_minute(test)
 
-    assert 8 == len(tests)
-    assert "" == promtool_output(promtools()[0], "check", "rules", *sorted((tmp_path / "rules").iterdir()))
-    assert "" == promtool_output(promtools()[-1], "test", "rules", *tests)
+    paths = written(tmp_path, reading.objectives, Options(selector='cluster="eu1"'))
 
-
-def test_generation_fails_without_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alert without a proof that it fires stops the generation, with its name."""
-    (queue,) = (objective for objective in shipped() if objective.name == "queue")
-    plan = Plan(queue, Options())
-    model = ("some-model", "1")
-    fewer = [case for case in proof.proofs(plan, model) if "page_fast" not in case.name]
-
-    assert [("TritonQueueBudgetBurn", "page_fast")] == proof.unproven(plan, model, fewer)
-
-    monkeypatch.setattr(proof, "proofs", lambda *_: iter(fewer))
-    with pytest.raises(LookupError, match="page_fast"):
-        artifacts((queue,), Options())
+    assert 9 == len(paths)
+    assert "" == promtool_output(tool, "check", "rules", *paths)
 
 
 def test_committed_files_are_what_the_objectives_give() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from support.promtool import evaluate_each_minute, evaluated, promtool, recording_rules_for, rule_file
+from support.promtool import evaluated, recording_rules_for, rule_file
 from support.tools import promtools
 from triton_exporter.catalogue import probe, state, triton
 from triton_slo import names
@@ -20,7 +20,7 @@ from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.policy_run import run_policy
 from triton_slo.generate import artifacts
-from triton_slo.objective.model import WORKBOOK_TIERS, Objective
+from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 
 SCRAPE = 30
@@ -168,30 +168,6 @@ def test_no_rule_records_nan(answers: Mapping[str, list[float]]) -> None:
     """Before, while and after it is unknown."""
     [count] = answers["everything"]
     assert count > 0
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("kind", "tool"), [("readiness", promtools()[-1]), ("probe", promtools()[0])], ids=str
-)
-def test_the_alerts_are_proven_to_fire_and_to_keep_quiet(kind: str, tool: Path, tmp_path: Path) -> None:
-    """The generated proofs pass, and in one of them nothing but unknown time makes every tier fire."""
-    # The fastest and the slowest tier: each costs a proof.
-    tiers = [WORKBOOK_TIERS[0].model_dump(), WORKBOOK_TIERS[-1].model_dump()]
-    promised = Objective.model_validate(objective(kind).model_dump() | {"alerting": {"tiers": tiers}})
-    for artifact in artifacts([promised], OPTIONS):
-        (tmp_path / artifact.part).mkdir(exist_ok=True)
-        (tmp_path / artifact.part / artifact.name).write_text(artifact.text)
-    proofs = tmp_path / "promtool" / "slo-o.test.yml"
-    cases = {test["name"]: test for test in yaml.safe_load(proofs.read_text())["tests"]}
-    early, late = cases["series vanish: unknown, and burning"]["promql_expr_test"]
-
-    evaluate_each_minute(proofs)
-    done = promtool(tool, "test", "rules", proofs)
-
-    assert 0 == done.returncode, done.stdout + done.stderr
-    assert [] == early["exp_samples"]
-    assert 3 == len(late["exp_samples"])
 
 
 @pytest.mark.parametrize(

@@ -233,16 +233,13 @@ class UnknownReason:
     """A reason for knowing nothing about a group: its expression has the value 1 for such groups.
 
     `words` explain it to a person; `{after}` stands for the time that must pass. `fix` is what to change, where a
-    setting is wrong. `proof` names a test in which counters stand still, and `waiting` the gauges that show more
-    beside them.
+    setting is wrong.
     """
 
     name: str
     expr: str
     words: str
     fix: str = ""
-    proof: str = ""
-    waiting: tuple[Metric, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +279,6 @@ def stuck(scope: Scope, after_seconds: float) -> UnknownReason:
         "stuck",
         f"0 * (\n  ({waiting})\n  and {scope.on} ({age})\n  unless {scope.on} ({done})\n) + 1",
         "Requests have waited for {after} and no request has completed: the model seems to be stuck.",
-        proof="requests wait, none is answered",
-        waiting=(triton.PENDING_REQUESTS,),
     )
 
 

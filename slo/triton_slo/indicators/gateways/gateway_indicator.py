@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from triton_slo.indicators.common.measure import Scope
-from triton_slo.indicators.common.sample_series import SampleSeries
 from triton_slo.indicators.gateways.gateway_table import (
     EVERY,
     GATEWAYS,
@@ -126,20 +125,6 @@ class GatewayRequests:
         own, _ = parse_selector(self.selector)
         usual = Matchers(self.gateway.always).without(label for label, _, _ in Matchers(own).split)
         return self.scope.matchers.without(GROUPING).also(*usual.parts, *own)
-
-    def sample(self, series: SampleSeries, status: str) -> SampleSeries | None:
-        """Return the series with the labels of requests of a status; None where they are the user's to know."""
-        own, fixed = parse_selector(self.selector)
-        match = re.fullmatch(self.model_from.pattern, series.labels["model"])
-        if match is None or match[1] != series.labels["model"] or len(fixed) < len(own):
-            return None
-        usual = {label: value.strip('"') for label, _, value in Matchers(self.gateway.always).split}
-        label, written = next(iter(self.gateway.statuses((status,))))
-        named = {
-            self.model_from.label: series.labels["model"],
-            label: written.replace(".", "0").partition("|")[0],
-        }
-        return replace(series, labels={**series.labels, **usual, **fixed, **named})
 
     def _also(self, *kind: str) -> GatewayRequests:
         return replace(self, kind=(*self.kind, *kind))
