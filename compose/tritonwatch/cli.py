@@ -21,7 +21,7 @@ VERBS: dict[str, str] = {
     "exporter": "export metrics of one Triton for Prometheus",
     "doctor": "recommend Triton settings that expose more metrics",
     "init": "propose objectives for the models of a running Triton",
-    "convert": "convert SLOs of Sloth or OpenSLO to objectives, or objectives to OpenSLO",
+    "convert": "convert SLOs of Sloth or OpenSLO to objectives",
     "check": "validate objectives, alert settings and rule files",
     "generate": "write rules, Alertmanager configuration and dashboards from objectives",
     "reload": "generate rules and load them into a running Prometheus and Alertmanager; on any error, "

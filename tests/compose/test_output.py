@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.conversion import SLOTH
 from support.tools import ROOT
 from tritonwatch.cli import main
 from tritonwatch.command_error import CommandError
@@ -104,12 +105,12 @@ def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
         ),
         (["dashboards", "write"], "FILE", "FILE: it is a file, not a folder"),
         (
-            ["convert", "--to", "openslo", str(OBJECTIVES)],
+            ["convert", "--from", "sloth", "slos.yaml"],
             "FILE/x",
             "FILE is a file, not a folder",
         ),
         (
-            ["convert", "--to", "openslo", "--force", str(OBJECTIVES)],
+            ["convert", "--from", "sloth", "--force", "slos.yaml"],
             ".",
             "cannot write --out .: it is a folder; name a file in this folder",
         ),
@@ -126,6 +127,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_reason(
     """The message names what is in the way, without an error number of the system."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("mine")
+    (tmp_path / "slos.yaml").write_text(SLOTH)
     place = str(tmp_path / out) if out.startswith("FILE") else out
 
     assert main([*verb, "--out", place]) in (1, 2)

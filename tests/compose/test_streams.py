@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.conversion import SLOTH
 from support.tools import ROOT
 from tritonwatch.cli import main
 
@@ -44,9 +45,10 @@ def test_a_stream_that_takes_nothing_ends_no_verb_in_a_traceback(
     assert (code, printed) == (done.returncode, done.stderr)
 
 
-def test_errors_never_land_in_the_output() -> None:
+def test_errors_never_land_in_the_output(tmp_path: Path) -> None:
     """With the error stream closed, what is printed stays what another program can read."""
-    done = shell(f"{TRITONWATCH} convert --to openslo {READINESS} 2>&-")
+    (tmp_path / "slos.yaml").write_text(f"{SLOTH}    color: blue\n")
+    done = shell(f"{TRITONWATCH} convert --from sloth {tmp_path}/slos.yaml 2>&-")
 
     assert 3 == done.returncode
     assert "could not be converted" not in done.stdout

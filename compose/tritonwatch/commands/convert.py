@@ -1,4 +1,4 @@
-"""`tritonwatch convert`: objectives from Sloth and OpenSLO, and to OpenSLO."""
+"""`tritonwatch convert`: objectives from Sloth and OpenSLO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from triton_exporter.common.options import adder
-from triton_slo.convert import openslo, openslo_export, sloth, writing
+from triton_slo.convert import openslo, sloth, writing
 from triton_slo.convert.entry import Entry, documents
 from triton_slo.convert.ledger import Ledger
 from triton_slo.objective.model import Objective
@@ -25,7 +25,7 @@ EXAMPLE = "tritonwatch convert --from sloth slos.yaml --out objectives/converted
 EXIT_CODES = {
     0: "converted",
     1: "mistakes in the files",
-    3: "converted, except fields that the other format cannot express",
+    3: "converted, except fields that objectives cannot express",
 }
 
 INCOMPLETE = 3
@@ -36,11 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add = adder(parser.add_argument)
     add("files FILE", "YAML file, or a folder of them", path, nargs="+")
-    add_way = adder(parser.add_mutually_exclusive_group(required=True).add_argument)
-    add_way(
-        "--from", "convert files in this format to objectives", dest="source", choices=("sloth", "openslo")
-    )
-    add_way("--to", "convert objectives to this format", choices=("openslo",))
+    add("--from", "format of the files", dest="source", choices=("sloth", "openslo"), required=True)
     add("--out FILE", "file to write (default: standard output)", path)
     add("--force", "overwrite --out if it exists")
     add("--strict", "write nothing if something cannot be converted")
@@ -122,8 +118,6 @@ def _print_ledger(ledger: Ledger, args: argparse.Namespace, text: str) -> None:
 
 
 def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
-    if args.to:
-        return _openslo_text(texts, ledger)
     entries: list[Entry] = []
     for file, text in texts:
         for document in documents(file, text):
@@ -133,13 +127,6 @@ def _converted(args: argparse.Namespace, texts: Sequence[tuple[str, str]], ledge
                 entries.append(document)
     reader = sloth.convert if args.source == "sloth" else openslo.convert
     return _objectives_text(reader(entries, args.window, ledger), ledger)
-
-
-def _openslo_text(texts: Sequence[tuple[str, str]], ledger: Ledger) -> str:
-    reading = read(texts)
-    ledger.mistakes.extend(reading.problems)
-    made = openslo_export.export(reading.objectives, reading.places, ledger)
-    return writing.dump(*made) if made else ""
 
 
 def _objectives_text(objectives: Sequence[Objective], ledger: Ledger) -> str:

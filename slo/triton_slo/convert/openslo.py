@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from triton_slo.convert import building, openslo_alerts, openslo_export, openslo_indicator, openslo_window
+from triton_slo.convert import building, openslo_alerts, openslo_indicator, openslo_window
 from triton_slo.convert.entry import Entry, EntryError
 from triton_slo.convert.ledger import Ledger
 from triton_slo.convert.openslo_library import Library
@@ -17,10 +17,9 @@ from triton_slo.objective.model import Objective
 
 def convert(documents: Sequence[Entry], window: str, ledger: Ledger) -> tuple[Objective, ...]:
     """Return every objective of every SLO. `window` is the period of SLOs that name none."""
-    ours, rest = openslo_export.recognised(documents, ledger)
-    library = Library(rest, ledger)
-    taken = {objective.name for objective in ours}
-    objectives = list(ours)
+    library = Library(documents, ledger)
+    taken: set[str] = set()
+    objectives: list[Objective] = []
     for slo in library.of("SLO").values():
         try:
             made = _objectives_of(slo, library, window, ledger, taken)
@@ -101,11 +100,7 @@ def _target_ratio(goal: Entry) -> tuple[float, Entry]:
 
 def _described(metadata: Entry, spec: Entry, library: Library, ledger: Ledger) -> dict[str, Any]:
     labels, owner = building.alert_labels(ledger, metadata.mapping("labels"))
-    written = metadata.mapping("annotations").copy()
-    for key in (openslo_export.ANNOTATION, openslo_export.PART_OF):
-        if key in written:  # its result was reported when the documents were recognised
-            written.pop(key).skip()
-    noted = building.alert_annotations(ledger, written)
+    noted = building.alert_annotations(ledger, metadata.mapping("annotations"))
     service = spec.need("service")
     described = library.optional("Service", service)
     if described is not None and described.get("spec") is not None:

@@ -16,18 +16,9 @@ def write(objectives: Iterable[Objective]) -> str:
     return dump({"objectives": [plain(objective) for objective in objectives]})
 
 
-def dump(*documents: object) -> str:
-    """Return the documents as YAML."""
-    return str(
-        yaml.dump_all(
-            documents,
-            Dumper=ReadableDumper,
-            sort_keys=False,
-            allow_unicode=True,
-            width=100,
-            explicit_start=len(documents) > 1,
-        )
-    )
+def dump(document: object) -> str:
+    """Return a document as YAML."""
+    return str(yaml.dump(document, Dumper=ReadableDumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def plain(objective: Objective) -> dict[str, Any]:

@@ -168,7 +168,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
     assert 2 == main(["convert", "--from", "openslo", str(tmp_path / "binary.yaml")])
     assert "tritonwatch convert: " in capsys.readouterr().err
     assert 2 == main(["convert", str(tmp_path)])
-    assert 2 == main(["convert", "--from", "sloth", "--to", "openslo", str(tmp_path)])
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

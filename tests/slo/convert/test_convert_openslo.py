@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import promql_parser
 import pytest
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
@@ -15,9 +14,7 @@ from pydantic import ValidationError
 
 from support.conversion import convert, converted
 from support.tools import promtools
-from triton_slo.convert import openslo, openslo_export, writing
-from triton_slo.convert.entry import Entry, documents
-from triton_slo.convert.ledger import Ledger
+from triton_slo.convert import writing
 from triton_slo.objective.model import Objective
 from triton_slo.objective.reading import read
 from tritonwatch.cli import main
@@ -256,53 +253,6 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
     subprocess.run([promtool, "check", "rules", *rules], check=True, capture_output=True, timeout=60)
 
 
-def test_the_shipped_objectives_go_there_and_come_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The conversion lists what OpenSLO has no fields for; the way back restores it, and nothing is lost."""
-    there = tmp_path / "openslo.yaml"
-    assert 3 == main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
-    assert "slo/objectives/latency.yaml:2: latency: alerting.tiers: a condition has one window" in (
-        capsys.readouterr().err
-    )
-    assert 0 == run(tmp_path, there.read_text(encoding="utf-8"))
-
-    shipped = read([(str(path), path.read_text()) for path in sorted(Path("slo/objectives").iterdir())])
-    assert {objective.name: objective for objective in shipped.objectives} == converted(tmp_path)
-    assert "" == capsys.readouterr().err
-
-
-def test_a_document_that_was_changed_overrides_its_annotation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An edit of the OpenSLO file counts; a note states that the annotation is old."""
-    there = tmp_path / "openslo.yaml"
-    main(["convert", "--to", "openslo", "slo/objectives/errors.yaml", "--out", str(there)])
-    text = there.read_text(encoding="utf-8").replace("- target: 0.999", "- target: 0.95")
-    capsys.readouterr()
-
-    assert 3 == run(tmp_path, text)
-    assert "the documents no longer match what the annotation" in capsys.readouterr().err
-    (objective,) = converted(tmp_path).values()
-    assert (0.95, "custom", ("model", "version")) == (
-        objective.target,
-        objective.indicator.kind,
-        objective.group_by,
-    )
-
-
-def test_every_query_that_goes_out_is_promql(tmp_path: Path) -> None:
-    """Another tool can run the queries of the SLIs."""
-    there = tmp_path / "openslo.yaml"
-    main(["convert", "--to", "openslo", "slo/objectives", "--out", str(there)])
-    indicators = [document for document in yaml.safe_load_all(there.read_text()) if document["kind"] == "SLI"]
-
-    assert 4 == len(indicators)
-    for indicator in indicators:
-        for part in ("bad", "total"):
-            promql_parser.parse(indicator["spec"]["ratioMetric"][part]["metricSource"]["spec"]["query"])
-
-
 NAMES = st.from_regex(r"\A[a-z0-9]([a-z0-9-]{0,12}[a-z0-9])?\Z")
 TEXT = st.text(max_size=30) | st.sampled_from(
     ['"', "{{ .Value }}", "a\nb ", "\t", "\x85", "\u2028", "'", "# a: b", "~"]
@@ -356,18 +306,10 @@ OBJECTIVES = st.fixed_dictionaries(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 @given(OBJECTIVES)
-def test_there_and_back_is_the_same_objective(data: dict[str, Any]) -> None:
-    """For any objective, also with hostile words: YAML out and in, and OpenSLO out and in, change nothing."""
+def test_a_written_objective_is_read_back_the_same(data: dict[str, Any]) -> None:
+    """For any objective, also with hostile words."""
     try:
         objective = Objective.model_validate(data)
     except ValidationError:
         assume(False)
     assert (objective,) == read([("a.yaml", writing.write([objective]))]).objectives
-
-    text = writing.dump(*openslo_export.export([objective], {objective.name: "a.yaml:1"}, Ledger()))
-    entries = [document for document in documents("b.yaml", text) if isinstance(document, Entry)]
-    ledger = Ledger()
-    back = openslo.convert(entries, "30d", ledger)
-
-    assert (objective,) == back
-    assert ([], [], []) == (ledger.mistakes, ledger.losses, ledger.notes)
