@@ -119,7 +119,7 @@ def test_answers_are_those_of_the_command_line(
     questions = {
         "status": {"at": str(END)},
         "gate": {"at": str(END), "model": "good"},
-        "backtest": {"at": str(END), "last": "1h", "policy": ["tritonwatch"]},
+        "backtest": {"at": str(END), "last": "1h"},
         "incidents": {},
         "report": {"period": "2025-10"},
     }
@@ -133,9 +133,7 @@ def test_answers_are_those_of_the_command_line(
     wanted = {
         "status": printed(capsys, "status", *where, *at, "--json"),
         "gate": printed(capsys, "gate", *where, *at, "--model", "good", "--json"),
-        "backtest": printed(
-            capsys, "backtest", *where, *at, "--last", "1h", "--policy", "tritonwatch", "--json"
-        ),
+        "backtest": printed(capsys, "backtest", *where, *at, "--last", "1h", "--json"),
         "incidents": [printed(capsys, "incidents", "--data", str(bridge), "--json")],
         "report": printed(
             capsys, "report", *where, "--period", "2025-10", "--format", "json", "--bridge-data", str(bridge)

@@ -19,7 +19,7 @@ from triton_exporter.common.printable import printable
 from triton_slo.artifact import Options
 from triton_slo.backtest import incident
 from triton_slo.backtest.fetch import excluded_spans, fetch, records_from
-from triton_slo.backtest.generated_policy import POLICIES, replayed
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import (
     History,
     HistoryError,
@@ -71,13 +71,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--incidents FILE",
         "CSV file of known incidents, to compute precision, recall and detection time of the alerts",
     )
-    add(
-        "--policy",
-        "rules to replay and compare (repeatable; default: all)",
-        action="append",
-        choices=tuple(POLICIES),
-        default=[],
-    )
     add("--top N", "number of alerts to list (default: 40)", whole, default=40)
     add("--json", "write JSON instead of tables")
     access.add_prometheus(parser, required=False)
@@ -126,8 +119,7 @@ def _replayed(args: argparse.Namespace) -> tuple[Report, list[str]]:
         raise CommandError(error) from error
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}") from error
-    chosen = {name: POLICIES[name] for name in args.policy or POLICIES}
-    return backtest(history, replayed_objectives, chosen, incidents), warnings
+    return backtest(history, replayed_objectives, incidents), warnings
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -79,10 +79,9 @@ def _gate(
 
 def _backtest(
     last: Length = "7d",
-    policy: Annotated[list[str] | None, Field(description="tritonwatch, sloth or pyrra")] = None,
     at: Moment = None,
 ) -> dict[str, Any]:
-    return {"last": last, "policy": policy, "at": at}
+    return {"last": last, "at": at}
 
 
 def _incidents(last: Length = "7d") -> dict[str, Any]:
@@ -127,8 +126,8 @@ TOOLS = (
     ),
     AssistantTool(
         "backtest",
-        "Which pages and tickets the alert rules would have raised over a past time, beside those of Sloth "
-        "and Pyrra. Reads raw samples: query days, not months.",
+        "Which pages and tickets the alert rules would have raised over a past time. Reads "
+        "raw samples: query days, not months.",
         backtest,
         _backtest,
         {**_RECORDED, "scrape-interval": "scrape_interval"},

@@ -12,14 +12,15 @@ from rich.text import Text
 from triton_exporter.common.duration import in_words
 from triton_exporter.common.moments import local_text, utc_text
 from triton_slo.backtest.policy_run import Episode
-from triton_slo.backtest.report import PolicyOutcome, Report, resolution
+from triton_slo.backtest.report import Report, resolution
+from triton_slo.backtest.score import Score
 from triton_slo.burn.amounts import budget_left
 from tritonwatch.tables.fitted import Column, Fitted
 
 
 def tables(report: Report, limit: int) -> Group:
-    """Draw the scores side by side, then at most `limit` alerts of the first policy."""
-    return Group(_heading(report), Text(), *_scores(report), Text(), _alert_table(report.outcomes[0], limit))
+    """Draw the score, then at most `limit` alerts."""
+    return Group(_heading(report), Text(), *_score(report), Text(), _alert_table(report, limit))
 
 
 def _heading(report: Report) -> Text:
@@ -54,9 +55,9 @@ def _coverage(report: Report) -> Iterator[str]:
             yield f"{slo}: {covered(since)} ({share(since)})"
 
 
-def _scores(report: Report) -> Iterator[Fitted[PolicyOutcome] | Text]:
+def _score(report: Report) -> Iterator[Fitted[Score] | Text]:
     columns = (*_COUNTS, *(_MARKS if report.incidents else ()))
-    yield Fitted("Policies side by side", columns, report.outcomes, lambda _: "")
+    yield Fitted("Pages and tickets", columns, (report.score,), lambda _: "")
     if report.incidents:
         yield Text("detection and reset: median (worst)", style="dim italic")
 
@@ -73,20 +74,17 @@ def _paged(pages: float | None) -> str:
     return "-" if pages is None else f"{pages:.2f}"
 
 
-_COUNTS: tuple[Column[PolicyOutcome], ...] = (
-    Column("policy", lambda outcome: outcome.policy, number=False),
-    Column("pages", lambda outcome: str(outcome.score.pages)),
-    Column("tickets", lambda outcome: str(outcome.score.alerts - outcome.score.pages), 2),
+_COUNTS: tuple[Column[Score], ...] = (
+    Column("pages", lambda score: str(score.pages)),
+    Column("tickets", lambda score: str(score.alerts - score.pages), 2),
 )
-_MARKS: tuple[Column[PolicyOutcome], ...] = (
-    Column("precision", lambda outcome: _share_text(outcome.score.precision), 3),
-    Column("recall", lambda outcome: _share_text(outcome.score.recall), 1),
-    Column("false pages", lambda outcome: str(outcome.score.false_pages)),
-    Column("pages/incident", lambda outcome: _paged(outcome.score.pages_per_incident), 6),
-    Column(
-        "detection", lambda outcome: _median(outcome.score.detection_median, outcome.score.detection_worst), 4
-    ),
-    Column("reset", lambda outcome: _median(outcome.score.reset_median, outcome.score.reset_worst), 5),
+_MARKS: tuple[Column[Score], ...] = (
+    Column("precision", lambda score: _share_text(score.precision), 3),
+    Column("recall", lambda score: _share_text(score.recall), 1),
+    Column("false pages", lambda score: str(score.false_pages)),
+    Column("pages/incident", lambda score: _paged(score.pages_per_incident), 6),
+    Column("detection", lambda score: _median(score.detection_median, score.detection_worst), 4),
+    Column("reset", lambda score: _median(score.reset_median, score.reset_worst), 5),
 )
 _ALERTS: tuple[Column[Episode], ...] = (
     Column("when (UTC)", lambda episode: local_text(episode.started), number=False),
@@ -100,9 +98,9 @@ _ALERTS: tuple[Column[Episode], ...] = (
 )
 
 
-def _alert_table(outcome: PolicyOutcome, limit: int) -> Fitted[Episode]:
-    shown, title = outcome.episodes[:limit], f"What {outcome.policy} would have raised"
-    return Fitted(title, _ALERTS, shown, lambda _: "", len(outcome.episodes) - len(shown))
+def _alert_table(report: Report, limit: int) -> Fitted[Episode]:
+    shown = report.episodes[:limit]
+    return Fitted("What would have fired", _ALERTS, shown, lambda _: "", len(report.episodes) - len(shown))
 
 
 def _lasted(episode: Episode) -> str:
@@ -114,5 +112,5 @@ def _left_text(episode: Episode) -> str:
 
 
 def to_json(report: Report) -> str:
-    """Return everything, every alert of every policy included; times are Unix seconds, null is unknown."""
+    """Return everything, every alert included; times are Unix seconds, null is unknown."""
     return json.dumps(asdict(report), indent=2)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from triton_exporter.common.duration import parse_seconds
 from triton_slo.artifact import Options
-from triton_slo.backtest.policy import SLOTH, Missing, Policy, PolicyAlert, UnknownSteps, pyrra
-from triton_slo.backtest.report import Policies, ReplayedObjective
+from triton_slo.backtest.policy import Missing, Policy, PolicyAlert, UnknownSteps
+from triton_slo.backtest.report import ReplayedObjective
 from triton_slo.burn.condition import burn_condition
 from triton_slo.burn.condition_rules import burn_tiers
 from triton_slo.objective.exclusion import Span
@@ -18,13 +18,6 @@ from triton_slo.rules.plan import Plan
 from triton_slo.rules.unknown import UNKNOWN_SCRAPES
 from triton_slo.rules.unknown_as_failed import PACE_MEMORY
 from triton_slo.rules.windows import KEEP_FIRING
-
-POLICIES: Policies = {
-    "tritonwatch": lambda objective: objective.policy,
-    "sloth": lambda _: SLOTH,
-    "pyrra": lambda objective: pyrra(objective.target, objective.period_seconds),
-}
-"""Ours beside those that Sloth and Pyrra would generate."""
 
 
 def replayed(
@@ -52,7 +45,6 @@ def policy(plan: Plan, excluded: Sequence[Span] = ()) -> Policy:
         alerts.append(PolicyAlert("unknown", "page" if is_page else "ticket", Missing(), pending=after))
     alerts += [_tier_alert(plan, tier) for tier in burn_tiers(plan)]
     return Policy(
-        "tritonwatch",
         tuple(alerts),
         inhibits=True,
         excluded=tuple(excluded),

@@ -1,24 +1,18 @@
-"""Alert policies as data: the form of every policy, and the shapes that Sloth and Pyrra generate."""
+"""The alerts of an objective as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from triton_exporter.common.duration import DAY, duration_text
-from triton_slo.burn.condition_tree import All, Burn, BurnWindow, Compare, Condition, Either
-from triton_slo.fields import error_budget
+from triton_slo.burn.condition_tree import Condition
 
 PolicySeverity = Literal["page", "ticket"]
-
-_MINUTE, _HOUR = 60, 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """True while a series that existed before is gone, or with `all_series` all of an objective are."""
-
-    all_series: bool = False
+    """True while a series that existed before is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,61 +51,8 @@ class Policy:
     `unknown`, what is not known counts as failed.
     """
 
-    name: str
     alerts: tuple[PolicyAlert, ...]
     inhibits: bool = False
     excluded: tuple[tuple[float, float], ...] = ()
     lag: float = 0
     unknown: UnknownSteps | None = None
-
-
-def both_burn(long: float, short: float, factor: float) -> Condition:
-    """Require that both windows (in seconds) burn the error budget more than `factor` times too fast."""
-    return All(
-        tuple(
-            Compare(Burn(BurnWindow(duration_text(seconds), seconds)), ">", factor)
-            for seconds in (long, short)
-        )
-    )
-
-
-# https://github.com/slok/sloth/blob/main/internal/alert/windows/google-30d.yaml
-SLOTH = Policy(
-    "sloth",
-    (
-        PolicyAlert(
-            "page",
-            "page",
-            Either((both_burn(_HOUR, 5 * _MINUTE, 14.4), both_burn(6 * _HOUR, 30 * _MINUTE, 6))),
-        ),
-        PolicyAlert(
-            "ticket", "ticket", Either((both_burn(DAY, 2 * _HOUR, 3), both_burn(3 * DAY, 6 * _HOUR, 1)))
-        ),
-    ),
-)
-
-
-def pyrra(target: float, period_seconds: float = 28 * DAY) -> Policy:
-    """Return Pyrra's four alerts and the one on absent data; windows are fractions of the period, in whole minutes.
-
-    https://github.com/pyrra-dev/pyrra/blob/main/slo/rules.go (Windows)
-    """
-
-    def scaled(seconds: float) -> float:
-        return max(_MINUTE, round(seconds * period_seconds / (28 * DAY) / _MINUTE) * _MINUTE)
-
-    rows: tuple[tuple[str, PolicySeverity, float, float, float, float], ...] = (
-        ("critical-1", "page", 14, _HOUR, 5 * _MINUTE, 2 * _MINUTE),
-        ("critical-2", "page", 7, 6 * _HOUR, 30 * _MINUTE, 15 * _MINUTE),
-        ("warning-1", "ticket", 2, DAY, 2 * _HOUR, _HOUR),
-        ("warning-2", "ticket", 1, 4 * DAY, 6 * _HOUR, 3 * _HOUR),
-    )
-    # Long enough to burn budget at the first alert's rate.
-    absent_for = round((14 * error_budget(target) * _HOUR + 2 * _MINUTE) / _MINUTE) * _MINUTE
-    alerts = [
-        PolicyAlert(name, severity, both_burn(scaled(long), scaled(short), factor), pending=scaled(pending))
-        for name, severity, factor, long, short, pending in rows
-    ]
-    return Policy(
-        "pyrra", (PolicyAlert("absent", "page", Missing(all_series=True), pending=absent_for), *alerts)
-    )

@@ -43,7 +43,6 @@ from triton_slo.rules.periods import Basis
 
 BasisAt = Callable[[float], Basis]
 
-_ALL_MISSING = Missing(all_series=True)
 _MONTH = Basis(30 * DAY, 30 * DAY)
 _CHUNK = 32
 """Series worked on at once: 30 days of minutes of them fit the processor's cache better than all do."""
@@ -56,8 +55,7 @@ class Episode:
     """One alert of one series from its first to its last moment of firing (Unix seconds).
 
     `ended` is None when it still fires where the history ends. `budget_left` is that of the objective when
-    it began to fire (1 unspent, negative overspent), None for alerts on missing data. An alert on all the
-    data of an objective has an empty model and version.
+    it began to fire (1 unspent, negative overspent), None for alerts on missing data.
     """
 
     key: tuple[str, str, str]
@@ -75,16 +73,11 @@ def run_policy(
 
     `basis_at` returns what the budget is a share of at a Unix time; it is 30 days by default.
     """
-    known, seen = ~np.isnan(history.total), counted(history, policy)
-    return (
-        *_all_missing(history, policy, known),
-        *(
-            episode
-            for first in range(0, len(history.keys), _CHUNK)
-            for episode in _run_on_chunk(
-                history, seen, policy, targets, basis_at, slice(first, first + _CHUNK)
-            )
-        ),
+    seen = counted(history, policy)
+    return tuple(
+        episode
+        for first in range(0, len(history.keys), _CHUNK)
+        for episode in _run_on_chunk(history, seen, policy, targets, basis_at, slice(first, first + _CHUNK))
     )
 
 
@@ -107,21 +100,6 @@ def budgets(
     return left
 
 
-def _all_missing(history: History, policy: Policy, known: Flags) -> Iterator[Episode]:
-    """Yield alerts on absent(): one for each objective, about no model, when all its series are gone."""
-    for alert in (alert for alert in policy.alerts if alert.condition == _ALL_MISSING):
-        for slo in sorted({key[0] for key in history.keys}):
-            rows = [row for row, key in enumerate(history.keys) if key[0] == slo]
-            some = known[rows].any(axis=0, keepdims=True)
-            # Before the first data Prometheus may not have run, or has deleted what it stored.
-            missing = ~some & np.logical_or.accumulate(some, axis=1)
-            firing = after_pending(missing, alert.pending, history.step)
-            yield from (
-                Episode((slo, "", ""), alert.name, alert.severity, started, ended, None)
-                for _, started, ended, _ in runs_of_true(history, firing)
-            )
-
-
 def _run_on_chunk(
     history: History,
     seen: History,
@@ -133,7 +111,7 @@ def _run_on_chunk(
     chunk = _Chunk(history, seen, np.asarray(targets[rows], dtype=float), rows)
     excluded_steps = quiet(history, policy)
     inhibited: Flags = np.zeros(chunk.shape, dtype=bool)
-    for alert in (alert for alert in policy.alerts if alert.condition != _ALL_MISSING):
+    for alert in policy.alerts:
         firing = chunk.firing(alert) & ~excluded_steps
         for row, started, ended, column in runs_of_true(history, firing & ~inhibited):
             left = None if alert.on_missing_data else float(chunk.budget_left(column, basis_at(started))[row])

@@ -1,4 +1,4 @@
-"""Replay a history through several policies, and collect what a person compares."""
+"""Replay a history through the alerts of objectives, and score what they would have raised."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from triton_slo.backtest.incident import LabelledIncident
 from triton_slo.backtest.policy import Policy
 from triton_slo.backtest.policy_run import BasisAt, Episode, run_policy
 from triton_slo.backtest.score import Score, score
-
-Policies = Mapping[str, Callable[["ReplayedObjective"], Policy]]
-"""Functions that make a policy for one objective, by the name of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +35,8 @@ class ReplayedObjective:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyOutcome:
-    """Alerts that one policy would have raised, oldest first, and its score if there were labelled incidents."""
-
-    policy: str
-    episodes: tuple[Episode, ...]
-    score: Score
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """Several policies over one history.
+    """Alerts over a history, the oldest first, and their score against labelled incidents.
 
     `unknown` is the share of steps without data (0 to 1), counted from when each series first had some, and
     `data_from` the Unix time at which the data of each objective begin.
@@ -62,7 +50,8 @@ class Report:
     unknown: float
     data_from: Mapping[str, float]
     incidents: int
-    outcomes: tuple[PolicyOutcome, ...]
+    episodes: tuple[Episode, ...]
+    score: Score
 
 
 def resolution(step_seconds: float) -> str:
@@ -76,10 +65,15 @@ def resolution(step_seconds: float) -> str:
 def backtest(
     history: History,
     objectives: Mapping[str, ReplayedObjective],
-    policies: Policies,
     incidents: Sequence[LabelledIncident] = (),
 ) -> Report:
-    """Replay all policies; `objectives` has every objective of the history."""
+    """Replay a history; `objectives` has every objective of it."""
+    episodes: list[Episode] = []
+    for slo in sorted({key[0] for key in history.keys}):
+        objective, part = objectives[slo], history.of_objective(slo)
+        targets = [objective.target_of(model, version) for _, model, version in part.keys]
+        episodes += run_policy(part, objective.policy, targets, objective.basis_at)
+    episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
     return Report(
         series=len(history.keys),
         steps=len(history.times),
@@ -91,9 +85,8 @@ def backtest(
             slo: _data_from(history.of_objective(slo)) for slo in sorted({key[0] for key in history.keys})
         },
         incidents=len(incidents),
-        outcomes=tuple(
-            _outcome(name, history, objectives, shape, incidents) for name, shape in policies.items()
-        ),
+        episodes=tuple(episodes),
+        score=score(episodes, incidents, float(history.times[-1])),
     )
 
 
@@ -106,19 +99,3 @@ def _unknown_share(history: History) -> float:
 def _data_from(history: History) -> float:
     known = (~np.isnan(history.total)).any(axis=0)
     return float(history.times[known.argmax() if known.any() else -1] - history.step)
-
-
-def _outcome(
-    name: str,
-    history: History,
-    objectives: Mapping[str, ReplayedObjective],
-    shape: Callable[[ReplayedObjective], Policy],
-    incidents: Sequence[LabelledIncident],
-) -> PolicyOutcome:
-    episodes: list[Episode] = []
-    for slo in sorted({key[0] for key in history.keys}):
-        objective, part = objectives[slo], history.of_objective(slo)
-        targets = [objective.target_of(model, version) for _, model, version in part.keys]
-        episodes += run_policy(part, shape(objective), targets, objective.basis_at)
-    episodes.sort(key=lambda episode: (episode.started, episode.key, episode.alert))
-    return PolicyOutcome(name, tuple(episodes), score(name, episodes, incidents, float(history.times[-1])))

@@ -1,4 +1,4 @@
-"""Score of a policy: precision, recall, detection and reset time against labelled incidents.
+"""Score of alerts: precision, recall, detection and reset time against labelled incidents.
 
 The four attributes are those of the SRE workbook, chapter 5 (https://sre.google/workbook/alerting-on-slos/).
 """
@@ -15,7 +15,7 @@ from triton_slo.backtest.policy_run import Episode
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One policy against the incidents. Times in seconds; None where nothing was there to measure.
+    """Alerts against the incidents. Times in seconds; None where nothing was there to measure.
 
     `precision` is the share of alerts that began during an incident they are about: one that begins after
     its end is noise. `recall` is the share of incidents alerted as loudly as their label asks.
@@ -23,7 +23,6 @@ class Score:
     alert that began in it has ended; one that still fires where the history ends counts until there.
     """
 
-    policy: str
     incidents: int
     alerts: int
     pages: int
@@ -37,10 +36,8 @@ class Score:
     false_pages: int
 
 
-def score(
-    policy: str, episodes: Sequence[Episode], incidents: Sequence[LabelledIncident], history_end: float
-) -> Score:
-    """Score what a policy raised over a history that ends at `history_end` (Unix seconds)."""
+def score(episodes: Sequence[Episode], incidents: Sequence[LabelledIncident], history_end: float) -> Score:
+    """Score the alerts over a history that ends at `history_end` (Unix seconds)."""
     began = [[e for e in episodes if _belongs(e, incident)] for incident in incidents]
     matched = [
         [e for e in alerts if e.severity == "page" or incident.severity == "ticket"]
@@ -56,7 +53,6 @@ def score(
     ]
     paged = [sum(e.severity == "page" for e in alerts) for alerts in began]
     return Score(
-        policy=policy,
         incidents=len(incidents),
         alerts=len(episodes),
         pages=len(pages),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ from triton_exporter.common.duration import in_words
 from triton_exporter.common.printable import listed
 from triton_slo.artifact import Options
 from triton_slo.backtest.evidence import Evidence, grouped_by_version
-from triton_slo.backtest.generated_policy import POLICIES, replayed
+from triton_slo.backtest.generated_policy import replayed
 from triton_slo.backtest.history import History
 from triton_slo.backtest.policy_run import budgets
 from triton_slo.backtest.report import Report, backtest, resolution
@@ -49,7 +49,7 @@ class GroupOutcome:
     """One model version: its events over the last window of the history, and the budget left at its end.
 
     `budget_left` is None without an event; `lowest` and `highest` are the budget if an estimate is wrong by its
-    stated error. `unknown` is the share of steps without data (0 to 1). `alerts` has pages and tickets by policy.
+    stated error. `unknown` is the share of steps without data (0 to 1).
     """
 
     model: str
@@ -62,7 +62,8 @@ class GroupOutcome:
     lowest: float | None
     highest: float | None
     unknown: float
-    alerts: Mapping[str, tuple[int, int]]
+    pages: int
+    tickets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def what_if(evidence: Evidence, objective: Objective, options: Options | None = 
     keys = tuple((objective.name, model, version) for _, model, version in evidence.history.keys)
     history = replace(evidence.history, keys=keys)
     judged = replayed(plan.objective, plan.options, evidence.excluded)
-    report = backtest(history, {objective.name: judged}, POLICIES)
+    report = backtest(history, {objective.name: judged})
     targets = [judged.target_of(model, version) for _, model, version in keys]
     columns = np.unique(np.linspace(0, len(history.times) - 1, _POINTS).astype(int)).tolist()
     left = budgets(history, judged.policy, targets, columns, judged.basis_at)
@@ -142,10 +143,7 @@ def _group_outcome(
     since = int(known.argmax()) if known.any() else 0
     resolved = plan.objective.resolve(model, version) if model else None
     off = None if error is None or np.isnan(left) else error / error_budget(target)
-    counted = {
-        outcome.policy: Counter(episode.severity for episode in outcome.episodes if episode.key == key)
-        for outcome in report.outcomes
-    }
+    alerts = Counter(episode.severity for episode in report.episodes if episode.key == key)
     return GroupOutcome(
         model=model,
         version=version,
@@ -157,7 +155,8 @@ def _group_outcome(
         lowest=None if off is None else left - off,
         highest=None if off is None else min(1.0, left + off),
         unknown=1 - float(known[since:].mean()),
-        alerts={policy: (count["page"], count["ticket"]) for policy, count in counted.items()},
+        pages=alerts["page"],
+        tickets=alerts["ticket"],
     )
 
 
@@ -197,7 +196,7 @@ def _limitations(
         )
     if plan.options.time_scale != 1:
         faster = f"{1 / plan.options.time_scale:g} times faster"
-        yield Limitation(f"time is played {faster} here, and the windows of Sloth are not shortened")
+        yield Limitation(f"time is played {faster} here")
     yield Limitation(resolution(step))
 
 

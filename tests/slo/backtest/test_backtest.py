@@ -26,7 +26,7 @@ from triton_slo.backtest.generated_policy import policy, replayed
 from triton_slo.backtest.history import COLUMNS, History, to_csv, to_npz
 from triton_slo.backtest.incident import COLUMNS as INCIDENT_COLUMNS
 from triton_slo.backtest.policy_run import Episode
-from triton_slo.backtest.report import PolicyOutcome, Report
+from triton_slo.backtest.report import Report
 from triton_slo.backtest.score import Score
 from triton_slo.objective.model import Objective
 from triton_slo.prometheus.client import Prometheus, query_ranges
@@ -86,20 +86,18 @@ def incidents(path: Path, *rows: tuple[object, ...]) -> Path:
 def test_pages_of_a_real_prometheus_are_scored(
     prometheus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One incident in two days: ours pages once, in time, and resets within minutes; Pyrra's late."""
+    """One incident in two days: one page, in time, which resets within minutes."""
     labels = incidents(tmp_path / "incidents.csv", (*INCIDENT, "errors", "m", "1", "page"))
     words = ["--objectives", objectives(tmp_path / "o"), "--last", "2d", "--at", END, "--incidents", labels]
 
     assert 0 == main(["backtest", "--prometheus", prometheus, *map(str, words), "--json"])
     report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (2, DAYS * 1440, float(STEP)) == (report["series"], report["steps"], report["step_seconds"])
-    ours, sloth, pyrra = (outcome["score"] for outcome in report["outcomes"])
-    assert (1.0, 1.0, 1, 0) == (ours["precision"], ours["recall"], ours["pages"], ours["false_pages"])
-    assert 1.0 == sloth["recall"] == pyrra["recall"]
-    assert ours["detection_worst"] <= sloth["detection_worst"]
-    assert ours["reset_worst"] <= 300 < sloth["reset_worst"]
-    assert 1 <= pyrra["false_pages"]
-    [page] = report["outcomes"][0]["episodes"]
+    score = report["score"]
+    assert (1.0, 1.0, 1, 0) == (score["precision"], score["recall"], score["pages"], score["false_pages"])
+    assert score["detection_worst"] <= 600
+    assert score["reset_worst"] <= 300
+    [page] = report["episodes"]
     assert ["errors", "m", "1"] == page["key"]
     assert INCIDENT[0] < page["started"] <= INCIDENT[0] + 600
     # A tenth failed for some of two days' minutes, against a budget of a thousandth.
@@ -126,9 +124,7 @@ def test_a_history_begins_where_records_do(
     document = json.loads(printed.out)
     assert 0 < START - document["start"] <= 2 * 3600
     assert exact["data_from"] == pytest.approx(document["data_from"])
-    assert [len(outcome["episodes"]) for outcome in exact["outcomes"]] == [
-        len(outcome["episodes"]) for outcome in document["outcomes"]
-    ]
+    assert len(exact["episodes"]) == len(document["episodes"])
     assert f"warning: --last {last}: Prometheus has no data of these objectives before 20" in printed.err
 
 
@@ -296,8 +292,7 @@ def test_a_saved_history_replays_the_same(
     first = json.loads(capsys.readouterr().out)
     assert 0 == main(["backtest", "--history", str(tmp_path / saved), *common])
     again = json.loads(capsys.readouterr().out)
-    assert [len(o["episodes"]) for o in first["outcomes"]] == [len(o["episodes"]) for o in again["outcomes"]]
-    assert first["outcomes"][0]["episodes"] == again["outcomes"][0]["episodes"]
+    assert first["episodes"] == again["episodes"]
 
 
 @pytest.mark.real
@@ -319,12 +314,12 @@ def test_an_incident_within_the_stated_error_pages_only_where_none_was_stated(
     folder.mkdir()
     indicator = "{kind: latency, threshold: 50ms}"
     (folder / "latency.yaml").write_text(f"{{name: latency, target: 99.9%, indicator: {indicator}}}\n")
-    words = ["--objectives", str(folder), "--policy", "tritonwatch", "--json"]
+    words = ["--objectives", str(folder), "--json"]
 
     def paged(*more: str) -> set[str]:
         assert 0 == main(["backtest", *words, *more])
-        (ours,) = json.loads(capsys.readouterr().out)["outcomes"]
-        return {episode["key"][1] for episode in ours["episodes"] if episode["severity"] == "page"}
+        episodes = json.loads(capsys.readouterr().out)["episodes"]
+        return {episode["key"][1] for episode in episodes if episode["severity"] == "page"}
 
     with history.serve(history.openmetrics(rows), tmp_path / "p") as url:
         asked = ["--prometheus", url, "--last", "8h", "--at", str(END)]
@@ -352,7 +347,7 @@ def write_history(path: Path) -> Path:
 def test_tables_name_alerts_scores_and_unknown_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """People see when what fired, how the policies compare, and how much was unknown."""
+    """People see when what fired, its score, and how much was unknown."""
     labels = incidents(tmp_path / "i.csv", (36000, 36300, "", "m", "", ""), (42060, 45660, "", GAP, "", ""))
     words = ["--history", str(write_history(tmp_path / "h.csv")), "--incidents", str(labels)]
 
@@ -368,19 +363,16 @@ def test_tables_name_alerts_scores_and_unknown_time(
     assert all(line.isprintable() for line in text.split("\n"))
     [gap] = [line for line in text.splitlines() if "[red]gap" in line]
     assert ["page", "unknown", "errors", r"[red]gap\x1b[2J"] == gap.split()[2:6]
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    marks = {line[0]: line for line in lines if line[0] in ("tritonwatch", "sloth")}
-    assert ("2", "100.0%", "0") == (marks["tritonwatch"][1], marks["tritonwatch"][4], marks["tritonwatch"][5])
-    assert "50.0%" == marks["sloth"][4]  # it has no value when a model vanishes
+    [score] = [line.split() for line in text.splitlines() if "100.0%" in line]
+    assert ["2", "0", "100.0%", "100.0%", "0"] == score[:5]
 
 
 def test_a_narrow_terminal_shows_whole_dates(tmp_path: Path) -> None:
     """Of 80 columns less important ones are left out and named; a date is neither cut nor broken."""
     day = 86_400.0
     raised = Episode(("readiness", "resnet50_onnx_fp16", "1"), "page_fast", "page", 10 * day, None, -999.0)
-    score = Score("tritonwatch", 1, 1, 1, 1.0, 1.0, 60.0, 60.0, day, day, 1.0, 0)
-    outcomes = tuple(PolicyOutcome(name, (raised,), score) for name in ("tritonwatch", "sloth"))
-    report = Report(1, 1440, 60.0, 0.0, 20 * day, 0.0, {"readiness": 0.0}, 1, outcomes)
+    score = Score(1, 1, 1, 1.0, 1.0, 60.0, 60.0, day, day, 1.0, 0)
+    report = Report(1, 1440, 60.0, 0.0, 20 * day, 0.0, {"readiness": 0.0}, 1, (raised,), score)
     out = io.StringIO()
 
     Console(file=out, width=80).print(backtest_table.tables(report, 40))
@@ -407,7 +399,7 @@ def test_a_history_shorter_than_asked_for_is_stated_before_the_verdict(
     words = ["backtest", "--history", str(tmp_path / "h.npz"), "--objectives", str(folder)]
 
     assert 0 == main(words)
-    heading = capsys.readouterr().out.split("Policies")[0]
+    heading = capsys.readouterr().out.split("Pages and tickets")[0]
     assert (
         "Data covers only the last 1d of 10d (10%), since 1970-01-10 00:00:00 UTC: the results below are for "
         "this time only, and failures before it are not in the budgets." in " ".join(heading.split())

@@ -454,7 +454,7 @@ def test_backtest_of_a_file_honours_exclusions(tmp_path: Path, capsys: pytest.Ca
             f"{{name: o, target: 99%, indicator: errors, exclusions: {exclusions}}}"
         )
         words = ["--objectives", str(tmp_path / name), "--history", str(tmp_path / "h.csv")]
-        codes[name] = main(["backtest", *words, "--policy", "tritonwatch", "--json"])
+        codes[name] = main(["backtest", *words, "--json"])
         printed[name] = capsys.readouterr()
 
     assert {"calendar": 0, "elsewhere": 0, "promql": 1} == codes

@@ -251,14 +251,14 @@ def test_the_backtest_finds_the_page_that_fired(
 
 def backtest(prometheus: str, objectives: Path) -> list[str]:
     """Return the command that replays the last minute for the objectives of a folder."""
-    words = ["--last", "1m", "--step", "4s", "--scrape-interval", "1s", "--policy", "tritonwatch", "--json"]
+    words = ["--last", "1m", "--step", "4s", "--scrape-interval", "1s", "--json"]
     return ["backtest", "--prometheus", prometheus, "--objectives", str(objectives), *words]
 
 
 def pages(report: str) -> set[tuple[str, str]]:
-    """Model and tier of the pages that the first policy of a report would have raised."""
+    """Model and tier of the pages that would have fired."""
     return {
         (episode["key"][1], episode["alert"])
-        for episode in json.loads(report)["outcomes"][0]["episodes"]
+        for episode in json.loads(report)["episodes"]
         if episode["severity"] == "page" and episode["alert"] != "unknown"
     }

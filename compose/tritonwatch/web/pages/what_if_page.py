@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +16,6 @@ from triton_slo.backtest.evidence import Evidence, events_key, is_part_of, read_
 from triton_slo.backtest.fetch import RECORDED
 from triton_slo.backtest.history import HistoryError, NoSeriesError
 from triton_slo.backtest.policy_run import Episode
-from triton_slo.backtest.report import PolicyOutcome
 from triton_slo.backtest.what_if import GroupOutcome, WhatIf, what_if
 from triton_slo.convert import writing
 from triton_slo.lint import Surroundings
@@ -56,16 +55,6 @@ class Bar:
     width: float
     severity: str
     words: str
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyLine:
-    """Alerts that one policy would have raised: numbers and bars."""
-
-    name: str
-    pages: int
-    tickets: int
-    bars: tuple[Bar, ...]
 
 
 def routes(site: Site) -> Sequence[Route]:
@@ -187,14 +176,25 @@ def _result(result: WhatIf) -> dict[str, object]:
             for index, (group, curve) in enumerate(zip(result.groups, result.curves, strict=True))
             if index < _MAX_CURVES and group.budget_left is not None
         ],
+        "pages": report.score.pages,
+        "tickets": report.score.alerts - report.score.pages,
         "height": _HEIGHT,
         "zero": round(_HEIGHT * (1 / (1 - _MIN_BUDGET)), 1),
         "drawing_width": WIDTH,
-        "policies": [_policy_line(outcome, axis) for outcome in report.outcomes],
+        "bars": [
+            Bar(
+                axis.x(episode.started),
+                axis.width(episode.started, axis.end if episode.ended is None else episode.ended),
+                episode.severity,
+                f"{episode.severity} {episode.alert}: {_of(episode)}",
+            )
+            # Pages are drawn last, over tickets.
+            for episode in sorted(report.episodes, key=lambda episode: episode.severity == "page")
+        ],
         "groups": result.groups[:_MAX_GROUPS],
         "more_groups": max(0, len(result.groups) - _MAX_GROUPS),
-        "episodes": list(_episodes(report.outcomes[0])),
-        "more_episodes": max(0, len(report.outcomes[0].episodes) - _MAX_EPISODES),
+        "episodes": [(episode, _of(episode)) for episode in report.episodes[-_MAX_EPISODES:][::-1]],
+        "more_episodes": max(0, len(report.episodes) - _MAX_EPISODES),
         "spent": sum(
             1 for group in result.groups if group.budget_left is not None and group.budget_left <= 0
         ),
@@ -209,26 +209,6 @@ def _in_doubt(group: GroupOutcome) -> bool:
     return group.lowest is not None and group.highest is not None and group.lowest <= 0 < group.highest
 
 
-def _policy_line(outcome: PolicyOutcome, axis: TimeAxis) -> PolicyLine:
-    pages = outcome.score.pages
-    bars = [
-        Bar(
-            axis.x(episode.started),
-            axis.width(episode.started, axis.end if episode.ended is None else episode.ended),
-            episode.severity,
-            f"{episode.severity} {episode.alert}: {_of(episode)}",
-        )
-        # Pages are drawn last, over tickets.
-        for episode in sorted(outcome.episodes, key=lambda episode: episode.severity == "page")
-    ]
-    return PolicyLine(outcome.policy, pages, outcome.score.alerts - pages, tuple(bars))
-
-
 def _of(episode: Episode) -> str:
     _, model, version = episode.key
     return version_name(model, version) or "all models"
-
-
-def _episodes(outcome: PolicyOutcome) -> Iterator[tuple[Episode, str]]:
-    for episode in outcome.episodes[-_MAX_EPISODES:][::-1]:
-        yield episode, _of(episode)
