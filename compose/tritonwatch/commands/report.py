@@ -18,12 +18,10 @@ from tritonwatch.review.bridge_location import add_bridge, bridge_of
 from tritonwatch.review.period_reports import begun_period, formatted_report, period_report
 from tritonwatch.tables.answer import JsonAnswer
 
-EXAMPLE = (
-    "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --format html --out report.html"
-)
+EXAMPLE = "tritonwatch report --prometheus http://127.0.0.1:9090 --period 2026-10 --out report.md"
 EXIT_CODES = {0: "written", 1: "nothing is recorded, or Prometheus did not respond"}
 
-FORMATS = ("markdown", "html", "json")
+FORMATS = ("markdown", "json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

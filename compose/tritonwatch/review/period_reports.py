@@ -92,11 +92,10 @@ def begun_period(text: str, now: float, timezone: str) -> ReportedPeriod:
 
 
 def formatted_report(report: PeriodReport, form: str) -> str:
-    """Return the report as Markdown, HTML or JSON."""
+    """Return the report as Markdown or JSON."""
     if form == "json":
         return json.dumps(report_json.document(report), indent=2, ensure_ascii=False) + "\n"
-    write = markup.html if form == "html" else markup.markdown
-    return write(report_text.title(report), report_text.sections(report))
+    return markup.markdown(report_text.title(report), report_text.sections(report))
 
 
 def _period_incidents(

@@ -1,4 +1,4 @@
-"""A report as headings, sentences and tables, which Markdown, HTML and the web page write down in their own way."""
+"""A report as headings, sentences and tables, which Markdown and the web page write down in their own way."""
 
 from __future__ import annotations
 
