@@ -284,8 +284,8 @@ def test_the_events_of_the_last_minutes_are_read_once(tmp_path: Path) -> None:
     actual = {group.group["model"]: group.recorded for group in report.objectives[0].groups}
     for group in groups:
         assert group.truth((START, now)) == (actual[group.model].error, actual[group.model].total)
-    # When it was recorded, the sums of each day, those at the end, and 5 kinds of records beside them.
-    assert 8 == counted
+    # When it was recorded, the sums of each day, those at the end, and 4 kinds of records beside them.
+    assert 7 == counted
 
 
 @pytest.mark.real
@@ -533,7 +533,7 @@ def test_the_page_and_its_files_are_the_report(
         assert heading in page
     assert "maintained ✓ met 99.9" in page
     assert bool(owner) == ('href="/?slo=calendar"' not in markup)
-    for text in ("4 ✓ met", "1 ✖ missed") if not owner else ("1 ✓ met", "0 ✖ missed"):
+    for text in ("3 ✓ met", "1 ✖ missed") if not owner else ("1 ✓ met", "0 ✖ missed"):
         assert text in page
 
 
