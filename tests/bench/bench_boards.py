@@ -201,9 +201,7 @@ def _recorded() -> Iterator[tuple[str, dict[str, str], float]]:
         )
         yield from ((server_traffic(what), {**job, "instance": server}, value) for server in _servers())
     for number in range(MODELS):
-        yield from (
-            (name, {**job, "model": _model(number)}, 0.5) for name in (UTILIZATION_CAUSED,)
-        )
+        yield from ((name, {**job, "model": _model(number)}, 0.5) for name in (UTILIZATION_CAUSED,))
     for server in _servers():
         for state in ("ready", "unavailable"):
             yield MODELS_IN_STATE, {**job, "instance": server, "state": state}, 100.0

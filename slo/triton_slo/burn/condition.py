@@ -19,7 +19,6 @@ No alert fires for a group that is *retired*: unloaded on purpose, or replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import NormalDist
 
 from triton_exporter.common.duration import parse_seconds
@@ -87,12 +86,10 @@ def burning_over(plan: Plan, tier: Tier) -> tuple[Compare, Compare]:
 def burn_condition(plan: Plan, tier: Tier) -> Condition:
     """Return the condition of one tier of an objective."""
     long = _condition_window(plan, tier.long)
-    # Minimum failures and tests need independent events: the seconds of one outage are not.
-    if_independent = plan.objective.indicator.if_independent
     burning, _ = burning_over(plan, tier)
     still_burning = _burning_now(plan, tier)
     parts: list[Condition] = [burning]
-    evidence = if_independent(*_enough(plan, long))
+    evidence = _enough(plan, long)
     enough: Condition = All(evidence or (burning,))
     if doubtful := plan.pages(tier) and plan.measure(plan.variants[-1]).stated_error is not None:
         enough = Unless(enough, _within_error(plan, tier, burning))
@@ -120,9 +117,10 @@ def _burning_now(plan: Plan, tier: Tier) -> Condition:
     relapsed = All(
         (Compare(Failures(guard), ">", least - EXTRAPOLATION_SLACK), Compare(Burn(guard), ">", factor))
     )
-    lasting = plan.objective.indicator.if_independent(Unless(Recent(recovered, short), relapsed))
-    words = "the group recovered within the short window, and failures have not come back since"
-    over = Named("over", Either((recovered, *lasting)), words) if lasting else recovered
+    over = recovered
+    if plan.objective.indicator.sees_independent_events:
+        words = "the group recovered within the short window, and failures have not come back since"
+        over = Named("over", Either((recovered, Unless(Recent(recovered, short), relapsed))), words)
     bursting = Compare(Burn(_condition_window(plan, BURST_WINDOW)), ">", factor)
     recurring = All((bursting, Recurs(guard, _condition_window(plan, RECURRING), BURSTS)))
     return Either((Unless(burning_now, over), recurring))
@@ -134,18 +132,21 @@ def enough_in_period(plan: Plan) -> tuple[Condition, ...]:
     There are none where seconds are events.
     """
     nominal, period = plan.objective.window.nominal, plan.period
-    return plan.objective.indicator.if_independent(
-        *_enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
-    )
+    return _enough(plan, BurnWindow(nominal, period.seconds if period else plan.period_seconds))
 
 
-def _enough(plan: Plan, long: BurnWindow) -> Iterator[Condition]:
+def _enough(plan: Plan, long: BurnWindow) -> tuple[Condition, ...]:
+    # Minimum failures and tests need independent events: the seconds of one outage are not.
+    if not plan.objective.indicator.sees_independent_events:
+        return ()
     alerting = plan.objective.alerting
+    parts: list[Condition] = []
     if alerting.min_failures > 0:
-        yield Compare(Failures(long), ">", alerting.min_failures - EXTRAPOLATION_SLACK)
+        parts.append(Compare(Failures(long), ">", alerting.min_failures - EXTRAPOLATION_SLACK))
     z = round(NormalDist().inv_cdf(alerting.confidence), 3)
     if z > 0:
-        yield Compare(Significance(long), ">", z)
+        parts.append(Compare(Significance(long), ">", z))
+    return tuple(parts)
 
 
 def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
@@ -160,16 +161,18 @@ def _within_error(plan: Plan, tier: Tier, burning: Compare) -> Named:
 
 
 def _recovered(plan: Plan, tier: Tier) -> Named:
-    if_independent = plan.objective.indicator.if_independent
+    independent = plan.objective.indicator.sees_independent_events
     guard, short = _condition_window(plan, GUARD), _condition_window(plan, tier.short)
     factor = plan.factor(tier)
     calm: Condition = Compare(Burn(guard), "<=", round(max(CALM_SHARE * factor, CALM_BURN), 9))
     dropped = Compare(Relative(guard, short), "<=", MAX_REMAINING_SHARE)
     # Where there is little traffic, one failure alone burns faster than calm.
-    for single in if_independent(Compare(Failures(guard), "<", SINGLE_FAILURE)):
-        calm = Either((calm, single))
-    shown = if_independent(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
-    recovered: Condition = All((calm, dropped, *shown))
+    if independent:
+        calm = Either((calm, Compare(Failures(guard), "<", SINGLE_FAILURE)))
+    parts: list[Condition] = [calm, dropped]
+    if independent:
+        parts.append(Compare(Expected(guard, short), ">=", EXPECTED_FAILURES))
+    recovered: Condition = All(tuple(parts))
     words = "the last minutes have few failures, fewer than if the incident continued"
     if late := late_guard(tier):
         calm_late = Compare(Burn(_condition_window(plan, late)), "<=", round(CALM_SHARE * factor, 9))

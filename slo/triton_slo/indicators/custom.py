@@ -11,7 +11,7 @@ from triton_slo import expression
 from triton_slo.fields import refuse
 from triton_slo.indicators.common.measure import CounterQuery, Events, Measure, Scope
 from triton_slo.indicators.common.sources import CLIENTS
-from triton_slo.indicators.indicator import FieldFinding, Indicator, T
+from triton_slo.indicators.indicator import FieldFinding, Indicator
 
 WINDOW = "{{window}}"
 """Placeholder of the range in custom PromQL."""
@@ -81,13 +81,10 @@ class Custom(Indicator):
         source = CLIENTS if self.counts_failures else "custom"
         return Measure(presence, CounterQuery(events_over, scope.group_by), sources=((presence, source),))
 
-    def if_independent(self, *parts: T) -> tuple[T, ...]:
-        """Return the parts, but none for a ratio: it has no events, every second weighs the same."""
-        return parts if self.error_ratio is None else ()
-
-    def budget_until(self, now: T, period_end: T) -> T:
-        """Return the end of the period for a ratio, since each of its seconds is an event; else now."""
-        return now if self.error_ratio is None else period_end
+    @property
+    def sees_independent_events(self) -> bool:
+        """False for a ratio: it has no events, every second weighs the same."""
+        return self.error_ratio is None
 
     def findings(self, group_by: Sequence[str], chosen: Sequence[str]) -> Iterator[FieldFinding]:
         """Yield operations whose sides never match, and results that are without a label of the group."""

@@ -126,21 +126,10 @@ class Indicator(Value):
             f"events of {self.kind} failed unseen; use alert here, and bad in a readiness objective"
         )
 
-    def if_independent(self, *parts: T) -> tuple[T, ...]:
-        """Return the parts, which need independent events; none where each second is an event."""
-        return parts
-
-    def budget_until(self, now: T, period_end: T) -> T:
-        """Return until when the number of a calendar period's events is known.
-
-        That is `now`, or the period's end if seconds are events.
-        """
-        return now
-
-    @classmethod
-    def judge_canary(cls, compared: Callable[[], T], current: Callable[[], T]) -> T:
-        """Judge a canary by comparing its events with those of the baseline, or by its current state."""
-        return compared()
+    @property
+    def sees_independent_events(self) -> bool:
+        """False where each second is an event: the seconds of one outage are not independent."""
+        return not self.counts_time
 
     @classmethod
     def exact_with(cls, bucket: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from triton_exporter.catalogue import Metric, state
 from triton_slo import names
 from triton_slo.indicators.common.measure import Events, Measure, Scope, StateQuery, UnknownReason, stuck
-from triton_slo.indicators.indicator import Indicator, T
+from triton_slo.indicators.indicator import Indicator
 from triton_slo.promql import Matchers, by, number, on
 
 
@@ -77,19 +77,6 @@ class Readiness(Indicator):
     def unknown_pace(self) -> float:
         """Return 1: events are seconds, and one server is supposed."""
         return 1.0
-
-    def if_independent(self, *parts: T) -> tuple[T, ...]:
-        """Return no parts: the seconds of one outage are not independent events."""
-        return ()
-
-    def budget_until(self, now: T, period_end: T) -> T:
-        """Return the period's end: a period has a known number of seconds."""
-        return period_end
-
-    @classmethod
-    def judge_canary(cls, compared: Callable[[], T], current: Callable[[], T]) -> T:
-        """Judge the current state: seconds are not independent, so a two-sample test would be overconfident."""
-        return current()
 
     @classmethod
     def causes(cls, selector: Matchers, window: str, used: Sequence[Indicator]) -> Iterator[tuple[str, str]]:

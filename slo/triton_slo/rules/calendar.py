@@ -92,7 +92,8 @@ def _start_series(plan: Plan) -> str:
 
 def _known_until(plan: Plan) -> str:
     """Return PromQL for the end of the time of which the number of events is known: now, or the period's end."""
-    return plan.objective.indicator.budget_until(_NOW_SECONDS, f"{names.PERIOD_END}{plan.own}")
+    independent = plan.objective.indicator.sees_independent_events
+    return _NOW_SECONDS if independent else f"{names.PERIOD_END}{plan.own}"
 
 
 def _wall_series(plan: Plan, edge: str) -> str:

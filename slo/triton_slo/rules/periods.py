@@ -68,7 +68,8 @@ def basis(plan: Plan, at: float) -> Basis:
         return Basis(plan.period_seconds, plan.period_seconds)
     period = period_at(plan.objective.calendar, at)
     passed = max(1.0, at - period.start)
-    return Basis(passed, plan.objective.indicator.budget_until(passed, period.end - period.start))
+    independent = plan.objective.indicator.sees_independent_events
+    return Basis(passed, passed if independent else period.end - period.start)
 
 
 @cache

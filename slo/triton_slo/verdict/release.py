@@ -135,21 +135,17 @@ def _compared(
     canary: GroupStatus, versions: VersionComparison, limits: GateLimits, known: _Evidence
 ) -> Judgement:
     ages = [known.ages.of(canary.model, version) for version in (versions.canary, versions.baseline)]
-
-    def compared() -> Judgement:
-        baseline = {**canary.group, "version": versions.baseline}
-        budget = error_budget(canary.target) if canary.target is not None else 0.0
-        comparison = compare(
-            known.slices_of(canary.slo, canary.group, versions.window_seconds),
-            known.slices_of(canary.slo, baseline, versions.window_seconds),
-            margin=budget if versions.margin is None else versions.margin,
-            confidence=versions.confidence,
-            minimum_events=versions.minimum_events,
-        )
-        now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
-        return gate.judge_canary(canary, comparison, ages, known.firing, limits, known.failures, now)
-
-    def current() -> Judgement:
+    # The seconds of one outage are not independent: a two-sample test would be overconfident.
+    if indicator_class(canary.indicator).counts_time:
         return gate.judge_current_state(canary, ages, known.firing, limits)
-
-    return indicator_class(canary.indicator).judge_canary(compared, current)
+    baseline = {**canary.group, "version": versions.baseline}
+    budget = error_budget(canary.target) if canary.target is not None else 0.0
+    comparison = compare(
+        known.slices_of(canary.slo, canary.group, versions.window_seconds),
+        known.slices_of(canary.slo, baseline, versions.window_seconds),
+        margin=budget if versions.margin is None else versions.margin,
+        confidence=versions.confidence,
+        minimum_events=versions.minimum_events,
+    )
+    now = next((row for row in known.rows if (row.slo, row.group) == (canary.slo, baseline)), None)
+    return gate.judge_canary(canary, comparison, ages, known.firing, limits, known.failures, now)
