@@ -40,18 +40,31 @@ def fault(path: Path, error: OSError) -> str:
 
 def write_file(path: Path, content: str | bytes, replace: bool = False) -> None:
     """Write a file whole or not at all. Raises OSError; FileExistsError rather than replace one unasked."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = _written_draft(path, content.encode() if isinstance(content, str) else content)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.chmod(draft, 0o644)
         if replace:
             os.replace(draft, path)
         else:
             os.link(draft, path)  # fails if the file was created meanwhile; a rename would replace it
     finally:
-        Path(draft).unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
+
+
+def _written_draft(path: Path, content: bytes) -> Path:
+    """Write a file beside its place, under a name that nobody can have taken before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.chmod(0o644)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    return draft
 
 
 def write(folder: Path, wanted: Mapping[str, str]) -> None:
@@ -72,14 +85,7 @@ def _write_files(folder: Path, wanted: Mapping[str, str]) -> None:
     drafts: list[tuple[Path, Path]] = []
     try:
         for name, text in files.items():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draft = target.with_name(f".{target.name}.new")
-            drafts.append((draft, target))
-            with draft.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
+            drafts.append((_written_draft(folder / name, text.encode()), folder / name))
     except OSError:
         for draft, _ in drafts:
             draft.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from triton_exporter.common.duration import parse_seconds
-from triton_slo import problem_words
+from triton_slo import name_regex, problem_words
 
 _MICROSECOND = 1e-6
 _MIN_PERCENTAGE = 50
@@ -159,7 +159,7 @@ Target = Annotated[
 Ratio = Annotated[float, BeforeValidator(read_ratio, json_schema_input_type=float | str)]
 Duration = Annotated[str, BeforeValidator(valid_duration)]
 Threshold = Annotated[str, BeforeValidator(_valid_threshold)]
-Regex = Annotated[str, AfterValidator(_regex)]
+Regex = Annotated[str, Field(max_length=2000), AfterValidator(_regex)]
 LabelName = Annotated[str, AfterValidator(_label_name)]
 Text = Annotated[str, Field(max_length=2000)]
 Names = Annotated[
@@ -192,7 +192,7 @@ class Choice(Value):
         """Return whether a name is among the chosen."""
         if self.names is not None:
             return name in self.names
-        return self.regex is None or re.fullmatch(self.regex, name) is not None
+        return self.regex is None or name_regex.matches(self.regex, name)
 
     def __str__(self) -> str:
         return ", ".join(self.names) if self.names is not None else self.regex or "all"

@@ -75,6 +75,21 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path, blocked: str) ->
     assert {"a.yml": "old", obstacle.name: "a file where a folder must be"} == _tree(tmp_path)
 
 
+@pytest.mark.parametrize("planted", [".slo-errors.yml.new", "slo-errors.yml", ".tritonwatch-generated.new"])
+def test_a_planted_link_is_never_followed(tmp_path: Path, planted: str) -> None:
+    """Who may write into the folder cannot make `generate` overwrite a file elsewhere."""
+    (tmp_path / "victim").write_text("data")
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / planted).symlink_to(tmp_path / "victim")
+
+    words = ["--objectives", str(OBJECTIVES), "--only", "rules", "--out", str(tmp_path / "rules")]
+    assert 0 == main(["generate", *words])
+
+    assert "data" == (tmp_path / "victim").read_text()
+    written = tmp_path / "rules" / "slo-errors.yml"
+    assert (False, 0o644) == (written.is_symlink(), written.stat().st_mode & 0o777)
+
+
 def test_a_changed_and_a_missing_file_are_drift(tmp_path: Path) -> None:
     """The check names each file that a run would touch."""
     write(tmp_path, {"a": "1", "b": "2"})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support.promtool import promtool
+from support.promtool import evaluated, promtool, rule_file
 from support.tools import promtools
+from triton_slo import name_regex
 from triton_slo.fields import Choice
 from triton_slo.promql import for_metricsql, quote
 
@@ -71,6 +74,54 @@ def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -
 
     assert not refused(*SAME, *ONLY_PROMETHEUS)
     assert [True] * len(ONLY_PYTHON) == [refused(regex) for regex in ONLY_PYTHON]
+
+
+ENDLESS = r"(?:(?:a+)+){28}!?\b\B"
+"""Python's `re` would try it on a name of 40 characters for longer than anybody waits."""
+
+
+@pytest.mark.real
+def test_names_are_chosen_as_prometheus_chooses_them(tmp_path: Path) -> None:
+    """A real rule engine selects the same series with each expression."""
+    regexes = (
+        *SAME,
+        ENDLESS,
+        "(?i)[^a-c]x|B.T",
+        r"(?:v\d{1,3}|x\.y)*-?[\w.]+",
+        r"\bbert\b.*",
+        "(a|aa)+b?",
+        "",
+    )
+    chosen = ["a.b", "BERT-v12", "bert-large", "bert", "aaab", "v1v22-x", "zx", "xy", "a" * 40]
+    series = {f'x{{model="{name}"}}': "1x5" for name in chosen}
+    asked = [(f"group by (model) (x{{model=~{quote(regex)}}})", 60.0) for regex in regexes]
+
+    answers = evaluated(promtools()[-1], tmp_path, rule_file({}), series, asked, interval=30, evaluation=30)
+
+    for regex, answer in zip(regexes, answers, strict=True):
+        expected = {labels["model"] for labels, _ in answer}
+        assert expected == {name for name in chosen if name_regex.matches(regex, name)}, regex
+
+
+@pytest.mark.parametrize(
+    "regex", [ENDLESS, "(?:a|a)*b", "a?" * 200 + "a" * 200 + "b", ".*" * 12 + "x", "((((a*)*)*)*)*b"]
+)
+def test_every_expression_ends(regex: str, tmp_path: Path) -> None:
+    """In check, which looks whether a listed name is one of the objective's models."""
+    name = "a" * 200
+    objective = {"name": "some", "target": "99%", "indicator": "errors", "models": {"regex": regex}}
+    (tmp_path / "o.yaml").write_text(
+        yaml.safe_dump(objective | {"overrides": [{"models": [name], "target": "98%"}]})
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tritonwatch", "check", tmp_path / "o.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "overrides" in done.stderr  # the name is outside of the objective's models
+    assert not Choice.model_validate({"regex": regex}).includes(name)
 
 
 @pytest.mark.parametrize(
