@@ -65,8 +65,12 @@ max without (version, state) ({state.MODEL_STATE}{{state="unavailable"}}) == 1""
     _model_alert(
         name="TritonModelNotReadyProlonged",
         # The exporter's timestamp spans the retries (UNAVAILABLE, LOADING, UNAVAILABLE) that would reset a
-        # `for` on the state for ever.
-        expr=f"time() - {state.MODEL_NOT_READY_SINCE} > $threshold",
+        # `for` on the state for ever. An exporter that was restarted dates an episode from its first poll:
+        # of all dates since the model was last ready the earliest counts.
+        expr=f"""\
+time() - min_over_time({state.MODEL_NOT_READY_SINCE}[$threshold]) > $threshold
+unless max_over_time({state.MODEL_READY}[$threshold]) == 1
+and {state.MODEL_NOT_READY_SINCE}""",
         threshold=AlertThreshold(
             600.0,
             "age",
@@ -97,7 +101,7 @@ max by (cluster, model) ({state.MODEL_EXPECTED} == 1 and on (cluster, job, insta
 and on (cluster, model) (
   max by (cluster, model) (max_over_time({state.MODEL_READY}[1d])) == 1
   or
-  max by (cluster, model) (time() - {state.MODEL_NOT_READY_SINCE}) > 8m
+  max by (cluster, model) (time() - min_over_time({state.MODEL_NOT_READY_SINCE}[8m])) > 8m
 )
 unless on (cluster, model) max by (cluster, model) ({state.MODEL_READY}) == 1""",
         severity="critical",

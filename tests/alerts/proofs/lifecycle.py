@@ -12,6 +12,8 @@ _UNLOADED = series(state.MODEL_STATE, VERSION, state="unloaded")
 _MISSING = series(state.MODEL_STATE, MODEL, state="missing")
 _SINCE = series(state.MODEL_NOT_READY_SINCE, VERSION)
 _READY = series(state.MODEL_READY, VERSION)
+_RESTARTED = {_SINCE: "0x19 stale _x3 360x100", _READY: "0x19 stale _x3 0x100"}
+"""An exporter that is away from 5:00 to 6:00, and dates the episode from its start."""
 _EXPECTED = series(state.MODEL_EXPECTED, MODEL)
 _LIVE = series(state.SERVER_LIVE)
 _UP = series(state.UP)
@@ -130,6 +132,26 @@ MODELS = (
         {_SINCE: "0x60 _x100"},
         "26m",
     ),
+    fires(
+        "TritonModelNotReadyProlonged",
+        "is not delayed by a restart of the exporter",
+        _RESTARTED,
+        "10m15s",
+        Fires(VERSION, "10m 15s"),
+    ),
+    fires(
+        "TritonModelNotReadyProlonged",
+        "goes on until the restarted exporter's own date is ten minutes old",
+        _RESTARTED,
+        "16m",
+        Fires(VERSION, "14m 30s"),
+    ),
+    boundary(
+        "TritonModelNotReadyProlonged",
+        "does not count from an episode that has ended",
+        {_SINCE: "0x8 _x12 300x60", _READY: "0x8 1x11 0x60"},
+        "14m45s",
+    ),
     reset(
         "TritonModelNotReadyProlonged",
         "starts again from zero with a new episode",
@@ -172,6 +194,13 @@ MODELS = (
         {_EXPECTED: "1x100", _LIVE: "1x100", _READY: "0x100", _SINCE: "60x100", _failures(): "0 1x100"},
         "11m15s",
         Fires(only(MODEL, "model"), cause="python_error"),
+    ),
+    fires(
+        "TritonModelDownEverywhere",
+        "is not delayed by a restart of the exporter",
+        {_EXPECTED: "1x19 stale _x3 1x100", _LIVE: "1x19 stale _x3 1x100", **_RESTARTED},
+        "10m15s",
+        Fires(only(MODEL, "model")),
     ),
     boundary(
         "TritonModelDownEverywhere",

@@ -1,4 +1,4 @@
-"""Test a restart of the exporter under traffic: Prometheus counts every request that Triton answered."""
+"""Test restarts of the exporter: no request is lost, and no alert about a model that is down ends or is late."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ import pytest
 import requests
 
 from support.exporter import ScrapedPage
+from support.fast_prometheus import INTERVAL_SECONDS, fast_prometheus
 from support.loopback import free_ports
+from support.repository import Repository
 from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
+from triton_alerts.generate import artifacts
 from triton_exporter.catalogue import state, triton
+from triton_slo.artifact import Options
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -129,6 +133,7 @@ class Process:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     directory = tmp_path_factory.mktemp("restart-real")
     write_sleeper(directory / "models", "steady", instances=2)
+    Repository(directory / "models").model("broken", **{"raise": "weights missing"})
     with live_triton(directory / "models", directory) as server:
         yield server
 
@@ -178,3 +183,30 @@ def test_a_restart_loses_no_request(server: TritonServer, tmp_path: Path) -> Non
     assert 0 == scraper.resets
     assert answered == scraper.increase[COUNT] == scraper.increase[QUEUE_COUNT]
     assert seconds_of_triton(server) - before == pytest.approx(scraper.increase[SUM])
+
+
+def test_alerts_of_a_model_that_is_down_are_neither_late_nor_resolved(
+    server: TritonServer, tmp_path: Path
+) -> None:
+    """The exporter, without a state file, is killed while the alert is due; then its own date takes over.
+
+    A minute is 1.5 s: the alert is due after 15 s without the model, and would end 7.5 s after its condition.
+    """
+    rules = artifacts((), Options(time_scale=1 / 40, scrape_interval_seconds=INTERVAL_SECONDS))
+    with exporting_again(server, tmp_path) as process:
+        address = process.url.removesuffix("/metrics")
+        with fast_prometheus(address, rules, tmp_path / "watch") as watch:
+            watch.wait_seen(f'{state.MODEL_NOT_READY_SINCE}{{model="broken"}} < time() - 7')
+            process.end(signal.SIGKILL)
+            process.start()
+            restarted = time.time()
+            watch.wait("TritonModelNotReadyProlonged", model="broken")
+            fired = time.time()
+            time.sleep(restarted + 17 - fired)
+
+            firing = 'ALERTS{alertname="TritonModelNotReadyProlonged",alertstate="firing",model="broken"}'
+            asked = {"query": firing, "start": fired, "end": restarted + 17, "step": 1}
+            answer = requests.get(f"{watch.url}/api/v1/query_range", params=asked, timeout=5).json()
+            (alert,) = answer["data"]["result"]
+            assert int(restarted + 17 - fired) + 1 == len(alert["values"]), "it was resolved"
+    assert fired < restarted + 14, "it counts from the restart"
