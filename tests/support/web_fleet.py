@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -175,12 +174,11 @@ def pages(
 @contextmanager
 def served(sources: Sources, web: WebConfig | None = None) -> Iterator[str]:
     """Serve the pages of these sources on a real server; yield the address without the last slash."""
-    server = http_server(create_app(sources, web), web.tls if web else None)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    with http_server(create_app(sources), "127.0.0.1", 0, web) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield f"{'https' if web and web.tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+            yield server.url
         finally:
-            server.should_exit = True
+            server.shutdown()
             thread.join(10)

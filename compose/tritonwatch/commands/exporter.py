@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
-import threading
-from types import FrameType
 
 from triton_exporter.app.exporter import Exporter
 from triton_exporter.app.memory import give_back_large_buffers
@@ -55,18 +52,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     with server:
-        _end_with_signals(server)
         print(f"serving {server.url}/metrics for {settings.triton_url}", file=sys.stderr, flush=True)
         exporter.start()
-        server.serve_forever(poll_interval=0.1)
+        server.serve_until_signal()
     exporter.stop()
     return 0
-
-
-def _end_with_signals(server: Server) -> None:
-    def end(_signal: int, _frame: FrameType | None) -> None:
-        # shutdown() waits for serve_forever to return, which this very thread is running.
-        threading.Thread(target=server.shutdown, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)

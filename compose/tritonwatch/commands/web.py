@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,16 +76,16 @@ def run(args: argparse.Namespace) -> int:
     except WebConfigError as error:
         raise CommandError(*error.problems) from error
     with Prometheus(access.from_arguments(args, os.environ)) as prometheus:
-        server = http_server(create_app(_sources(args, prometheus), web), web.tls)
-        with _listening(*args.listen) as listener:
-            host, port = listener.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            address = f"{'https' if web.tls else 'http'}://{shown}:{port}/"
-            print(f"serving {address} for {args.prometheus}", file=sys.stderr, flush=True)
-            # uvicorn handles the signal, ends, and raises it again.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: None)
-            server.run(sockets=[listener])
+        host, port = args.listen
+        try:
+            server = http_server(create_app(_sources(args, prometheus)), host, port, web)
+        except OSError as error:
+            raise CommandError(
+                f"cannot listen on --listen {host}:{port}: {error.strerror}; choose another address"
+            ) from error
+        with server:
+            print(f"serving {server.url}/ for {args.prometheus}", file=sys.stderr, flush=True)
+            server.serve_until_signal()
     return 0
 
 
@@ -118,13 +116,3 @@ def _doctor(args: argparse.Namespace) -> DoctorReader | None:
         return None
     settings = some_settings_of_arguments(args, DOCTOR_OPTIONS)
     return DoctorReader(settings.triton_url, lambda: gather(settings, _WATCH_SECONDS), args.scrape_interval)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise CommandError(
-            f"cannot listen on --listen {host}:{port}: {error.strerror}; choose another address"
-        ) from error

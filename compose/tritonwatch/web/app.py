@@ -1,4 +1,4 @@
-"""The web application: its pages, files and errors, behind the headers and users of the web configuration."""
+"""The web application: its pages, files and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from triton_exporter.common.printable import printable
-from triton_exporter.http.web_config import WebConfig
 from tritonwatch.web.pages import (
     incidents_page,
     model_page,
@@ -25,7 +24,7 @@ from tritonwatch.web.pages import (
     what_if_page,
 )
 from tritonwatch.web.parameters import ParameterError
-from tritonwatch.web.security import Protected
+from tritonwatch.web.security import Secured
 from tritonwatch.web.site import Site
 from tritonwatch.web.sources import Sources
 from tritonwatch.web.urls import is_api
@@ -54,7 +53,7 @@ PAGES: tuple[Page, ...] = (
 )
 
 
-def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
+def create_app(sources: Sources) -> ASGIApp:
     """Return the ASGI application that serves all pages."""
     site = Site(sources, tuple(page.MENU for page in PAGES if page.MENU))
 
@@ -83,7 +82,7 @@ def create_app(sources: Sources, web: WebConfig | None = None) -> ASGIApp:
         *(route for page in PAGES for route in page.routes(site)),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: wrong, Exception: failed})
-    return Protected(app, web or WebConfig())
+    return Secured(app)
 
 
 def _about(error: HTTPException) -> Mapping[str, str]:

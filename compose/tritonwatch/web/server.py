@@ -1,42 +1,70 @@
-"""The HTTP server of the pages: uvicorn, with the TLS of the web configuration file."""
+"""The web application behind the HTTP server of the whole project, with its limits, users and TLS."""
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable
+import asyncio
+import logging
+import threading
+from urllib.parse import unquote
 
-import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
-from triton_exporter.http.certificates import ReloadedTls
+from triton_exporter.http.connections import Connections
+from triton_exporter.http.server import Request, Response, Server
+from triton_exporter.http.web_config import WebConfig
 
+_LOG = logging.getLogger(__name__)
 _MAX_CONNECTIONS = 500
+_MAX_BODY_BYTES = 64 * 1024
+"""Forms of the pages have a few fields."""
 
 
-def http_server(app: ASGIApp, tls: ReloadedTls | None = None) -> uvicorn.Server:
-    """Return a server, to be run on a listening socket."""
-    factory = None if tls is None else _tls_of(tls)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,  # addresses contain names of models
-        server_header=False,
-        lifespan="off",
-        limit_concurrency=_MAX_CONNECTIONS,
-        timeout_graceful_shutdown=5,
-        ssl_context_factory=factory,
-    )
-    return uvicorn.Server(config)
+def http_server(app: ASGIApp, host: str, port: int, web: WebConfig | None = None) -> Server:
+    """Return a server that listens, and answers with the application once it serves. Raises OSError."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="web application", daemon=True).start()
+
+    def answer(request: Request) -> Response:
+        body = request.read(_MAX_BODY_BYTES) if request.method == "POST" else b""
+        return asyncio.run_coroutine_threadsafe(_answer(app, request, body), loop).result()
+
+    return Server(host, port, answer, web, Connections(_MAX_CONNECTIONS))
 
 
-def _tls_of(tls: ReloadedTls) -> Callable[[uvicorn.Config, Callable[[], ssl.SSLContext]], ssl.SSLContext]:
-    def renew(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
-        connection.context = tls()
+async def _answer(app: ASGIApp, request: Request, body: bytes) -> Response:
+    path, _, query = request.target.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        # The server sends no body to HEAD; the application need not know.
+        "method": request.method.replace("HEAD", "GET"),
+        "path": unquote(path),
+        "raw_path": path.encode("latin-1"),
+        "query_string": query.encode("latin-1"),
+        "headers": [
+            (name.encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()
+        ],
+        "client": (request.client, 0),
+    }
+    sent: list[Message] = []
 
-    def first(_config: uvicorn.Config, _default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
-        context = tls.files.context()
-        # Called at each handshake: a renewed certificate is used from the next connection on.
-        context.sni_callback = renew
-        return context
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
 
-    return first
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    try:
+        await app(scope, receive, send)
+    except Exception:
+        # Starlette raises a defect again after its page about it is sent.
+        if not sent:
+            raise
+        _LOG.exception("%s failed", path)
+    start, *parts = sent
+    headers = {name.decode("latin-1").title(): text.decode("latin-1") for name, text in start["headers"]}
+    headers.pop("Content-Length", None)  # the server counts what it sends
+    content_type = headers.pop("Content-Type", "text/plain; charset=utf-8")
+    return Response(b"".join(part.get("body", b"") for part in parts), content_type, start["status"], headers)

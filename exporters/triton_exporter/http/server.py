@@ -1,21 +1,29 @@
-"""The HTTP server of every part that listens: exporter, trace receiver and bridge."""
+"""The HTTP server of every part that listens: exporter, trace receiver, bridge and web pages."""
 
 from __future__ import annotations
 
+import io
 import logging
+import re
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import FrameType
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
 
 from triton_exporter.http.connections import Connection, Connections
-from triton_exporter.http.web_config import WebConfig
+from triton_exporter.http.web_config import CrowdedError, WebConfig
 
+MAX_HEAD_BYTES = 32 * 1024
+"""Largest request line with its headers: the standard library reads 6.5 MB of them, for each connection."""
 BODY_SECONDS = 30.0
 """Time for a peer to send the body of a request."""
 LINGER_SECONDS = 2.0
@@ -42,14 +50,18 @@ def _no_body(_limit: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; names of headers are in lower case. `read` reads the body: see `Server`."""
+    """One request; names of headers are in lower case, `target` is path and query as sent. `read`: see `Server`."""
 
     query: Query
     headers: Mapping[str, str]
     method: str = "GET"
-    path: str = "/"
+    target: str = "/"
     client: str = ""
     read: Callable[[int], bytes] = _no_body
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,17 @@ class Server(ThreadingHTTPServer):
         scheme = "https" if self.web.tls else "http"
         return f"{scheme}://[{host!s}]:{port}" if ":" in str(host) else f"{scheme}://{host!s}:{port}"
 
+    def serve_until_signal(self) -> None:
+        """Serve until SIGTERM or Ctrl-C; to be called by the main thread."""
+
+        def end(_signal: int, _frame: FrameType | None) -> None:
+            # shutdown() waits for serve_forever to return, which this very thread is running.
+            threading.Thread(target=self.shutdown, daemon=True).start()
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        self.serve_forever(poll_interval=0.1)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give the connection a thread, unless there are too many."""
         connection = self.connections.admit(request)
@@ -170,6 +193,9 @@ class Server(ThreadingHTTPServer):
         self.connections.drain(STOP_SECONDS)
 
 
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\0\r\n]*\r?")
+
+
 class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "tritonwatch"
@@ -184,33 +210,74 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.accepted = connection
         super().__init__(connection.socket, client_address, server)
 
-    def do_GET(self) -> None:
+    def handle_one_request(self) -> None:
+        """Read a whole head of bounded size before any of it is parsed, then answer."""
+        self.close_connection = True
+        self.requestline, self.request_version, self.command = "", "HTTP/1.1", ""
+        try:
+            head = self._read_head()
+            if head is None:
+                return
+            self.raw_requestline, _, headers = head.partition(b"\n")
+            body, self.rfile = self.rfile, io.BytesIO(headers)
+            try:
+                parsed = self.parse_request()
+            finally:
+                self.rfile = body
+            if not parsed:
+                return  # the error is sent
+            _check_framing(headers, self.headers)
+            if self.command not in ("GET", "HEAD", "POST"):
+                raise RefusedError(501, "only GET, HEAD and POST are served")
+        except RefusedError as refused:
+            self.close_connection, self._unread = True, False
+            self._answer(Response(f"{refused}\n".encode(), status=refused.status))
+            return
+        except TimeoutError:
+            return
+        self._answer_request()
+
+    def _read_head(self) -> bytes | None:
+        """Return the request line and the headers; None if the peer ends before they are complete."""
+        head = bytearray()
+        while line := self.rfile.readline(MAX_HEAD_BYTES - len(head) + 1):
+            head += line
+            if len(head) > MAX_HEAD_BYTES:
+                raise RefusedError(431, f"the head of a request has at most {MAX_HEAD_BYTES} bytes")
+            if line in (b"\r\n", b"\n"):
+                return bytes(head) if len(head) > len(line) else None
+        return None
+
+    def _answer_request(self) -> None:
         self.server.connections.answer(self.accepted)
         self._unread = self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers
         self._serve()
         self.server.connections.await_next(self.accepted)
 
-    do_HEAD = do_POST = do_GET  # noqa: N815 - the names http.server calls
-
     def _serve(self) -> None:
-        if not self.server.web.admits(self.headers.get("Authorization", "")):
-            challenge = {"WWW-Authenticate": "Basic"}
+        client = str(self.client_address[0])
+        try:
+            admitted = self.server.web.admits(self.headers.get("Authorization", ""), client)
+        except CrowdedError as error:
+            self._answer(Response(f"{error}\n".encode(), status=429, headers={"Retry-After": "1"}))
+            return
+        if not admitted:
+            challenge = {"WWW-Authenticate": 'Basic realm="tritonwatch"'}
             self._answer(Response(b"unauthorized\n", status=401, headers=challenge))
             return
-        path, _, query = self.path.partition("?")
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(
-            parse_qs(query, keep_blank_values=True),
+            parse_qs(self.path.partition("?")[2], keep_blank_values=True),
             headers,
             self.command,
-            path,
-            str(self.client_address[0]),
+            self.path,
+            client,
             self._read_body,
         )
         try:
             response = self.server.handler(request)
         except Exception:  # noqa: BLE001 - the boundary: a defect is a response and a line in the log
-            _LOG.exception("%s failed", path)
+            _LOG.exception("%s failed", request.path)
             response = Response(b"this request failed; see the log\n", status=500)
         self._answer(response)
 
@@ -290,6 +357,15 @@ class _RequestHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log the path alone, for a request line could contain a token."""
         _LOG.debug("%s %s", self.client_address[0], getattr(self, "path", "").partition("?")[0][:200])
+
+
+def _check_framing(raw: bytes, headers: Message) -> None:
+    """Refuse what a proxy in front may have read as another request than we do."""
+    if not all(_HEADER.fullmatch(line) for line in raw.rstrip(b"\r\n").split(b"\n") if raw.strip()):
+        raise RefusedError(400, "a line of the head is not a header")
+    lengths = {text.strip() for name, text in headers.items() if name.lower() == "content-length"}
+    if len(lengths) > 1 or (lengths and "Transfer-Encoding" in headers):
+        raise RefusedError(400, "the length of the body is given twice")
 
 
 def _left(deadline: float) -> float:

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,16 @@ _VERSIONS = {
     "TLS12": ssl.TLSVersion.TLSv1_2,
     "TLS13": ssl.TLSVersion.TLSv1_3,
 }
+
+
+MAX_WAITING = 16
+"""Passwords that wait for their check at a time; it takes a twentieth of a second and a core, on purpose."""
+MAX_WAITING_OF_CLIENT = 4
+"""The same of one address, so that one client with wrong passwords leaves room for the others."""
+
+
+class CrowdedError(Exception):
+    """Too many passwords wait for their check."""
 
 
 class WebConfigError(Exception):
@@ -88,9 +99,14 @@ class WebConfig:
     headers: Mapping[str, str] = field(default_factory=dict)
     _known: set[bytes] = field(default_factory=set, init=False, repr=False)
     _bcrypt: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _counting: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _waiting: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
-    def admits(self, authorization: str) -> bool:
-        """Return whether an Authorization header has a user's name and password; True if there are no users."""
+    def admits(self, authorization: str, client: str = "") -> bool:
+        """Return whether an Authorization header has a user's name and password; True if there are no users.
+
+        `client` is the address that asks. Raises CrowdedError; a password that was right is never refused so.
+        """
         if not self.users:
             return True
         credentials = _basic(authorization)
@@ -102,11 +118,20 @@ class WebConfig:
         digest = hashlib.sha256(f"{user}\0{password}\0{stored}".encode()).digest()
         if any(hmac.compare_digest(digest, known) for known in self._known):
             return True
-        # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
-        anybody = next(iter(self.users.values()))
-        # Passwords are checked one at a time, so that wrong ones take one core and not all.
-        with self._bcrypt:
-            right = _matches(password, stored or anybody) and stored is not None
+        with self._counting:
+            if self._waiting[client] >= MAX_WAITING_OF_CLIENT or self._waiting.total() >= MAX_WAITING:
+                raise CrowdedError("too many passwords wait for their check; try again")
+            self._waiting[client] += 1
+        try:
+            # An unknown user costs as much time as a wrong password, so that names cannot be guessed by it.
+            anybody = next(iter(self.users.values()))
+            # Passwords are checked one at a time, so that wrong ones take one core and not all.
+            with self._bcrypt:
+                right = _matches(password, stored or anybody) and stored is not None
+        finally:
+            with self._counting:
+                self._waiting[client] -= 1
+                self._waiting += Counter()  # drops the clients that wait no more
         if right:
             self._known.add(digest)
         return right
