@@ -49,9 +49,12 @@ async def _answer(app: ASGIApp, request: Request, body: bytes) -> Response:
         "client": (request.client, 0),
     }
     sent: list[Message] = []
+    unread: list[Message] = [{"type": "http.request", "body": body}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": body}
+        if unread:
+            return unread.pop()
+        return await asyncio.Future()  # the application waits for a disconnection until it has answered
 
     async def send(message: Message) -> None:
         sent.append(message)
