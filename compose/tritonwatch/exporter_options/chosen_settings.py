@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -24,9 +24,6 @@ from triton_exporter.probe.probe_settings import ProbeSettings
 from triton_slo.problem import Problem
 from tritonwatch.command_error import UsageError
 from tritonwatch.exporter_options.declared_options import CERTIFICATES, ExporterOptions, flag, form
-
-HEADERS_VARIABLE = "TRITON_HEADERS"
-"""Environment variable with headers for Triton's restricted endpoints: `name: value`, one a line."""
 
 
 class OptionsError(Exception):
@@ -127,11 +124,20 @@ def _settings(
 ) -> Settings:
     _check_together(options, problems)
     host, port = options.listen
+    triton_urls = (options.triton, options.triton_metrics, options.probe_grpc)
     return Settings(
         triton_url=options.triton,
         metrics_url=options.triton_metrics or metrics_url(options.triton),
         gpu=options.gpu,
         dcgm_url=options.dcgm_url,
+        dcgm_headers=_headers(options.dcgm_headers_file, "DCGM_HEADERS", environment, problems),
+        dcgm_certificates=_certificates(
+            "dcgm",
+            Certificates(options.dcgm_ca_file, options.dcgm_cert_file, options.dcgm_key_file),
+            (options.dcgm_url,),
+            places,
+            problems,
+        ),
         gpu_devices=options.gpu_devices,
         gpu_models=options.gpu_models,
         pod_name=environment.get("POD_NAME", ""),
@@ -145,8 +151,14 @@ def _settings(
         expected=parse_expected(options.expect),
         expected_file=options.expect_file,
         triton_log=options.triton_log,
-        triton_headers=_headers(options.triton_headers_file, environment, problems),
-        certificates=_certificates(options, places, problems),
+        triton_headers=_headers(options.triton_headers_file, "TRITON_HEADERS", environment, problems),
+        certificates=_certificates(
+            "triton",
+            Certificates(options.triton_ca_file, options.triton_cert_file, options.triton_key_file),
+            triton_urls,
+            places,
+            problems,
+        ),
         probe=_probe(options, problems),
         buckets=_chosen_buckets(options.buckets_from, options.buckets, problems),
         otlp_listen=options.otlp_listen,
@@ -172,8 +184,11 @@ def metrics_url(triton_url: str) -> str:
     return f"http://[{host}]:8002/metrics" if ":" in host else f"http://{host}:8002/metrics"
 
 
-def _headers(path: Path | None, environment: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
-    place, text = f"${HEADERS_VARIABLE}", environment.get(HEADERS_VARIABLE, "")
+def _headers(
+    path: Path | None, variable: str, environment: Mapping[str, str], problems: list[Problem]
+) -> dict[str, str]:
+    """Return headers from a file or, without one, from an environment variable: `name: value`, one a line."""
+    place, text = f"${variable}", environment.get(variable, "")
     if path is not None:
         place = str(path)
         try:
@@ -195,15 +210,21 @@ def _headers(path: Path | None, environment: Mapping[str, str], problems: list[P
 
 
 def _certificates(
-    options: ExporterOptions, places: Mapping[str, str], problems: list[Problem]
+    peer: Literal["triton", "dcgm"],
+    certificates: Certificates,
+    urls: Iterable[str],
+    places: Mapping[str, str],
+    problems: list[Problem],
 ) -> Certificates:
-    given = [places[name] for name in CERTIFICATES if name in places]
-    certificates = Certificates(options.triton_ca_file, options.triton_cert_file, options.triton_key_file)
+    """Check the certificates for one peer, which is reached at these URLs."""
+    given = [places[name] for name in CERTIFICATES if name in places and name.startswith(peer)]
     if certificates.key and not certificates.own:
-        problems.append(Problem(given[-1], "is a key without a certificate", "name it: --triton-cert-file"))
-    urls = (options.triton, options.triton_metrics, options.probe_grpc)
+        problems.append(Problem(given[-1], "is a key without a certificate", f"name it: --{peer}-cert-file"))
     if given and not any(url.startswith(("https://", "grpcs://")) for url in urls):
-        problems.append(Problem(given[0], "would not be used: no URL is https", "--triton https://HOST:PORT"))
+        option = "--triton" if peer == "triton" else "--dcgm-url"
+        problems.append(
+            Problem(given[0], "would not be used: no URL is https", f"{option} https://HOST:PORT")
+        )
     try:
         certificates.check()
     except CertificateError as error:

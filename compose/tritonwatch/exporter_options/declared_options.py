@@ -28,13 +28,18 @@ from tritonwatch.exporter_options.option_values import (
     words,
 )
 
-CERTIFICATES = ("triton_ca_file", "triton_cert_file", "triton_key_file")
+_TRITON_CERTIFICATES = ("triton_ca_file", "triton_cert_file", "triton_key_file")
+_DCGM_CERTIFICATES = ("dcgm_ca_file", "dcgm_cert_file", "dcgm_key_file")
+CERTIFICATES = (*_TRITON_CERTIFICATES, *_DCGM_CERTIFICATES)
 """Options that an environment variable of the same name, in capitals, gives where nothing else does."""
 
-TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file", *CERTIFICATES)
+TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file", *_TRITON_CERTIFICATES)
 """Options that give access to a Triton."""
 
-DOCTOR_OPTIONS = (*TRITON_OPTIONS, "gpu", "dcgm_url", "gpu_devices", "gpu_models")
+DOCTOR_OPTIONS = (
+    *TRITON_OPTIONS,
+    *("gpu", "dcgm_url", "dcgm_headers_file", *_DCGM_CERTIFICATES, "gpu_devices", "gpu_models"),
+)
 """Options of what examines a Triton and its GPUs."""
 
 _DEFAULTS = Settings(triton_url="", metrics_url="")
@@ -82,6 +87,14 @@ class ExporterOptions(BaseModel):
     """source of GPU metrics (default: {default}, the best one available)"""
     dcgm_url: Url = ""
     """metrics endpoint of dcgm-exporter (default: port 9400 of this machine)"""
+    dcgm_headers_file: File = None
+    """headers for dcgm-exporter, one `name: value` per line, such as Authorization (default: $DCGM_HEADERS)"""
+    dcgm_ca_file: File = None
+    """CA certificates (PEM) to trust for dcgm-exporter (default: $DCGM_CA_FILE, else those of the system)"""
+    dcgm_cert_file: File = None
+    """client certificate (PEM), if dcgm-exporter requires one (default: $DCGM_CERT_FILE)"""
+    dcgm_key_file: File = None
+    """private key of that certificate (default: $DCGM_KEY_FILE, or in the certificate file)"""
     gpu_devices: Annotated[tuple[str, ...], BeforeValidator(words), Form("GPU-UUID[/INSTANCE],...")] = ()
     """UUIDs of the GPUs that Triton uses, in the order of Triton's CUDA device numbers (default: inferred)"""
     gpu_models: Annotated[tuple[str, ...], BeforeValidator(words), Form("PATTERN,...")] = ()

@@ -108,7 +108,12 @@ def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:
     )
     own = native.NativeSource(options.max_age_seconds)
     by_name: dict[str, GpuSource] = {
-        dcgm_metrics.SOURCE: DcgmSource(settings.dcgm_url or DEFAULT_URL, settings.timeout_seconds),
+        dcgm_metrics.SOURCE: DcgmSource(
+            settings.dcgm_url or DEFAULT_URL,
+            settings.timeout_seconds,
+            settings.dcgm_headers,
+            settings.dcgm_certificates,
+        ),
         nvml.SOURCE: nvml.NvmlSource(),
         native.SOURCE: own,
     }

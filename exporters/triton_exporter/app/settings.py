@@ -27,6 +27,8 @@ class Settings:
     metrics_url: str
     gpu: GpuChoice = "auto"
     dcgm_url: str = ""
+    dcgm_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    dcgm_certificates: Certificates = field(default_factory=Certificates)
     gpu_interval_seconds: float = 5.0
     gpu_devices: tuple[str, ...] = ()
     gpu_models: tuple[str, ...] = ()

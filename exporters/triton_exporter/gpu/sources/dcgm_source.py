@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 from triton_exporter.exposition.parse import Parser
 from triton_exporter.gpu.gpu_reading import GpuReading
 from triton_exporter.gpu.sources import dcgm_metrics
 from triton_exporter.gpu.sources.source import SourceError
+from triton_exporter.http.certificates import Certificates, ReloadedTls
 from triton_exporter.http.client import Client, FetchError, Limits
 
 DEFAULT_URL = "http://127.0.0.1:9400/metrics"
@@ -22,11 +24,18 @@ class DcgmSource:
 
     name = dcgm_metrics.SOURCE
 
-    def __init__(self, url: str = DEFAULT_URL, timeout_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        timeout_seconds: float = 5.0,
+        headers: Mapping[str, str] | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
         parts = urlsplit(url)
         self._path = f"{parts.path.rstrip('/') or '/metrics'}{'?' + parts.query if parts.query else ''}"
         base = urlunsplit((parts.scheme, parts.netloc, "", "", ""))
-        self._client = Client(base, Limits(timeout_seconds, MAX_BODY_BYTES))
+        limits = Limits(timeout_seconds, MAX_BODY_BYTES)
+        self._client = Client(base, limits, headers or {}, ReloadedTls(certificates or Certificates()))
         self._parser = Parser()
 
     def read(self, at: float) -> GpuReading:
@@ -40,6 +49,8 @@ class DcgmSource:
             return reading
         finally:
             self._client.close()  # polls are seconds apart, and a source is not closed when the process ends
+        if answer.status in (401, 403):
+            raise SourceError("http_error", f"HTTP {answer.status}: needs a header, see --dcgm-headers-file")
         if answer.status != 200:
             raise SourceError("http_error", f"HTTP {answer.status}")
         reading = self._parse(answer.body, at)
