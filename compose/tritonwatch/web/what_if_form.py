@@ -26,7 +26,7 @@ HISTORIES = {"1d": 1, "7d": 7, "30d": 30, "90d": 90}
 """Lengths of the history in days."""
 HISTORY = "30d"
 _MAX_FIELD_CHARACTERS = 4000
-_FIELDS = ("name", "models", "target", "threshold", "window", "history", "min_failures", "confidence")
+_FIELDS = ("name", "models", "target", "threshold", "window", "min_failures", "confidence")
 _TIER_FIELDS = ("severity", "long", "short", "spent")
 
 
@@ -94,7 +94,7 @@ def filled(parameters: Mapping[str, str], objectives: Mapping[str, Objective]) -
     form = of_objective(base, name)
     # Fields of another base do not concern this one.
     if parameters.get("of", name) != name:
-        return replace(form, **_given(parameters, ("models", "history")))
+        return replace(form, **_given(parameters, ("models",)))
     fields = tuple(field for field in _FIELDS if form.timed or field != "threshold")
     tiers = [replace(tier, **_given(parameters, _TIER_FIELDS, f"{tier.name}.")) for tier in form.tiers]
     return replace(form, **_given(parameters, fields), tiers=tuple(tiers))

@@ -66,7 +66,7 @@ class Tier(Value):
     long: Duration
     short: Duration
     budget: Ratio | None = None
-    burn: Annotated[float, Field(gt=0)] | None = None
+    burn: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
 
     @model_validator(mode="after")
     def _refuse_mistakes(self) -> Self:
@@ -118,7 +118,7 @@ class Alerting(Value):
     severities: dict[str, names.Severity] = Field(default_factory=dict)
     labels: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
     annotations: dict[str, dict[LabelName, Text]] = Field(default_factory=dict)
-    min_failures: Annotated[int, Field(ge=0)] = 5
+    min_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 5
     confidence: Annotated[Ratio, Field(ge=0.5, lt=1)] = 0.95
 
     @model_validator(mode="after")

@@ -377,6 +377,40 @@ def test_another_target_asks_prometheus_nothing(prometheus: str) -> None:
         assert before < web_fleet.queries(prometheus) <= before + 12
 
 
+PARAMETERS = {
+    "/": ("q", "owner", "slo", "state", "sort", "page", "at"),
+    "/api/status": ("at",),
+    "/objective?slo=latency&model=ranker&version=1": ("slo", "model", "version", "last", "at"),
+    "/model?model=ranker": ("model", "last", "at"),
+    "/incidents": ("last", "at"),
+    "/incident": ("id",),
+    "/report": ("period", "owner", "timezone", "at"),
+    "/report.md": ("period",),
+    "/what-if?base=latency&history=1d": (
+        *("base", "of", "models", "target", "threshold", "window", "history", "name", "at"),
+        *("min_failures", "confidence", "page_fast.severity", "page_fast.long", "page_fast.spent"),
+    ),
+}
+HOSTILE_VALUES = (
+    *("", " ", "9" * 400, f"{'9' * 400}x", f"{'9' * 400}s", f"0.{'9' * 400}", "a" * 501, "~" + "a" * 4001),
+    *("\0", "\n", "²", "٣", "1e400", "-1e17", "nan", "~((", "~(a+)+b", "../..", "<script>", "2025-01-01"),
+)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("page", PARAMETERS)
+def test_no_address_makes_a_page_fail(site: str, page: str) -> None:
+    """Whatever a parameter is, the answer is a page, or a 4xx that names the parameter."""
+    path, _, usual = page.partition("?")
+    answers = {
+        (name, value[:20]): _answered(site, path, **{**dict(parse_qsl(usual)), name: value}).status_code
+        for name in PARAMETERS[page]
+        for value in HOSTILE_VALUES
+    }
+
+    assert [] == [asked for asked, status in answers.items() if status == 500]
+
+
 @pytest.mark.real
 def test_what_if_shows_the_budget_the_alerts_and_the_doubts(site: str) -> None:
     """At half a second a fifth failed for an hour of twelve: 1.7 budgets of 1 %, and one page."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from starlette.requests import Request
@@ -65,8 +65,8 @@ def routes(site: Site) -> Sequence[Route]:
 
 def _page(site: Site, histories: PrometheusReader, request: Request) -> Response:
     bases = what_if_form.bases(site.sources.objectives)
-    asked_choice(request, "history", tuple(HISTORIES), what_if_form.HISTORY)
-    form = what_if_form.filled(request.query_params, bases)
+    history = asked_choice(request, "history", tuple(HISTORIES), what_if_form.HISTORY)
+    form = replace(what_if_form.filled(request.query_params, bases), history=history)
     base = bases[form.base]
     given = request.query_params.get("base", "")
     context: dict[str, object] = {
