@@ -130,7 +130,8 @@ class _Parts:
         if isinstance(self.transport, SlackApi):
             if self.settings.prometheus:
                 prometheus = _prometheus(self.settings)
-                yield Charts(self.store, prometheus, self.transport.upload, self.instruments.count)
+                failed = failures.labels("chart").inc
+                yield Charts(self.store, prometheus, self.transport.upload, self.instruments.count, failed)
             if self.settings.slack_app_token_file is not None:
                 yield self._socket(self.transport, Secret(self.settings.slack_app_token_file))
 

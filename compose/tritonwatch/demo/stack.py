@@ -206,6 +206,7 @@ class Stack:
         yield self._child("exporter", [*own, *exporter]), ports.url("exporter") + "/metrics"
         argv = ["bridge", "--dry-run", "--listen", f"127.0.0.1:{ports['bridge']}"]
         argv += ["--data", str(self.bridge_data), "--exporter", ports.url("exporter")]
+        argv += ["--prometheus", ports.url("Prometheus")]
         bridge = self._child("bridge", [*own, *argv])
         bridge.errors = self.bridge_log.with_suffix(".errors.log")
         yield bridge, ports.url("bridge") + "/-/ready"

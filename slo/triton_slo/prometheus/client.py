@@ -22,6 +22,7 @@ import requests
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 from urllib3.util.retry import Retry
 
+from triton_exporter.common.duration import duration_text
 from triton_slo.prometheus.remarks import Remarks, remarks_of
 from triton_slo.prometheus.server_access import Access, innermost_reason, session_for
 
@@ -131,7 +132,7 @@ class Prometheus:
 
     def instant_with_all(self, query: str, at: float | None = None) -> tuple[Sample, ...]:
         """Return the same as `instant` with NaN and infinite values, for a reader that shows them as unknown."""
-        params = {"timeout": f"{self._access.timeout_seconds:g}s"}
+        params = {"timeout": duration_text(self._access.timeout_seconds)}
         if at is not None:
             params["time"] = f"{at:.3f}"
         return self._ask(lambda: _samples_of(self._connect.custom_query(query, params=params)))

@@ -151,17 +151,19 @@ def test_a_slow_prometheus_delays_the_one_chart_of_an_incident(
     bridge.fire({"a": bridge.clock()})
     bridge.send()
     sent: list[str] = []
+    failed: list[bool] = []
     draw = Charts(
         bridge.store,
         SlowPrometheus(timeouts),
         lambda _channel, _thread, name, _png, _title: sent.append(name),
         lambda _event, _kind: None,
+        lambda: failed.append(True),
     )
     for _ in range(200):
         bridge.clock.now += 1
         draw(bridge.clock())
 
-    assert charts == len(sent)
+    assert (charts, 1 - charts) == (len(sent), len(failed))
     assert [] == bridge.store.outbox.without_chart(3)
 
 

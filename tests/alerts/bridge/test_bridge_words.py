@@ -396,17 +396,19 @@ def test_the_present_state_is_left_out_once_it_has_ended() -> None:
 
 
 def test_a_cause_is_shown_once() -> None:
-    """The split that Prometheus returned repeats the annotation, and is newer."""
-    incident = failed_load()
-    alone = json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
+    """The split that Prometheus returned repeats the list of a burn alert, and is newer; not a file."""
     split = Evidence(at=1_700_000_600.0, facts=((SPLIT, "queue 81%, compute infer 17%"),))
-    reported = json.dumps(
-        message.root(incident.model_copy(update={"evidence": split}), Style(), 1_700_000_600.0).blocks
+    failed = failed_load(evidence=split)
+    listed = failed.lead.annotations | {"cause": "queue 87.46%, compute_infer 10%"}
+    burning = failed.lead.model_copy(update={"annotations": listed})
+    of_file, of_shares = (
+        json.dumps(message.root(incident, Style(), 1_700_000_600.0).blocks)
+        for incident in (failed, failed.model_copy(update={"members": {"f": burning}}))
     )
 
-    assert "*Cause*\\nmissing file" in alone
-    assert "*Cause*" not in reported
-    assert "queue 81%" in reported
+    assert "*Cause*\\nmissing file" in of_file
+    assert "*Cause*" not in of_shares
+    assert ["queue 81%" in shown for shown in (of_file, of_shares)] == [True, True]
 
 
 def test_the_message_answers_the_five_questions() -> None:

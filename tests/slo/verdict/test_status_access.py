@@ -59,6 +59,20 @@ def test_instant_and_range_answers_are_those_of_a_real_prometheus(prometheus: st
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("timeout", ["1.5", "1500ms", "0.75s", "90.5s", "10s"])
+def test_a_timeout_of_any_length_is_one_that_prometheus_reads(prometheus: str, timeout: str) -> None:
+    """Prometheus reads no fractions of a unit, such as 1.5s, and refuses the query for them."""
+    parser = argparse.ArgumentParser()
+    arguments.add_prometheus(parser)
+    access = arguments.from_arguments(
+        parser.parse_args([f"--prometheus={prometheus}", f"--timeout={timeout}"]), {}
+    )
+
+    with Prometheus(access) as client:
+        assert 42.0 == client.instant("42")[0].value
+
+
+@pytest.mark.real
 def test_a_refused_query_quotes_the_error_of_prometheus(prometheus: str) -> None:
     """The message quotes a query that Prometheus cannot read, and a new enough Prometheus is not called old."""
     printed = fault(Access(prometheus), "rate(")

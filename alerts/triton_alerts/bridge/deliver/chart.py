@@ -35,6 +35,7 @@ class Charts:
     prometheus: Prometheus
     upload: Upload
     count: Callable[[str, str], None]
+    failed: Callable[[], None]
 
     def __call__(self, now: float) -> None:
         for number in self.store.outbox.without_chart(AT_ONCE):
@@ -42,7 +43,11 @@ class Charts:
             if incident is None or delivery is None:
                 continue
             query = burn_query(next(iter(incident.firing or incident.members.values())))
-            chart = self._chart(incident, query, now) if query else None
+            chart, fault = None, "Prometheus has no samples of its series"
+            try:
+                chart = self._chart(incident, query, now) if query else None
+            except PrometheusError as error:
+                fault = str(error)
             # Prometheus may be slow, or the series younger than a step: query again.
             if query and chart is None and now - incident.opened_at < RETRY_SECONDS:
                 continue
@@ -50,15 +55,13 @@ class Charts:
             self.store.outbox.set_charted(number)
             if chart is not None:
                 self._upload_chart(incident, chart, delivery.root_channel, delivery.root_ts)
+            elif query:
+                self._report(incident, fault)
 
     def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
-        """Return title and PNG of the incident's series; None if Prometheus has none or does not respond."""
+        """Return title and PNG of the incident's series; None if Prometheus has none. Raises PrometheusError."""
         start = min(incident.since, now) - BEFORE_SECONDS
-        try:
-            series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
-        except PrometheusError as error:
-            log.info("no chart for incident %s: %s", incident.name, error)
-            return None
+        series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
         if not series:
             return None
         member = next(iter(incident.firing or incident.members.values()))
@@ -74,9 +77,13 @@ class Charts:
         try:
             self.upload(channel, thread, f"incident-{incident.name}.png", png, title)
         except DeliveryError as error:
-            log.info("no chart for incident %s: %s", incident.name, error)
+            self._report(incident, str(error))
         else:
             self.count("delivered", "chart")
+
+    def _report(self, incident: Incident, fault: str) -> None:
+        self.failed()
+        log.warning("no chart for incident %s: %s", incident.name, fault)
 
 
 def draw(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]], since: float) -> bytes:

@@ -7,6 +7,7 @@ source that does not respond in time are left out.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ CLOSED_SECONDS = 10.0
 """Time after the end of an incident in which its sources are queried once more: does the model serve again?"""
 AT_ONCE = 20
 """Incidents enriched per second; in a storm the most urgent ones come first."""
+WARNING_SECONDS = 60.0
+"""Least time between two lines of the log about one source: in a storm it fails for many incidents a second."""
 
 Source = Callable[[Incident], SourceFacts]
 
@@ -41,6 +44,8 @@ class Enricher:
     failed: Callable[[str], None] = lambda _name: None
     wake: Callable[[], None] = lambda: None
     addresses: Mapping[str, str] = field(default_factory=dict)
+    _warned_at: dict[str, float] = field(default_factory=dict)
+    """Source -> the last time that the log named its fault."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8, "enrich"))
 
     def __call__(self, now: float) -> None:
@@ -70,9 +75,13 @@ class Enricher:
         for name, future in asked.items():
             late = future.cancel() or not future.done()
             if fault := f"no answer within {EVIDENCE_TIMEOUT_SECONDS:g} s" if late else future.exception():
-                where = self.addresses.get(name, "no address")
-                log.info("no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault)
                 self.failed(name)
+                if not 0 <= now - self._warned_at.get(name, -math.inf) < WARNING_SECONDS:
+                    self._warned_at[name] = now
+                    where = self.addresses.get(name, "no address")
+                    log.warning(
+                        "no evidence from %s (%s) for incident %s: %s", name, where, incident.name, fault
+                    )
                 continue
             known = known.and_newer(future.result())
         return Evidence.of(known, now)
