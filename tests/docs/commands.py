@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.tools import ROOT
 
-FOLLOWED = ("docs/recipes.md", "docs/tuning.md")
+FOLLOWED = ("docs/howto.md",)
 """Pages whose commands are run in their order, with what the page promises of them."""
 _BLOCK = re.compile(r"^( *)```sh\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`(tritonwatch [a-z]+ [^`]+)`")

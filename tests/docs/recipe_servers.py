@@ -23,7 +23,7 @@ from tritonwatch.local.prometheus import alertmanager_command, prometheus_comman
 from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SETUP = "What they were tried on"
-RECIPES = parts("recipes.md")
+RECIPES = parts("howto.md")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from support.tools import ROOT
 from tritonwatch.cli import VERBS
 from tritonwatch.local.prometheus import find_binary
 
-SHELL_IS_RUN = ("docs/recipes.md", "docs/tuning.md", "docs/start.md")
+SHELL_IS_RUN = ("docs/howto.md", "docs/start.md")
 """Pages of which other tests run what the shell's own commands do."""
 COMPOSE = ROOT / "compose" / "docker-compose.yml"
 

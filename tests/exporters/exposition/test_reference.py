@@ -17,7 +17,10 @@ from triton_exporter.reference import page
 from tritonwatch.exporter_options.chosen_settings import choose
 from tritonwatch.exporter_options.declared_options import ExporterOptions, declare
 
-QUERIES = re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs" / "questions.md").read_text(), re.DOTALL)
+PAGE = (ROOT / "docs" / "howto.md").read_text()
+QUERIES = [
+    query for block in re.findall(r"```promql\n(.*?)\n```", PAGE, re.DOTALL) for query in block.split("\n\n")
+]
 SERIES = {name for metric in METRICS for name in (metric.name, metric.bucket, metric.sum, metric.count)}
 
 
