@@ -237,7 +237,8 @@ THROTTLED_SECONDS = Metric(
 XID_ERRORS = Metric(
     "triton_gpu_xid_errors_total",
     "counter",
-    "XID errors seen since the exporter started, by code and class; known codes are there at 0.",
+    "XID errors seen since the exporter started, by code and class; known codes are there at 0 once the source "
+    "is known to report XID errors.",
     (*_DEVICE, "xid", "class"),
     source="DCGM_EXP_XID_ERRORS_TOTAL, DCGM_EXP_XID_ERRORS_COUNT, DCGM_FI_DEV_XID_ERRORS or NVML events",
     caveat="From DCGM_FI_DEV_XID_ERRORS a repeat of the same code is invisible; from Triton there are none.",

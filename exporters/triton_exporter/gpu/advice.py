@@ -129,7 +129,18 @@ def _check_fields(facts: GpuFacts) -> Iterator[Finding]:
             "add to its collector file:\n" + "\n".join(lines),
             cost,
         )
-    if not any(report.kind in ("total", "window") for report in reading.xids):
+    last = dcgm.XID_LAST[0 if reading.dialect == "4.9+" else 1]
+    if not reading.watches_xids:
+        yield Finding(
+            "advice",
+            "XID errors may not be watched",
+            "dcgm-exporter reports no XID row: its collector file has none or, from 4.0 on, no GPU has had an XID "
+            f"error since it started. Until there is one, {gpu.XID_ERRORS} is absent and its alerts cannot fire",
+            f"make sure that its collector file has:\n{last}, gauge, Last XID code.\n"
+            f"{dcgm.XID_TOTAL}, counter, XIDs. (from 4.8.3 on)",
+            "a few more rows",
+        )
+    elif not any(report.kind in ("total", "window") for report in reading.xids or ()):
         yield Finding(
             "advice",
             "Repeated XID errors are invisible",

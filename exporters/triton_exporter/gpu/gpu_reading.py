@@ -81,6 +81,7 @@ class Instance:
 class GpuReading:
     """The report of one source at Unix time `at`.
 
+    `xids` is None where the source reports none; `watches_xids` tells that it would report one that happens.
     `pods` names the pods that use a GPU, where the source reports them; `dialect` is the version of its names.
     """
 
@@ -89,7 +90,7 @@ class GpuReading:
     devices: Mapping[str, Device] = field(default_factory=dict)
     instances: tuple[Instance, ...] = ()
     values: Mapping[Slot, float] = field(default_factory=dict)
-    xids: tuple[XidReport, ...] = ()
+    xids: tuple[XidReport, ...] | None = None
     watches_xids: bool = False
     dropped: Mapping[str, int] = field(default_factory=dict)
     pods: Mapping[str, frozenset[Entity]] = field(default_factory=dict)

@@ -102,9 +102,10 @@ class Gpus:
             self._learn_scope(now)
             for reason, rows in reading.dropped.items():
                 self._dropped[reading.source, reason] += rows
-            if reading.watches_xids:
+            if reading.xids is not None:
                 known = self._freshness.known & reading.devices.keys()
-                self._xids.update(known, [report for report in reading.xids if report.uuid in known], now)
+                reports = [report for report in reading.xids if report.uuid in known]
+                self._xids.update(known, reports, now, is_watched=reading.watches_xids)
             self._use.share(reading, new)
 
     def observe(self, exposition: Exposition, now: float) -> None:

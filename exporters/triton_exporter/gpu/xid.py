@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ MAX_UNLISTED = 256
 """Codes that are in no table, counted over all GPUs; a source that invents more cannot fill the memory."""
 
 AT_ZERO_SECONDS = 60.0
-"""Time for which a code that is in no table is shown at 0 when it first comes, so that Prometheus sees it rise."""
+"""Time for which a code that was not shown before is at 0 when it first comes, so that Prometheus sees it rise."""
 
 
 def classify(code: int) -> str:
@@ -89,18 +90,23 @@ class XidCounter:
 
     Each kind of report is counted for itself and the highest count is shown, so that a source that reports the
     same event in two ways, perhaps one scrape apart, counts it once. What a GPU reports when it is first polled
-    happened before and counts nothing.
+    happened before and counts nothing. Nothing is shown before a reading proves that XIDs are watched.
     """
 
     _counts: dict[_Key, float] = field(default_factory=lambda: defaultdict(float))
     _before: dict[_Key, float] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)
     _watched: set[str] = field(default_factory=set)
+    _shown_since: float = math.inf
     _first: dict[tuple[str, int], float] = field(default_factory=dict)
     _unlisted: set[tuple[str, int]] = field(default_factory=set)
 
-    def update(self, uuids: Iterable[str], reports: Iterable[XidReport], now: float) -> None:
+    def update(
+        self, uuids: Iterable[str], reports: Iterable[XidReport], now: float, *, is_watched: bool = True
+    ) -> None:
         """Take in all reports of one reading about the GPUs `uuids`, made at Unix time `now`."""
+        if is_watched:
+            self._shown_since = min(now, self._shown_since)
         by_gpu: dict[str, list[XidReport]] = {uuid: [] for uuid in uuids}
         for report in filter(self._is_believable, reports):
             by_gpu.setdefault(report.uuid, []).append(report)
@@ -112,11 +118,15 @@ class XidCounter:
                 self._first.setdefault((key.uuid, key.code), now)
 
     def counts(self, now: float) -> dict[tuple[str, int], float]:
-        """Return events by GPU and code; codes of the table are there at 0 for every GPU."""
+        """Return events by GPU and code; codes of the table are there at 0 for every GPU that is watched."""
+        if now < self._shown_since:
+            return {}
         shown = {(uuid, xid.code): 0.0 for uuid in sorted(self._watched) for xid in XIDS}
         for key, count in self._counts.items():
             series = (key.uuid, key.code)
-            if key.code in _CLASSES or now - self._first.get(series, now) >= AT_ZERO_SECONDS:
+            first = self._first.get(series, now)
+            was_at_zero = key.code in _CLASSES and first > self._shown_since
+            if was_at_zero or now - first >= AT_ZERO_SECONDS:
                 shown[series] = max(count, shown.get(series, 0.0))
             elif count:
                 shown.setdefault(series, 0.0)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from exporters.captures import bodies
 from exporters.dcgm import DIALECTS, Card, Part, Stub, serving, write
 from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
@@ -19,6 +20,7 @@ from support.tools import promtools
 from support.triton import infer, live_triton
 from support.waiting import eventually
 from triton_exporter.catalogue import gpu, state
+from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
@@ -118,6 +120,24 @@ def test_real_executions_are_shared_out(exporter: RunningExporter, server: Trito
     assert 0 < part <= 0.4
     assert pytest.approx(0.4) == part + rest
     assert {"embedder"} == page.labels(gpu.MODEL_LABEL_PROBLEM, "model")
+
+
+def test_xids_that_are_not_watched_have_no_series(
+    server: TritonServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recorded pages of dcgm-exporter without an XID row give no zeros, and the doctor says so."""
+    shown, said = {}, {}
+    for name, body in bodies("dcgm", "0[1-58].prom"):
+        with serving(body.decode()) as stub:
+            options = {"gpu": "dcgm", "dcgm_url": stub.url, "gpu_interval_seconds": 0.1}
+            with exporting(server.http_url, server.metrics_url, **options) as running:
+                page = running.wait(lambda page: page.series(gpu.POWER) or page.series(gpu.UTILIZATION))
+            words = ["doctor", "--watch", "100ms", "--gpu", "dcgm", "--dcgm-url", stub.url]
+            main([*words, "--triton", server.http_url, "--triton-metrics", server.metrics_url])
+        shown[name], said[name] = len(page.series(gpu.XID_ERRORS)), capsys.readouterr().out
+        assert ("XID errors may not be watched" in said[name]) == (b"XID" not in body), name
+
+    assert {"08.prom"} == {name for name, count in shown.items() if count}
 
 
 def test_prometheus_accepts_the_page(exporter: RunningExporter) -> None:

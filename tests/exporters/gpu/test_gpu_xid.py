@@ -43,6 +43,20 @@ def test_an_unlisted_code_is_zero_before_it_rises() -> None:
     assert [0.0, 0.0, 1.0] == [counter.counts(now)[A, 777] for now in (100.0, 159.0, 160.0)]
 
 
+def test_nothing_is_shown_before_a_reading_proves_that_xids_are_watched() -> None:
+    """In 4.x the first row may be the first XID: it is at 0 for a minute, so that increase() sees it."""
+    counter = XidCounter()
+    counter.update([A], [], 0.0, is_watched=False)
+    before = counter.counts(10.0)
+    counter.update([A], [last(79)], 100.0)
+    counter.update([A], [], 300.0, is_watched=False)  # dcgm-exporter started again
+    counter.update([A], [last(31)], 400.0)
+
+    assert {} == before
+    assert [0.0, 0.0, 1.0] == [counter.counts(now)[A, 79] for now in (100.0, 159.0, 160.0)]
+    assert 1.0 == counter.counts(400.0)[A, 31], "later codes rise from a zero that was shown"
+
+
 @pytest.mark.parametrize(
     ("case", "polls", "expected"),
     [

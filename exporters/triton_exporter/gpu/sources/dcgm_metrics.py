@@ -62,7 +62,8 @@ def read(exposition: Exposition, at: float) -> GpuReading:
         instances=tuple(draft.instances.values()),
         values=with_derived(draft.values()),
         xids=tuple(draft.xids),
-        watches_xids=True,
+        # Rows are the only proof: from 4.0 on a GPU has none before its first XID.
+        watches_xids=not _XIDS.isdisjoint(exposition.families),
         dropped=dict(draft.dropped),
         pods={pod: frozenset(entities) for pod, entities in draft.pods.items()},
         dialect=dialect(exposition),

@@ -96,7 +96,7 @@ class NvmlSource:
             devices=draft.devices,
             instances=tuple(draft.instances),
             values=with_derived(draft.values),
-            xids=tuple(self._take_events()),
+            xids=tuple(self._take_events()) if self._events is not None else None,
             watches_xids=self._events is not None,
             dropped=dict(draft.dropped),
         )
