@@ -7,17 +7,18 @@ one series an objective (tests/bench/bench_boards.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
-from triton_exporter.catalogue import Metric, gpu, state, triton
+from triton_exporter.catalogue import Metric, gpu, models, state, triton
 from triton_exporter.common.duration import duration_text, parse_seconds
 from triton_slo.artifact import Options
 from triton_slo.names import (
     BECAME_READY,
     CAUSE,
     CAUSE_SHARE,
+    COUNTED_TWICE,
     ERROR_BUDGET_RATIO,
     EVENT,
     FAILED_LOADS,
@@ -27,13 +28,17 @@ from triton_slo.names import (
     OVERBURN,
     RECORDED_HERE,
     SLO,
+    STEP_TRAFFIC,
+    STEPS_ASKED,
     TRAFFIC,
     UTILIZATION_CAUSED,
     WORST_CAUSE,
+    ensemble_traffic,
     model_traffic,
     server_traffic,
     sli_error,
     sli_events,
+    step_traffic,
     worst_burn,
 )
 from triton_slo.objective.model import WORKBOOK_TIERS
@@ -51,6 +56,7 @@ BURN_WINDOWS = tuple(
 def groups(options: Options) -> tuple[Group, ...]:
     """Return the rule groups, one a level."""
     return (
+        Group("triton-dashboards-ensemble", tuple(_ensembles(options))),
         Group("triton-dashboards-model", (*_traffic(model_traffic, "model", options), *_gpus(options))),
         Group(
             "triton-dashboards-instance", (*_traffic(server_traffic, "instance", options), *_loads(options))
@@ -60,8 +66,73 @@ def groups(options: Options) -> tuple[Group, ...]:
 
 
 def _traffic(name: Callable[[str], str], level: str, options: Options) -> Iterator[Rule]:
-    for what in TRAFFIC:
-        yield Rule(record=name(what), expr=_traffic_expr(what, _recorded_labels(options, level), options))
+    for what in TRAFFIC if level == "model" else STEP_TRAFFIC:
+        expr = _reported(what, options)
+        waits = what in ("queue_seconds", "pending")
+        if level == "model" and waits:
+            # An ensemble has no queue; its requests wait in those of its steps.
+            expr += f" or {_selected(step_traffic(what), options)}"
+        elif level == "instance" and not waits:
+            # A client's request counts at the ensemble, and not again at its steps.
+            expr += f" or -{_selected(step_traffic(what), options)}"
+        yield Rule(record=name(what), expr=total(expr, *_recorded_labels(options, level)))
+
+
+def _ensembles(options: Options) -> Iterator[Rule]:
+    """Yield the part of each step's traffic that each ensemble causes."""
+    server = _recorded_labels(options, "instance")
+    by_model, by_step = (*server, "model"), (*server, "step_model")
+    steps = _selected(models.ENSEMBLE_STEP, options)
+
+    def of_step(figure: str) -> str:
+        return total(_relabel(figure, to="step_model", source="model"), *by_step)
+
+    other = _rate(triton.REQUEST_FAILURE, options, 'reason="OTHER"')
+    yield Rule(
+        record=COUNTED_TWICE,
+        expr=f"{total(f'{other} and on ({_names(by_model)}) {steps}', *by_model)} / 2",
+        # Triton counts an ensemble under version 1; `counted` keeps the series apart from Triton's own in `or`.
+        labels={"version": "1", "reason": "OTHER", "counted": "twice"},
+    )
+    step_models = f"group by ({_names(by_step)}) ({steps})"
+    members = f"({steps} or {_relabel(step_models, to='model', source='step_model')})"
+    for what in STEP_TRAFFIC:
+        reported = total(_reported(what, options), *by_model)
+        yield Rule(record=ensemble_traffic(what), expr=f"{reported} and on ({_names(by_model)}) {members}")
+    requests, failures = (_selected(ensemble_traffic(what), options) for what in ("requests", "failures"))
+    asked = _selected(STEPS_ASKED, options)
+    each_step = f"group by ({_names((*by_model, 'position', 'step_model'))}) ({steps})"
+    times = f"count by ({_names((*by_model, 'step_model'))}) ({each_step})"
+    of_ensemble, on_step = (f"on ({_names(by)}) group_left ()" for by in (by_model, by_step))
+    yield Rule(record=STEPS_ASKED, expr=f"{times} * {of_ensemble} {requests}")
+    version = {"version": "1"}
+    # A step after one that failed was not asked: at most what it reports.
+    yield Rule(
+        record=step_traffic("requests"),
+        expr=f"{asked} * {on_step} clamp_max({of_step(requests)} / ({total(asked, *by_step)} > 0), 1)",
+        labels=version,
+    )
+    failed = f"({asked} >= bool 0) * {of_ensemble} {failures}"
+    yield Rule(
+        record=step_traffic("failures"),
+        expr=f"{failed} * {on_step} clamp_max({of_step(failures)} / ({total(failed, *by_step)} > 0), 1)",
+        labels=version,
+    )
+    for what in ("request_seconds", "queue_seconds", "pending"):
+        each = f"({of_step(_selected(ensemble_traffic(what), options))} / ({of_step(requests)} > 0))"
+        yield Rule(
+            record=step_traffic(what),
+            expr=f"{_selected(step_traffic('requests'), options)} * {on_step} {each}",
+            labels=version,
+        )
+
+
+def _relabel(expr: str, to: str, source: str) -> str:
+    return f'label_replace({expr}, "{to}", "$1", "{source}", "(.+)")'
+
+
+def _names(labels: Iterable[str]) -> str:
+    return ", ".join(labels)
 
 
 def _gpus(options: Options) -> Iterator[Rule]:
@@ -108,20 +179,20 @@ def rules_text(options: Options) -> str:
     return render(groups(options), "triton-dashboards", options.format)
 
 
-def _traffic_expr(what: str, labels: tuple[str, ...], options: Options) -> str:
-    """Return the expression of one value. Times are recorded in seconds per second; Triton counts microseconds."""
-    success = total(_rate(triton.REQUEST_SUCCESS, options), *labels)
-    failures = total(_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED), *labels)
-    expressions = {
-        "requests": f"({success} + {failures}) or {success}",
+def _reported(what: str, options: Options) -> str:
+    """Return what Triton reports of a figure. Times are seconds per second; Triton counts microseconds."""
+    failures = (
+        f"{_rate(triton.REQUEST_FAILURE, options, NOT_CANCELED)} or -{_selected(COUNTED_TWICE, options)}"
+    )
+    return {
+        "requests": f"{_rate(triton.REQUEST_SUCCESS, options)} or {failures}",
         "failures": failures,
-        "request_seconds": f"{total(_rate(triton.REQUEST_DURATION_US, options), *labels)} / 1e6",
-        "queue_seconds": f"{total(_rate(triton.QUEUE_DURATION_US, options), *labels)} / 1e6",
-        "inferences": total(_rate(triton.INFERENCE_COUNT, options), *labels),
-        "executions": total(_rate(triton.EXEC_COUNT, options), *labels),
-        "pending": total(_selected(triton.PENDING_REQUESTS, options), *labels),
-    }
-    return expressions[what]
+        "request_seconds": f"{_rate(triton.REQUEST_DURATION_US, options)} / 1e6",
+        "queue_seconds": f"{_rate(triton.QUEUE_DURATION_US, options)} / 1e6",
+        "inferences": _rate(triton.INFERENCE_COUNT, options),
+        "executions": _rate(triton.EXEC_COUNT, options),
+        "pending": _selected(triton.PENDING_REQUESTS, options),
+    }[what]
 
 
 def _rate(metric: Metric, options: Options, *matchers: str) -> str:
@@ -142,6 +213,6 @@ def window(options: Options, share: float = 1) -> str:
     return duration_text(share * window_seconds(options))
 
 
-def _selected(metric: Metric, options: Options, *matchers: str) -> str:
+def _selected(metric: Metric | str, options: Options, *matchers: str) -> str:
     inside = ", ".join((*matchers, *([options.selector] if options.selector else [])))
-    return f"{metric}{{{inside}}}" if inside else metric.name
+    return f"{metric}{{{inside}}}" if inside else str(metric)

@@ -9,6 +9,7 @@ from triton_dashboards.query import RATE, BoardScope, quantile, ratio, total
 from triton_exporter.catalogue import Metric, state, triton
 from triton_slo.alert_settings import signals
 from triton_slo.indicators.errors import CANCELED
+from triton_slo.names import COUNTED_TWICE, server_traffic, step_traffic
 
 NOT_CANCELED = f'reason!="{CANCELED}"'
 """Matcher without requests that the client cancelled: they neither failed nor succeeded."""
@@ -29,13 +30,18 @@ SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedTraffic:
-    """Traffic as the generated rules record it; `name` returns the series of a value for models or for servers."""
+    """Traffic as the generated rules record it; `name` is `model_traffic` or `server_traffic`."""
 
     scope: BoardScope
     name: Callable[[str], str]
 
     def __call__(self, what: str, *by: str) -> str:
-        return total(self.scope(self.name(what)), *by)
+        every = total(self.scope(self.name(what)), *by)
+        if by or self.name is server_traffic:
+            return every
+        # Of the chosen models, what an ensemble and its step both report counts once.
+        again = total(self.scope(step_traffic(what), 'step_model=~"$model"'))
+        return f"({every} - {again} or {every})"
 
     def failed(self, *by: str) -> str:
         """Return the share of requests that failed."""
@@ -65,8 +71,12 @@ class RawTraffic:
         return total(self.scope.rate(metric), *by)
 
     def failures(self, *by: str) -> str:
-        """Return the failed requests a second, without those that their clients canceled."""
-        return total(self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED), *by)
+        """Return the failed requests a second, without those that their clients canceled.
+
+        Triton counts a failure of an ensemble twice.
+        """
+        counted_twice = self.scope(COUNTED_TWICE)
+        return total(f"{self.scope.rate(triton.REQUEST_FAILURE, NOT_CANCELED)} or -{counted_twice}", *by)
 
     def requests(self, *by: str) -> str:
         """Return the requests a second, answered or failed."""
@@ -80,8 +90,23 @@ class RawTraffic:
         """Return the mean of a duration over successful requests, in the unit of the counter."""
         return ratio(self.rate(metric, *by), self.rate(triton.REQUEST_SUCCESS, *by))
 
+    def queued_per_request(self, *by: str) -> str:
+        """Return the mean microseconds in queues: for an ensemble those of its steps, as it has none."""
+        steps = ratio(f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_SUCCESS, *by))
+        return f"({steps} or {self.per_request(triton.QUEUE_DURATION_US, *by)})"
+
+    def of_steps(self, what: str, *by: str) -> str:
+        """Return the part of the steps' traffic that the chosen ensemble causes; nothing for other models."""
+        return total(self.scope(step_traffic(what)), *by)
+
     def queue_share(self, *by: str) -> str:
-        """Return the share of request time spent waiting."""
+        """Return the share of request time spent waiting: for an ensemble in the queues of its steps."""
+        steps = ratio(
+            f"1e6 * {self.of_steps('queue_seconds', *by)}", self.rate(triton.REQUEST_DURATION_US, *by)
+        )
+        return f"{steps} or {self._own_queue_share(*by)}"
+
+    def _own_queue_share(self, *by: str) -> str:
         return signals.QUEUE_SHARE.expr(lambda metric: self.rate(metric, *by))
 
     def instances_busy(self, *by: str) -> str:

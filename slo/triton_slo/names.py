@@ -201,13 +201,43 @@ present sum of `pending`."""
 
 
 def model_traffic(what: str) -> str:
-    """Return the name of a recorded traffic figure by cluster, job and model, summed over servers and versions."""
+    """Return the name of a recorded traffic figure by cluster, job and model, summed over servers and versions.
+
+    An ensemble waits in the queues of its steps.
+    """
     return f"model:triton_{what}:{_traffic_operation(what)}"
 
 
 def server_traffic(what: str) -> str:
-    """Return the name of a recorded traffic figure by cluster, job and instance, summed over models."""
+    """Return the name of a recorded traffic figure by cluster, job and instance, summed over models.
+
+    A client's request to an ensemble counts once, not again for each step.
+    """
     return f"instance:triton_{what}:{_traffic_operation(what)}"
+
+
+STEP_TRAFFIC = ("requests", "failures", "request_seconds", "queue_seconds", "pending")
+"""Figures that are recorded of ensembles and of their steps, too."""
+
+
+def ensemble_traffic(what: str) -> str:
+    """Return the name of a figure of an ensemble, or of a step, by cluster, job, instance and model."""
+    return f"ensemble:triton_{what}:{_traffic_operation(what)}"
+
+
+def step_traffic(what: str) -> str:
+    """Return the name of the part of a step's figure that an ensemble causes.
+
+    By cluster, job, instance, model (the ensemble) and step_model. In totals these would count a client's request
+    once more.
+    """
+    return f"step:triton_{what}:{_traffic_operation(what)}"
+
+
+COUNTED_TWICE = "ensemble:triton_failures_counted_twice:rate2m"
+"""Failed requests of an ensemble: Triton counts each of them twice, with the reason OTHER."""
+STEPS_ASKED = "step:triton_requests_asked:rate2m"
+"""Requests that an ensemble would send to its step if none failed before."""
 
 
 def _traffic_operation(what: str) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import yaml
+
 from support.history import END, Series, backfilled, openmetrics, record
 from support.recorded_group import group_labels, recorded_group
 from triton_exporter.catalogue import EXPORTER_JOB, Metric, gpu, llm, models, own, state, triton
@@ -190,8 +192,8 @@ def _configuration(
         for position, step in enumerate(("embedder", "classifier"), 1):
             yield (
                 models.ENSEMBLE_STEP.name,
-                {**labels, "step_model": step, "step_version": "-1"},
-                _gauge(position),
+                {**labels, "position": str(position), "step_model": step, "step_version": "-1"},
+                _gauge(1),
             )
         return
     yield models.INSTANCES.name, {**labels, "kind": "KIND_GPU", "gpu": "0"}, _gauge(model.instances)
@@ -647,5 +649,16 @@ def series() -> Iterator[Series]:
 def backfill(directory: Path, rules: str) -> Path:
     """Write the history and what `rules` make of it as blocks; returns the data folder."""
     data = backfilled(openmetrics(series()), directory / "data")
-    record(rules, directory, (START + 300, END, STEP))
+    for stage in _stages(rules):
+        record(stage, directory, (START + 300, END, STEP))
     return data
+
+
+def _stages(rules: str) -> Iterator[str]:
+    """Yield the rules in files, each with those that read only what the files before it record."""
+    left = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]]
+    while left:
+        waiting = {rule["record"] for rule in left}
+        ready = [rule for rule in left if not any(name in rule["expr"] for name in waiting)]
+        yield yaml.safe_dump({"groups": [{"name": "stage", "rules": ready}]})
+        left = [rule for rule in left if rule not in ready]

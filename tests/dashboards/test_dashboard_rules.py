@@ -13,7 +13,7 @@ from support.tools import promtools
 from triton_dashboards.generate import artifacts
 from triton_dashboards.recording import rules_text
 from triton_slo.artifact import Options
-from triton_slo.names import TRAFFIC, model_traffic, server_traffic
+from triton_slo.names import STEP_TRAFFIC, TRAFFIC, model_traffic, server_traffic
 
 
 @pytest.mark.parametrize("promtool", promtools(), ids=str)
@@ -32,7 +32,7 @@ def test_every_figure_is_recorded_at_both_levels() -> None:
     groups = yaml.safe_load(rules_text(Options()))["groups"]
     names = {rule["record"] for group in groups for rule in group["rules"]}
 
-    assert {level(what) for what in TRAFFIC for level in (model_traffic, server_traffic)} <= names
+    assert {*map(model_traffic, TRAFFIC), *map(server_traffic, STEP_TRAFFIC)} <= names
 
 
 def test_what_is_recorded_keeps_the_labels_of_the_selector() -> None:
@@ -49,7 +49,7 @@ def test_operator_format_is_a_resource() -> None:
     resource = yaml.safe_load(rules_text(Options(format="operator")))
 
     assert "PrometheusRule" == resource["kind"]
-    assert 3 == len(resource["spec"]["groups"])
+    assert 4 == len(resource["spec"]["groups"])
 
 
 @pytest.mark.parametrize(("scale", "interval", "window"), [(1, 15, "2m"), (1 / 360, 1, "4s"), (1, 60, "4m")])
@@ -61,7 +61,7 @@ def test_window_follows_time_scale_but_spans_four_scrapes(scale: float, interval
 def test_selector_is_in_every_selector() -> None:
     """A fleet's own matcher narrows each recorded figure and each panel over Triton's series."""
     text = rules_text(Options(selector='cluster="eu1"'))
-    assert len(re.findall(r"\b(?:nv_inference|triton_)\w+\{", text)) == text.count("eu1")
+    assert len(re.findall(r"\b(?:nv_inference|triton_)[\w:]+\{", text)) == text.count("eu1")
     assert re.findall(r"\b(?:nv_inference|triton_)\w+[\[)]", text) == []
 
     made = artifacts((), Options(selector='region="north"'))

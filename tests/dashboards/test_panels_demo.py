@@ -52,8 +52,8 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "needs requests that fail": {
         "triton-fleet": ["Failed by model"],
-        "triton-model": ["Failures by reason"],
-        PER_MODEL: ["Failures by reason"],
+        "triton-model": ["Failures by reason", "Failures of the steps"],
+        PER_MODEL: ["Failures by reason", "Failures of the steps"],
     },
     "needs an exporter that Triton refuses": {"triton-server": ["Failed requests to Triton"]},
     "needs a group whose data vanished": {"triton-slo": ["Objectives/H"]},

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from triton_dashboards import displays
 from triton_dashboards.about import fires
 from triton_dashboards.query import quantile, ratio, total
-from triton_dashboards.traffic import UNCOUNTED, RawTraffic
+from triton_dashboards.traffic import UNCOUNTED
 from triton_dashboards.values import (
     Display,
     Panel,
@@ -15,34 +15,43 @@ from triton_dashboards.values import (
     TimeSeries,
 )
 from triton_dashboards.view import View
-from triton_exporter.catalogue import Metric, llm, models, triton
+from triton_exporter.catalogue import Metric, llm, triton
 from triton_exporter.catalogue.state import QUANTILES
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.signal_kinds import Tail
 
 
 def ensemble(view: View) -> tuple[Panel, ...]:
-    """Return panels of the steps of an ensemble: mean latency and failures of each."""
-    everything = RawTraffic(view.servers)
-    steps = f'label_replace({view.model(models.ENSEMBLE_STEP)}, "model", "$1", "step_model", "(.+)")'
-    member = f"and on (model) sum by (model) ({steps})"
+    """Return panels of the steps of an ensemble, from what is recorded of the requests that it sends to them."""
+    requests = view.raw.of_steps("requests", "step_model")
+
+    def per_request(what: str) -> str:
+        return ratio(view.raw.of_steps(what, "step_model"), requests)
+
     return (
         TimeSeries(
             "Latency of the steps",
-            "Mean duration of the requests to each step; if other ensembles or clients use the same "
-            "step, their requests are included.",
-            {"{{model}}": f"{everything.per_request(triton.REQUEST_DURATION_US, 'model')} {member}"},
-            displays.MICROSECONDS.when_empty("No ensemble"),
-            reads=(models.ENSEMBLE_STEP, triton.REQUEST_DURATION_US),
+            "Mean duration of a request to each step, in its queue and in compute.",
+            {"{{step_model}}": per_request("request_seconds")},
+            displays.SECONDS.when_empty("No ensemble"),
             stacked=True,
+            width=8,
+        ),
+        TimeSeries(
+            "Queue of the steps",
+            "Mean time of a request in the queue of each step: an ensemble has no queue of its own.",
+            {"{{step_model}}": per_request("queue_seconds")},
+            displays.SECONDS.when_empty("No ensemble"),
+            stacked=True,
+            width=8,
         ),
         TimeSeries(
             "Failures of the steps",
-            f"Share of each step's requests that failed: shows which step causes failures of the "
+            f"Share of the ensemble's requests to each step that failed: shows which step causes failures of the "
             f"ensemble. {UNCOUNTED}",
-            {"{{model}}": f"{everything.failed('model')} {member}"},
-            displays.FAILED_BY.when_empty("No ensemble"),
-            reads=triton.REQUEST_FAILURE,
+            {"{{step_model}}": per_request("failures")},
+            displays.FAILED_BY.when_empty("No step failed"),
+            width=8,
         ),
     )
 

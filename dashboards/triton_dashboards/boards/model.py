@@ -34,7 +34,7 @@ from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
-from triton_slo.names import PERIOD_BUDGET_REMAINING, RECORDED_HERE
+from triton_slo.names import COUNTED_TWICE, PERIOD_BUDGET_REMAINING, RECORDED_HERE, step_traffic
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -143,7 +143,9 @@ def _to_objectives(view: View) -> Link:
 
 def symptoms(view: View) -> tuple[Panel, ...]:
     raw = view.raw
-    by_reason = total(view.chosen.rate(triton.REQUEST_FAILURE), "reason")
+    by_reason = total(
+        f"{view.chosen.rate(triton.REQUEST_FAILURE)} or -{view.chosen(COUNTED_TWICE)}", "reason"
+    )
     return (
         TimeSeries(
             "Requests by version",
@@ -208,14 +210,17 @@ _BY_PHASE = (
 def phases(view: View) -> tuple[Panel, ...]:
     raw = view.raw
     whole = raw.per_request(triton.REQUEST_DURATION_US)
-    known = " - ".join((whole, *(raw.per_request(metric) for _, metric in PHASES)))
+    step_pending = view.chosen(step_traffic("pending"))
+    (queue, _), *compute = PHASES
+    spent = {queue: raw.queued_per_request(), **{name: raw.per_request(metric) for name, metric in compute}}
+    known = " - ".join((whole, *spent.values()))
     return (
         TimeSeries(
             "Request time by phase",
             "Mean time of a successful request, split into its phases; they add up to the mean "
             "latency. For an ensemble: the sum over its steps.",
             [
-                *(Query(raw.per_request(metric), name) for name, metric in PHASES),
+                *(Query(expr, name) for name, expr in spent.items()),
                 Query(f"clamp_min({known}, 0)", "other"),
             ],
             replace(displays.MICROSECONDS, styles=_BY_PHASE),
@@ -241,17 +246,18 @@ def phases(view: View) -> tuple[Panel, ...]:
         ),
         TimeSeries(
             "Wait in the queue",
-            "Quantiles of the queue time. Dashed: threshold of the objective.",
+            "Quantiles of the queue time. Dashed: threshold of the objective. An ensemble has no queue: see "
+            "its steps.",
             [*quantiles(raw, state.QUEUE_DURATION), *limit_queries(view, Queue)],
-            with_limit_line(displays.SECONDS, view.limit(Queue)),
+            with_limit_line(displays.SECONDS.when_empty("No traffic, or an ensemble"), view.limit(Queue)),
             reads=state.QUEUE_DURATION,
             limit_line=view.limit(Queue) is not None,
             log=True,
         ),
         TimeSeries(
             "Waiting requests by server",
-            "Requests in the queue, not yet handed to the backend.",
-            {"{{instance}}": total(view.chosen(triton.PENDING_REQUESTS), "instance")},
+            "Requests in the queue, not yet handed to the backend; for an ensemble, in the queues of its steps.",
+            {"{{instance}}": total(f"{view.chosen(triton.PENDING_REQUESTS)} or {step_pending}", "instance")},
             displays.COUNT.when_empty("Not loaded"),
         ),
     )

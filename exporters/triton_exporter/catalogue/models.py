@@ -54,8 +54,9 @@ RESPONSE_CACHE = _config("triton_model_response_cache", "1 when the response cac
 DECOUPLED = _config("triton_model_decoupled", "1 when a request may have any number of responses, else 0.")
 ENSEMBLE_STEP = _config(
     "triton_model_ensemble_step",
-    "Position (from 1) of a step of the ensemble; step_version is -1 for the latest.",
-    ("step_model", "step_version"),
+    "1 for each step of the ensemble, by its position in the configuration (from 1); step_version is -1 for the "
+    "latest.",
+    ("position", "step_model", "step_version"),
 )
 
 BUSY_SECONDS = _statistic(

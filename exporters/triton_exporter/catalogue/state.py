@@ -172,6 +172,7 @@ QUEUE_DURATION = Metric(
     _MODEL,
     "s",
     source="best of traces, summaries, decomposed sums, sampled means",
+    caveat="Absent for ensembles: their steps have queues, they have none.",
 )
 _RECENT = (
     "read off buckets at most 8 % apart. An estimate: of the last two to two and a half minutes, from the source "

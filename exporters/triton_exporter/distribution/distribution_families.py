@@ -27,14 +27,22 @@ _QUANTILES: Mapping[Signal, Metric] = {
 class ObservedModel:
     """State of one model version; `seen` is when Triton last showed it (Unix seconds).
 
-    `sources` are the written names of its series, `turn` is when its summary is read.
+    `sources` are the written names of its series, `turn` is when its summary is read, `since` is when it was first
+    seen.
     """
 
     observations: dict[Signal, Observations]
     turn: int
+    since: float
     seen: float = 0.0
+    has_queue: bool = True
     torn: Gain | None = None
     sources: dict[Signal, dict[str, str]] = field(default_factory=lambda: {signal: {} for signal in SIGNALS})
+
+    @property
+    def shown(self) -> dict[Signal, Observations]:
+        """What it is shown of: an ensemble has no queue."""
+        return self.observations if self.has_queue else {"request": self.observations["request"]}
 
     def _torn_part(self, signal: Signal) -> CarriedOver:
         torn = self.torn
@@ -63,11 +71,11 @@ class DistributionFamilies:
     def histograms(self, models: Models, now: float) -> Iterable[Family]:
         """Yield both histograms, their quantiles, and what is known about their errors."""
         for signal in SIGNALS:
-            histograms = [model.observations[signal].histogram for model in models.values()]
+            histograms = [model.shown[signal].histogram for model in models.values() if signal in model.shown]
             yield Family(METRICS[signal], JoinedSamples(histograms))
         for signal in SIGNALS:
             yield Family(_QUANTILES[signal], list(_quantiles(models, signal, now)))
-        guarantees = [each.guarantee for model in models.values() for each in model.observations.values()]
+        guarantees = [each.guarantee for model in models.values() for each in model.shown.values()]
         yield Family(state.REQUESTS_WITHIN, JoinedSamples(guarantees))
         yield Family(state.DISTRIBUTION_ERROR, list(self._errors(models)))
 
@@ -76,7 +84,7 @@ class DistributionFamilies:
         now = [
             (version, signal, observations.source)
             for version, model in models.items()
-            for signal, observations in model.observations.items()
+            for signal, observations in model.shown.items()
         ]
         if now != self._noted:
             self._noted = now
@@ -87,7 +95,7 @@ class DistributionFamilies:
 
     def _errors(self, models: Models) -> Iterable[Sample]:
         for version, model in models.items():
-            for signal, observations in model.observations.items():
+            for signal, observations in model.shown.items():
                 if observations.decomposition is not None and observations.source == "decomposed":
                     thresholds = self._thresholds.get(signal, ())
                     for threshold, error in zip(thresholds, observations.decomposition.errors, strict=False):
@@ -96,7 +104,9 @@ class DistributionFamilies:
 
 def _quantiles(models: Models, signal: Signal, now: float) -> Iterable[Sample]:
     for version, model in models.items():
-        observations = model.observations[signal]
+        observations = model.shown.get(signal)
+        if observations is None:
+            continue
         if observations.quantiles is not None and not observations.quantiles.forget(now):
             observations.quantiles = None
         if observations.quantiles is not None and observations.source != "sampled_mean":
@@ -106,7 +116,7 @@ def _quantiles(models: Models, signal: Signal, now: float) -> Iterable[Sample]:
 
 def _source_samples(models: Models) -> Iterable[Sample]:
     for version, model in models.items():
-        for signal, observations in model.observations.items():
+        for signal, observations in model.shown.items():
             used = model.sources[signal]
             if observations.source not in used:
                 used[observations.source] = series(

@@ -36,6 +36,9 @@ MAX_GONE = 100
 MEMORY_SECONDS = 300.0
 """Time for which series stay after Triton stopped showing their model version: its last requests are scraped."""
 
+UNKNOWN_SECONDS = 60.0
+"""Time for which the queue of a model is not shown while its configuration is unknown: it may be an ensemble."""
+
 PENDING_SECONDS = 2.0
 """Time between two rounds in which the intervals that waited for an estimate are entered."""
 
@@ -82,11 +85,13 @@ class Distributions:
         self._models: dict[ModelVersion, ObservedModel] = {}
         self._quantile_pool = QuantilePool()
         self._streaming: Mapping[ModelVersion, bool] = {}
+        self._has_polled = False
+        self._is_ensemble: dict[str, bool] = {}
         self._turn = 0
         self._families = DistributionFamilies(self._buckets.thresholds)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
-        """Learn which models stream, and which of them batch."""
+        """Learn which models stream, which of them batch, and which are ensembles."""
         if self._trace_intake is not None:
             self._trace_intake.observe_snapshot(snapshot)
         self._streaming = {model: config.decoupled for model, config in snapshot.configs.items()}
@@ -95,6 +100,9 @@ class Distributions:
             for model, config in snapshot.configs.items()
             if config.dynamic_batching and not config.decoupled and not config.response_cache
         )
+        self._has_polled = True
+        # By name: Triton counts an ensemble under version 1, whatever its folder is called.
+        self._is_ensemble |= {key.model: config.is_ensemble for key, config in snapshot.configs.items()}
 
     def stored(self, now: float) -> Sequence[StoredModel] | None:
         """Return the models that `restore` continues from; None before Triton's counters were read."""
@@ -206,11 +214,22 @@ class Distributions:
 
     def families(self, now: float) -> Iterable[Family]:
         """Return both histograms, their quantiles and sources."""
+        for version, model in self._models.items():
+            model.has_queue = self._has_queue(version, model, now)
         yield from self._families.histograms(self._models, now)
         yield Family(own.TORN_READINGS, [Sample(str(own.TORN_READINGS), self._torn)])
         yield from self._families.sources(self._models)
         if self._trace_intake is not None:
             yield from self._trace_intake.families()
+
+    def _has_queue(self, version: ModelVersion, model: ObservedModel, now: float) -> bool:
+        """Return whether to show a queue: an ensemble has none, its steps have. Triton's counters come before the
+        configuration that tells what a model is, which may also be unreadable.
+        """
+        is_ensemble = self._is_ensemble.get(version.model)
+        if is_ensemble is None:
+            return not self._has_polled or now - model.since > UNKNOWN_SECONDS
+        return not is_ensemble
 
     def _enter_interval(
         self,
@@ -284,6 +303,7 @@ class Distributions:
         model = ObservedModel(
             {signal: self._observations(version, signal, now) for signal in SIGNALS},
             turn=len(self._models) % SUMMARY_TURNS,
+            since=now,
         )
         self._models[version] = model
         if self._trace_intake is not None:

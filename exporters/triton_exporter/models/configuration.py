@@ -61,12 +61,8 @@ def _describe(config: ModelConfig) -> Iterator[tuple[Metric, tuple[str, ...], fl
         yield from _limits(str(level), policy)
     yield models.RESPONSE_CACHE, (), config.response_cache
     yield models.DECOUPLED, (), config.decoupled
-    # A model may be in an ensemble twice; its series has the first position.
-    seen = set()
     for position, step in enumerate(config.steps, 1):
-        if step not in seen:
-            seen.add(step)
-            yield models.ENSEMBLE_STEP, (step.model, str(step.version)), position
+        yield models.ENSEMBLE_STEP, (str(position), step.model, str(step.version)), 1
 
 
 def _limits(priority: str, policy: QueuePolicy) -> Iterator[tuple[Metric, tuple[str, ...], float]]:

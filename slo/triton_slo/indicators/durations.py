@@ -116,12 +116,13 @@ class HistogramOrSlices(TimedIndicator):
         if self.source == "histogram":
             events = CounterQuery(events_over, scope.group_by, may_begin_late=True)
             return Measure(in_histogram, events, ((fed, ""),), wrong_settings, error, stated)
-        # A group with a histogram of the exporter never falls back to slices, even if the histogram lacks the
-        # bucket or is not stored: the estimate would hide this mistake, which is reported by name.
-        without = f"unless {scope.on} {exported}"
+        # A group with any histogram of the exporter never falls back to slices, even if the histogram lacks the
+        # bucket or is not stored: the estimate would hide this mistake, which is reported by name. An ensemble has
+        # no histogram of its queue, because it has no queue.
+        without = f"unless {scope.on} {scope.present(state.DISTRIBUTION_SOURCE)}"
         fallback = slices.map(lambda expr: f"({expr})\n{without}")
         return Measure(
-            f"{in_histogram} or {scope.on} {in_slices}",
+            f"{in_histogram} or {scope.on} ({in_slices} {without})",
             FallbackQuery(events_over, scope.group_by, fallback, may_begin_late=True),
             ((fed, ""), (f"{in_slices} {without}", SLICES)),
             wrong_settings,

@@ -34,7 +34,7 @@ _BUSY = series(models.BUSY_SECONDS, VERSION)
 _INSTANCES = series(models.INSTANCES, VERSION, kind="KIND_GPU", gpu="0")
 _PROBED = series(probe.SUCCESS, VERSION)
 _PIPELINE = {**SERVER, "model": "pipeline", "version": "1"}
-_STEP = series(models.ENSEMBLE_STEP, _PIPELINE, step_model="ranker", step_version="-1")
+_STEP = series(models.ENSEMBLE_STEP, _PIPELINE, position="1", step_model="ranker", step_version="-1")
 
 
 def _probes(result: str) -> str:

@@ -85,8 +85,8 @@ def test_configuration_is_shown_as_triton_normalised_it(worker: Worker) -> None:
     assert 0 == page.value(models.DECOUPLED, **mine)
     assert 0 == page.value(models.RESPONSE_CACHE, **mine)
     step = {"model": "both", "version": "1", "step_version": "-1"}
-    assert 1 == page.value(models.ENSEMBLE_STEP, **step, step_model="plain")
-    assert 2 == page.value(models.ENSEMBLE_STEP, **step, step_model="worker")
+    assert 1 == page.value(models.ENSEMBLE_STEP, **step, position="1", step_model="plain")
+    assert 1 == page.value(models.ENSEMBLE_STEP, **step, position="2", step_model="worker")
     assert page.value(models.MAX_QUEUE_DELAY, model="plain", version="1") is None
 
 

@@ -221,7 +221,7 @@ _WORDS: Mapping[str, Callable[[Mapping[str, str], float], tuple[str, str]]] = {
     ),
     models.ENSEMBLE_STEP.name: lambda labels, value: (
         "ensemble",
-        f"step {value:g}: {labels.get('step_model', '')}",
+        f"step {labels.get('position', '')}: {labels.get('step_model', '')}",
     ),
 }
 
