@@ -46,6 +46,9 @@ URGENCIES = 6
 COMPONENT = "component"
 """Label of every alert: slo, lifecycle, traffic, llm, gpu, meta."""
 OWNER = "owner"
+STACK = "stack"
+"""Label of every alert, always `OWN_STACK`: an Alertmanager that others use too routes and inhibits by it."""
+OWN_STACK = "tritonwatch"
 
 GROUPING = ("model", "version")
 """Labels that make a group by default: one SLI, one budget for each model version over all servers."""

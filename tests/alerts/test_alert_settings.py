@@ -407,7 +407,7 @@ def test_no_alert_silences_a_more_urgent_one(alerts: dict[str, object], silent: 
     options = tuned(**alerts)
 
     def labels(name: str) -> dict[str, str]:
-        return {"alertname": name, "severity": rules(options, name)[0]["labels"]["severity"]}
+        return {"alertname": name, **rules(options, name)[0]["labels"]}
 
     assert silent == _inhibited(options, labels("TritonServerRestarting"), labels("TritonModelFlapping"))
 

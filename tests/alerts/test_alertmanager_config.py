@@ -78,7 +78,7 @@ def test_each_alert_reaches_its_receiver(binary: Path, alert: Alert, tmp_path: P
 
     routed = amtool(
         binary,
-        *("config", "routes", "test", f"--config.file={path}", f"--verify.receivers={receiver}"),
+        *("config", "routes", "test", f"--config.file={path}", f"--verify.receivers=tritonwatch-{receiver}"),
         *labels,
         *(f"{label}=x" for label in alert.labels),
     )
@@ -257,7 +257,13 @@ def test_the_fallback_goes_by_any_of_three_ways(address: str, integration: str, 
         checked = amtool(binary, "check-config", path)
         routed = amtool(
             binary,
-            *("config", "routes", "test", f"--config.file={path}", "--verify.receivers=fallback,bridge"),
+            *(
+                "config",
+                "routes",
+                "test",
+                f"--config.file={path}",
+                "--verify.receivers=tritonwatch-fallback,tritonwatch-bridge",
+            ),
             *("alertname=AlertBridgeDown", "severity=critical", "instance=bridge:9096"),
         )
         assert (0, 0) == (checked.returncode, routed.returncode), checked.stderr + routed.stdout
@@ -308,7 +314,7 @@ def test_pages_and_tickets_reach_teams_without_slack(binary: Path, way: Way, tmp
             *("alertname=A", f"severity={severity}", "model=m"),
         )
         assert (name == "info") == ("page-to" not in routed.stdout and "ticket-to" not in routed.stdout)
-        assert routed.stdout.startswith(name)
+        assert routed.stdout.startswith(f"tritonwatch-{name}")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -27,12 +28,14 @@ from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.objective.reading import read
 
 pytestmark = pytest.mark.real
+BRIDGE = alertmanager.BRIDGE
 BY_NAME = {alert.name: alert for alert in ALERTS}
 SERVER = {"instance": "gpu-1:9095"}
 TIERS = [tier.name for tier in WORKBOOK_TIERS]
 BURN = {
     "alertname": "TritonReadinessBudgetBurn",
     "component": "slo",
+    "stack": "tritonwatch",
     "indicator": "readiness",
     "slo": "readiness",
     "model": "ranker",
@@ -109,12 +112,16 @@ def everyone(tmp_path: Path) -> Iterator[list[Running]]:
 
 
 @contextmanager
-def running(binary: Path, directory: Path) -> Iterator[Running]:
-    """One Alertmanager with the demo's configuration."""
+def running(binary: Path, directory: Path, theirs: str = "") -> Iterator[Running]:
+    """One Alertmanager with the demo's configuration, or with a configuration of others to which ours is added."""
     (port,) = free_ports(1)
     with webhook() as (inbox, url):
         options = Options(time_scale=1 / 360, scrape_interval_seconds=1.0, webhook_url=url)
         write(alertmanager.artifacts(options), directory)
+        if theirs:
+            fragment = yaml.safe_load((directory / "alertmanager" / alertmanager.FRAGMENT).read_text())
+            whole = appended(yaml.safe_load(theirs.replace("URL", url)), fragment)
+            (directory / "alertmanager" / alertmanager.FILE).write_text(yaml.safe_dump(whole))
         command = [
             binary,
             f"--config.file={directory / 'alertmanager' / alertmanager.FILE}",
@@ -125,6 +132,12 @@ def running(binary: Path, directory: Path) -> Iterator[Running]:
         address = f"http://127.0.0.1:{port}"
         with started(command, f"{address}/-/ready", directory / "log"):
             yield Running(address, inbox)
+
+
+def appended(theirs: dict[str, Any], fragment: dict[str, Any]) -> dict[str, Any]:
+    """Do what the head of the fragment says: its lists to theirs, its route before theirs."""
+    theirs["route"]["routes"] = fragment.pop("route")["routes"] + theirs["route"]["routes"]
+    return theirs | {name: theirs.get(name, []) + ours for name, ours in fragment.items()}
 
 
 def alert(name: str, **labels: str) -> dict[str, str]:
@@ -153,19 +166,19 @@ def test_a_server_that_is_down_silences_its_consequences(everyone: list[Running]
     for member in everyone:
         member.send([down, *consequences, elsewhere])
     for member in everyone:
-        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
+        member.inbox.wait(lambda member=member: len(member.inbox.notified(BRIDGE)) == 2)
     # Three more group intervals: nothing else comes.
     time.sleep(3.0)
 
     for member in everyone:
-        notified = sorted(member.inbox.notified("bridge"), key=str)
+        notified = sorted(member.inbox.notified(BRIDGE), key=str)
         assert [{"TritonModelNotReadyProlonged"}, {"TritonServerDown"}] == notified
         assert {alert["alertname"] for alert in consequences} == member.silenced_by_another()
         member.send([down, *consequences], ended=True)
     for member in everyone:
         member.inbox.wait(
             lambda member=member: any(
-                "TritonServerDown" in notified for notified in member.inbox.notified("bridge", "resolved")
+                "TritonServerDown" in notified for notified in member.inbox.notified(BRIDGE, "resolved")
             )
         )
 
@@ -181,9 +194,9 @@ def test_a_ticket_about_a_server_does_not_silence_a_page(everyone: list[Running]
     for member in everyone:
         member.send([*tickets, *pages])
     for member in everyone:
-        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
+        member.inbox.wait(lambda member=member: len(member.inbox.notified(BRIDGE)) == 2)
 
-        notified = sorted(map(sorted, member.inbox.notified("bridge")))
+        notified = sorted(map(sorted, member.inbox.notified(BRIDGE)))
         assert [["TritonExporterDown", "TritonSoleServerDown"], ["TritonModelStalled"]] == notified
         assert {"TritonServerDown"} == member.silenced_by_another()
 
@@ -201,11 +214,11 @@ def test_one_incident_of_a_model_makes_one_notification(everyone: list[Running])
     for member in everyone:
         member.send(incident)
     for member in everyone:
-        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
+        member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE))
     time.sleep(3.0)
 
     for member in everyone:
-        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == member.inbox.notified("bridge")
+        assert [{"TritonModelDownEverywhere", "TritonReadinessBudgetBurn"}] == member.inbox.notified(BRIDGE)
         assert 2 == len(member.inbox.notifications[0]["alerts"])  # type: ignore[arg-type]
 
 
@@ -243,7 +256,7 @@ def test_of_custom_tiers_the_most_urgent_one_alerts(everyone: list[Running]) -> 
     for member in everyone:
         member.send(burning)
     for member in everyone:
-        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
+        member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE))
     time.sleep(3.0)
 
     for member in everyone:
@@ -259,15 +272,15 @@ def test_a_load_failure_that_becomes_a_page_stays_in_its_group(everyone: list[Ru
     for member in everyone:
         member.send([failed])
     for member in everyone:
-        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
+        member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE))
         member.send([failed, down])
     for member in everyone:
-        member.inbox.wait(lambda member=member: len(member.inbox.notified("bridge")) == 2)
+        member.inbox.wait(lambda member=member: len(member.inbox.notified(BRIDGE)) == 2)
         member.send([failed, down], ended=True)
     for member in everyone:
-        member.inbox.wait(lambda member=member: member.inbox.notified("bridge", "resolved"))
+        member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE, "resolved"))
 
-        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == member.inbox.notified("bridge")[1]
+        assert {"TritonModelLoadFailed", "TritonModelDownEverywhere"} == member.inbox.notified(BRIDGE)[1]
         assert 1 == len({notified["groupKey"] for notified in member.inbox.notifications})
 
 
@@ -281,11 +294,11 @@ def test_a_model_that_does_not_load_silences_its_server(everyone: list[Running])
             ]
         )
     for member in everyone:
-        member.inbox.wait(lambda member=member: member.inbox.notified("bridge"))
+        member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE))
     time.sleep(1.0)
 
     for member in everyone:
-        assert [{"TritonModelLoadFailed"}] == member.inbox.notified("bridge")
+        assert [{"TritonModelLoadFailed"}] == member.inbox.notified(BRIDGE)
         assert {"TritonServerNotReady"} == member.silenced_by_another()
 
 
@@ -294,6 +307,88 @@ def test_the_watchdog_keeps_pinging_and_info_stays_silent(everyone: list[Running
     for member in everyone:
         member.send([alert("Watchdog"), alert("GpuPowerThrottling", **SERVER, gpu_uuid="GPU-5a1e")])
     for member in everyone:
-        member.inbox.wait(lambda member=member: len(member.inbox.notified("watchdog")) >= 3)
+        member.inbox.wait(lambda member=member: len(member.inbox.notified("tritonwatch-watchdog")) >= 3)
 
-        assert {"watchdog"} == {notified["receiver"] for notified in member.inbox.notifications}
+        assert {"tritonwatch-watchdog"} == {notified["receiver"] for notified in member.inbox.notifications}
+
+
+THEIRS = """
+route:
+  receiver: theirs
+  group_by: [alertname]
+  group_wait: 1s
+  group_interval: 1s
+  routes:
+  - receiver: theirs-pages
+    matchers: [severity="critical"]
+receivers:
+- {name: theirs, webhook_configs: [{url: URL}]}
+- {name: theirs-pages, webhook_configs: [{url: URL}]}
+- {name: watchdog}
+inhibit_rules:
+- source_matchers: [severity="critical"]
+  target_matchers: [severity=~"warning|info", stack!="tritonwatch"]
+  equal: [alertname, namespace]
+"""
+"""The configuration of an Alertmanager that routed the alerts of others before ours came."""
+
+
+@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+def test_alerts_of_others_keep_their_receivers_beside_ours(binary: Path, tmp_path: Path) -> None:
+    """With the fragment added, theirs go where they went, whatever labels they share with ours, and ours to us."""
+    others = [
+        {"alertname": "NodeDown", "severity": "critical", "instance": "gpu-1:9095"},
+        {"alertname": "Watchdog", "severity": "none"},
+        {"alertname": "TritonServerNotReady", "severity": "warning", **SERVER},
+        {
+            "alertname": "CheckoutBurns",
+            **{name: BURN[name] for name in ("component", "slo", "indicator", "model", "version")},
+            "severity": "warning",
+            "tier": "x",
+            "urgency": "5",
+        },
+    ]
+    ours = [
+        alert("TritonAllServersDown"),
+        alert("TritonServerDown", **SERVER),
+        alert("TritonServerNotReady", **SERVER),
+        alert("Watchdog"),
+        burn("page_fast"),
+    ]
+    with running(binary, tmp_path, THEIRS) as beside:
+        beside.send([*others, *ours])
+        beside.inbox.wait(lambda: len(beside.inbox.notified("theirs")) == 3)
+        beside.inbox.wait(lambda: beside.inbox.notified("theirs-pages"))
+        beside.inbox.wait(lambda: beside.inbox.notified("tritonwatch-watchdog"))
+        beside.inbox.wait(lambda: {"TritonAllServersDown"} in beside.inbox.notified(BRIDGE))
+        time.sleep(3.0)  # three more group intervals: nothing else comes
+
+        received = {
+            (notification["receiver"], sent["labels"]["alertname"], sent["labels"].get("stack"))
+            for notification in beside.inbox.notifications
+            for sent in notification["alerts"]  # type: ignore[attr-defined]
+        }
+    assert {
+        ("theirs-pages", "NodeDown", None),
+        ("theirs", "Watchdog", None),
+        ("theirs", "TritonServerNotReady", None),
+        ("theirs", "CheckoutBurns", None),
+        (BRIDGE, "TritonAllServersDown", "tritonwatch"),
+        ("tritonwatch-watchdog", "Watchdog", "tritonwatch"),
+    } == {entry for entry in received if entry[1] != "TritonServerDown"}
+
+
+@pytest.mark.parametrize("binary", alertmanagers(), ids=str)
+def test_the_fragment_inhibits_what_the_whole_configuration_inhibits(binary: Path, tmp_path: Path) -> None:
+    """Every alert of ours at once, on one server, model and GPU: the same ones stay silent in both."""
+    labels = {**SERVER, "model": "ranker", "version": "1", "gpu_uuid": "GPU-5a1e"}
+    every = [
+        alert(one.name, **{label: labels[label] for label in one.labels if label in labels}) for one in ALERTS
+    ]
+    with running(binary, tmp_path / "whole") as whole, running(binary, tmp_path / "beside", THEIRS) as beside:
+        for member in (whole, beside):
+            member.send([*every, *map(burn, TIERS)])
+            member.inbox.wait(lambda member=member: member.inbox.notified(BRIDGE))
+
+        assert whole.silenced_by_another() == beside.silenced_by_another()
+        assert 10 < len(whole.silenced_by_another()) < len(every)

@@ -1,20 +1,26 @@
-"""Alertmanager's configuration: routes, grouping, receivers and inhibition."""
+"""Alertmanager's configuration: routes, grouping, receivers and inhibition.
+
+Twice: whole, for an Alertmanager of this stack alone, and as a fragment for one that routes other alerts too.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from triton_alerts.alertmanager.inhibition import in_force
-from triton_alerts.alertmanager.receivers import receiver, ticket_hours, webhook
+from triton_alerts.alertmanager.receivers import TICKET_HOURS, receiver, ticket_hours, webhook
 from triton_alerts.rules import alert_promql
-from triton_slo import readable_yaml
+from triton_slo import names, readable_yaml
 from triton_slo.artifact import Artifact, Options
 from triton_slo.burn.burn_alerts import Inhibition
 from triton_slo.burn.causes import WORDS
 
 FILE = "alertmanager.yml"
+FRAGMENT = "fragment.yml"
 TEMPLATES = "tritonwatch.tmpl"
-BRIDGE = "bridge"
+_PREFIX = "tritonwatch-"
+"""Of our names in a configuration, which may have receivers of others too."""
+BRIDGE = f"{_PREFIX}bridge"
 """The receiver of pages and tickets: the bridge sends them to their channels."""
 
 Block = dict[str, Any]
@@ -24,6 +30,7 @@ Block = dict[str, Any]
 _CLUSTER = "cluster"
 _OF_A_MODEL = [_CLUSTER, "model"]
 _OF_A_SERVER = [_CLUSTER, "instance"]
+_OURS = f'{names.STACK}="{names.OWN_STACK}"'
 _DELIVERY = 'alertname=~"AlertBridge.*|AlertmanagerNotificationsFailing|AlertmanagerDown"'
 _MIN_REPEAT_SECONDS = 600
 """Least repeat interval, at any time scale."""
@@ -58,6 +65,7 @@ def artifacts(options: Options) -> tuple[Artifact, ...]:
     """Return the configuration, and the templates it loads from beside it."""
     return (
         Artifact("alertmanager", FILE, readable_yaml.render(config(options))),
+        Artifact("alertmanager", FRAGMENT, readable_yaml.render(fragment(options)).replace("\n", _HOW_TO, 1)),
         Artifact("alertmanager", TEMPLATES, _TEMPLATE_TEXT),
     )
 
@@ -76,6 +84,23 @@ def config(options: Options) -> Block:
     return configuration
 
 
+_HOW_TO = """
+# For an Alertmanager that routes other alerts too: append each list below to the list of the same name in its
+# configuration. The route comes first in `routes`: one of yours that takes every alert would take ours as well.
+# An inhibit rule of yours that goes by severity silences ours too, unless its target has stack!="tritonwatch".
+"""
+
+
+def fragment(options: Options) -> Block:
+    """Return what another configuration needs for our alerts, and for no others."""
+    whole = config(options)
+    route = {"matchers": [_OURS], **whole.pop("route")}
+    del whole["global"]
+    if not (options.fallback or options.page_to or options.ticket_to):
+        del whole["templates"]
+    return {"route": {"routes": [route]}, **whole}
+
+
 def _root(options: Options) -> Block:
     """Return the tree of routes: the first match wins, and the root receives alerts of other rules."""
     return {
@@ -86,7 +111,7 @@ def _root(options: Options) -> Block:
             _watchdog(options),
             *_delivery(options),
             *_others(options),
-            {"receiver": "info", "matchers": ['severity=~"none|info"']},
+            {"receiver": f"{_PREFIX}info", "matchers": ['severity=~"none|info"']},
             _pages_and_tickets(options),
         ],
     }
@@ -94,7 +119,7 @@ def _root(options: Options) -> Block:
 
 def _watchdog(options: Options) -> Block:
     return {
-        "receiver": "watchdog",
+        "receiver": f"{_PREFIX}watchdog",
         "matchers": ['alertname="Watchdog"'],
         "group_by": [_CLUSTER, "alertname"],
         # The repeat falls between two intervals, so that there is one ping in every second interval: each minute.
@@ -111,7 +136,7 @@ def _delivery(options: Options) -> list[Block]:
         return []
     return [
         {
-            "receiver": "fallback",
+            "receiver": f"{_PREFIX}fallback",
             "matchers": [_DELIVERY],
             "group_by": [_CLUSTER, "alertname"],
             **_times(options, "10s", "1m", "1h"),
@@ -126,8 +151,8 @@ def _pages_and_tickets(options: Options) -> Block:
     in_hours = {
         "receiver": BRIDGE,
         "matchers": ['severity="warning"'],
-        "active_time_intervals": ["ticket-hours"],
-        "routes": [{**of_a_server, "active_time_intervals": ["ticket-hours"]}],
+        "active_time_intervals": [TICKET_HOURS],
+        "routes": [{**of_a_server, "active_time_intervals": [TICKET_HOURS]}],
     }
     return {
         "receiver": BRIDGE,
@@ -141,11 +166,11 @@ def _pages_and_tickets(options: Options) -> Block:
 
 def _others(options: Options) -> list[Block]:
     """Return the routes of pages and tickets to receivers other than the bridge."""
-    hours = {"active_time_intervals": ["ticket-hours"]} if options.ticket_hours else {}
+    hours = {"active_time_intervals": [TICKET_HOURS]} if options.ticket_hours else {}
     routes = []
     for name, severity, when, addresses in (
-        ("page-to", "critical", {}, options.page_to),
-        ("ticket-to", "warning", hours, options.ticket_to),
+        (f"{_PREFIX}page-to", "critical", {}, options.page_to),
+        (f"{_PREFIX}ticket-to", "warning", hours, options.ticket_to),
     ):
         route = {
             "receiver": name,
@@ -176,18 +201,18 @@ def _receivers(options: Options) -> list[Block]:
         heartbeats.append({**webhook(options.watchdog_url, ""), "send_resolved": False})
     return [
         {"name": BRIDGE, "webhook_configs": [bridge]},
-        {"name": "watchdog", "webhook_configs": heartbeats},
+        {"name": f"{_PREFIX}watchdog", "webhook_configs": heartbeats},
         # Without an integration on purpose: info is shown on dashboards, never sent.
-        {"name": "info"},
-        *([receiver("fallback", [options.fallback])] if options.fallback else []),
-        *([receiver("page-to", options.page_to)] if options.page_to else []),
-        *([receiver("ticket-to", options.ticket_to)] if options.ticket_to else []),
+        {"name": f"{_PREFIX}info"},
+        *([receiver(f"{_PREFIX}fallback", [options.fallback])] if options.fallback else []),
+        *([receiver(f"{_PREFIX}page-to", options.page_to)] if options.page_to else []),
+        *([receiver(f"{_PREFIX}ticket-to", options.ticket_to)] if options.ticket_to else []),
     ]
 
 
 def _inhibit_rule(inhibition: Inhibition) -> Block:
     return {
-        "source_matchers": list(inhibition.source),
-        "target_matchers": list(inhibition.target),
+        "source_matchers": [_OURS, *inhibition.source],
+        "target_matchers": [_OURS, *inhibition.target],
         "equal": [_CLUSTER, *inhibition.equal],
     }

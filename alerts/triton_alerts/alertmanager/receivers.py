@@ -16,6 +16,7 @@ ADDRESSES = (
     "teams:///FILE, incidentio:///FILE?source=ID, irm:///FILE, mailto:TO?from=FROM&smarthost=HOST:PORT"
 )
 """FILE contains the key, token or address; it is a path on the machine of Alertmanager."""
+TICKET_HOURS = "tritonwatch-ticket-hours"
 _TITLE = '{{ template "triton.title" . }}'
 _TEXT = '{{ template "triton.text" . }}'
 # A path without a host works only in Grafana, and PagerDuty refuses such a link.
@@ -133,4 +134,4 @@ def ticket_hours(text: str) -> dict[str, Any]:
     }
     if when.place:
         interval["location"] = when.place
-    return {"name": "ticket-hours", "time_intervals": [interval]}
+    return {"name": TICKET_HOURS, "time_intervals": [interval]}

@@ -68,6 +68,7 @@ def labels(alert: Alert) -> dict[str, str]:
         names.SEVERITY: alert.severity,
         names.COMPONENT: alert.component,
         names.OWNER: alert.owner,
+        names.STACK: names.OWN_STACK,
     }
 
 

@@ -158,6 +158,7 @@ def _alert_labels(
         names.SEVERITY: severity,
         **extra,
         names.COMPONENT: "slo",
+        names.STACK: names.OWN_STACK,
         **owner,
     }
 

@@ -167,6 +167,7 @@ RESERVED_LABELS = frozenset(
         names.URGENCY,
         names.COMPONENT,
         names.OWNER,
+        names.STACK,
         names.EVENT,
         names.REASON,
         "alertname",

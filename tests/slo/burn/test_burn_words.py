@@ -158,6 +158,7 @@ def words(name: str, alert: str, case: Case, tier: str) -> dict[str, dict[str, s
             "urgency": urgency,
             "severity": severity,
             "component": "slo",
+            "stack": "tritonwatch",
             "owner": "ml-platform",
         },
         "exp_annotations": {

@@ -109,7 +109,7 @@ def test_an_operator_resource_has_the_same_rules() -> None:
 
 
 def test_every_alert_has_the_texts_that_on_call_needs() -> None:
-    """Severity, component and owner on the one hand; words and links on the other."""
+    """Severity, component, owner and stack on the one hand; words and links on the other."""
     alerts = [
         rule
         for artifact in artifacts(shipped(), Options())
@@ -121,7 +121,7 @@ def test_every_alert_has_the_texts_that_on_call_needs() -> None:
 
     assert 30 == len(alerts)
     for rule in alerts:
-        assert {"severity", "component", "owner"} <= set(rule["labels"])
+        assert {"severity", "component", "owner", "stack"} <= set(rule["labels"])
         assert {"summary", "description", "action", "runbook_url", "dashboard_url"} <= set(
             rule["annotations"]
         )
