@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from support.bridge import body_of
 from support.loopback import served
+from triton_alerts.bridge.incidents.history import from_json
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.notification import Notification, parse
 from triton_alerts.bridge.incidents.store import Store
@@ -36,6 +37,7 @@ from triton_alerts.bridge.settings import Secret
 from triton_exporter.catalogue.external.bridge import METRICS, RECEIVED
 from triton_exporter.http.certificates import ServerCertificates
 from triton_exporter.http.server import RefusedError, Server
+from tritonwatch.cli import main
 
 
 @contextmanager
@@ -106,6 +108,38 @@ def test_a_notification_without_the_token_is_refused(tmp_path: Path, shown: str)
         taken = requests.post(url(receiver), data=BODY, headers={"Authorization": "Bearer secret"}, timeout=5)
 
     assert (401, 200) == (refused.status_code, taken.status_code)
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        ("0001-01-01T00:00:00+10:00", 400),
+        ("9999-12-31T23:59:59-00:01", 400),
+        ("0001-01-01T00:00:00Z", 200),
+        ("9999-12-31T23:59:59Z", 200),
+    ],
+)
+@pytest.mark.parametrize("state", ["firing", "resolved"])
+def test_any_time_is_refused_or_can_be_read_again(
+    tmp_path: Path, start: str, status: int, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that its zone moves out of the years of a time would break every list of incidents."""
+    alert = {"status": state, "labels": {"alertname": "A", "model": "m"}, "startsAt": start, "endsAt": start}
+    odd = {"version": "4", "receiver": "r", "status": state, "groupKey": "g", "alerts": [alert]}
+    headers = {"Authorization": "Bearer s"}
+    with started_receiver(tmp_path, token=lambda: "s") as receiver:
+        answers = [
+            requests.post(url(receiver), data=body, headers=headers, timeout=5)
+            for body in (json.dumps(odd).encode(), BODY)
+        ]
+        listed = requests.get(url(receiver, INCIDENTS_PATH), headers=headers, timeout=5)
+    code = main(["incidents", "list", "--data", str(tmp_path), "--last", "3650d"])
+
+    assert [status, 200] == [answer.status_code for answer in answers]
+    assert status == 200 or "alerts.0.startsAt: " in answers[0].text
+    assert 200 == listed.status_code
+    assert (1 if status == 400 else 2) == len(from_json(listed.content))
+    assert 0 == code, capsys.readouterr().err
 
 
 def test_incidents_are_read_with_the_token_alone(tmp_path: Path) -> None:

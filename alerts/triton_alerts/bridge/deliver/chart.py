@@ -60,7 +60,7 @@ class Charts:
 
     def _chart(self, incident: Incident, query: str, now: float) -> tuple[str, bytes] | None:
         """Return title and PNG of the incident's series; None if Prometheus has none. Raises PrometheusError."""
-        start = min(incident.since, now) - BEFORE_SECONDS
+        start = max(0.0, min(incident.since, now) - BEFORE_SECONDS)
         series = self.prometheus.range(query, start, now, max(1.0, (now - start) / POINTS))
         if not series:
             return None

@@ -50,8 +50,10 @@ def source(prometheus: Prometheus, clock: Callable[[], float]) -> Source:
         member = incident.lead
         if not member.labels.get("model"):
             return SourceFacts()
+        now = clock()
         for reach, step in RANGES:
-            series = prometheus.range(_states_query(member), incident.since - reach, clock(), step)
+            start = max(0.0, min(incident.since, now) - reach)
+            series = prometheus.range(_states_query(member), start, now, step)
             if recent := changes(series):
                 return SourceFacts(facts=((LAST_CHANGE, _worded(recent, incident.since)),))
         return SourceFacts()

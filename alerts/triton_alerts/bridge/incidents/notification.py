@@ -118,7 +118,7 @@ def parse(body: bytes, source: str = "") -> Notification:
         key=f"{wire.receiver}|{wire.group_key}",
         receiver=wire.receiver,
         all_resolved=wire.status == "resolved",
-        alerts=dict(_member(alert, sender) for alert in wire.alerts),
+        alerts=dict(_member(alert, sender, f"alerts.{place}") for place, alert in enumerate(wire.alerts)),
         group_labels=_cut_values(wire.group_labels),
         external_url=wire.external_url[:2048],
         truncated=wire.truncated,
@@ -147,23 +147,29 @@ class _Body(BaseModel):
     alerts: list[_WireAlert] = Field(min_length=1)
 
 
-def _member(wire: _WireAlert, sender: str) -> tuple[str, Member]:
+def _member(wire: _WireAlert, sender: str, place: str) -> tuple[str, Member]:
     labels = _cut_values(wire.labels)
-    start, end = _seconds(wire.starts_at), _seconds(wire.ends_at or wire.starts_at)
+    start, end = _seconds(wire.starts_at, f"{place}.startsAt"), None
+    if wire.status == "resolved":
+        # A resolved alert without an end ended at its start.
+        end = max(start, start if wire.ends_at is None else _seconds(wire.ends_at, f"{place}.endsAt"))
     member = Member(
         labels=labels,
         annotations=_cut_values(wire.annotations),
         starts_at=start,
-        # Alertmanager sends the year 1 for "not ended"; a resolved alert without an end ended at its start.
-        ends_at=None if wire.status == "firing" else max(end, start),
+        ends_at=end,
         generator_url=wire.generator_url[:MAX_VALUE_LENGTH],
         source=sender,
     )
     return wire.fingerprint[:128] or fingerprint(labels), member
 
 
-def _seconds(moment: datetime) -> float:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+def _seconds(moment: datetime, place: str) -> float:
+    """Return a Unix time. Raises MalformedError where its zone moves it out of the years that a time can have."""
+    try:
+        return moment.astimezone(UTC).timestamp()
+    except OverflowError:
+        raise MalformedError(f"{place}: {moment.isoformat()} is not within the years 1 to 9999 UTC") from None
 
 
 def _cut_values(pairs: Mapping[str, str]) -> dict[str, str]:
