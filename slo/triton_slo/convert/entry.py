@@ -167,7 +167,7 @@ def _pairs(node: yaml.MappingNode, done: dict[int, Pairs]) -> Pairs:
 
 
 def documents(file: str, text: str) -> Iterator[Entry | Problem]:
-    """Yield every document of a file, and what is wrong with the file."""
+    """Yield every document of a file, those in a list one by one, and what is wrong with the file."""
     nodes = list(marked_yaml.documents(file, text))
     if not nodes:
         yield Problem(file, "is empty", "give a file with something to convert")
@@ -176,4 +176,5 @@ def documents(file: str, text: str) -> Iterator[Entry | Problem]:
             yield node
             continue
         yield from duplicate_keys(file, node)
-        yield Entry(file, node)
+        for document in (isinstance(node, yaml.SequenceNode) and node.value) or [node]:
+            yield Entry(file, document)

@@ -1,4 +1,4 @@
-"""Test `tritonwatch convert` from and to OpenSLO v1: in, out, and our objectives there and back unchanged."""
+"""Test `tritonwatch convert` from OpenSLO v1."""
 
 from __future__ import annotations
 
@@ -313,3 +313,16 @@ def test_a_written_objective_is_read_back_the_same(data: dict[str, Any]) -> None
     except ValidationError:
         assume(False)
     assert (objective,) == read([("a.yaml", writing.write([objective]))]).objectives
+
+
+def test_a_list_holds_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """OpenSLO's Go SDK writes its objects as one YAML list; a mistake keeps its line."""
+    written = list(yaml.safe_load_all(SHOP))
+    assert 0 == run(tmp_path, SHOP)
+    apart = converted(tmp_path)
+    assert 0 == run(tmp_path, yaml.safe_dump(written, sort_keys=False), "--force")
+    assert apart == converted(tmp_path)
+
+    capsys.readouterr()
+    assert 1 == run(tmp_path, "- {apiVersion: openslo/v1, kind: SLO}\n- text\n", "--force")
+    assert "in.yaml:2: this should be a mapping, and is a single value" in capsys.readouterr().err

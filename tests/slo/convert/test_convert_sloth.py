@@ -101,7 +101,7 @@ def test_what_comes_out_passes_check_generate_and_promtool(tmp_path: Path, promt
     [
         ("a: [", "in.yaml:2: not YAML"),
         ("", "in.yaml: is empty"),
-        ("- a", "in.yaml:1: this should be a mapping, and is a list"),
+        ("- a", "in.yaml:1: this should be a mapping, and is a single value"),
         (
             "apiVersion: openslo/v1\nkind: SLO",
             "in.yaml:1: apiVersion: 'openslo/v1' is neither Sloth's prometheus/v1 nor",
