@@ -130,7 +130,7 @@ class ModelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One poll of Triton at Unix time `at`; None means that Triton did not answer that part.
+    """One poll of Triton at Unix time `at`; None means that Triton did not answer that part, or refused it.
 
     `api_failure` is one of DOWN_REASONS when the HTTP API did not answer at all, or another server than Triton did;
     `api_failure_text` has the details, if there are any.
@@ -139,7 +139,7 @@ class Snapshot:
     at: float
     api_failure: str = ""
     live: bool = False
-    ready: bool = False
+    ready: bool | None = False
     triton_version: str = ""
     index: tuple[IndexEntry, ...] | None = None
     statistics: tuple[ModelStatistics, ...] | None = None

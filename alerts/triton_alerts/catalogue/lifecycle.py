@@ -304,15 +304,17 @@ and on (instance) max_over_time({state.SERVER_LIVE}[1d]) == 1""",
     ),
     _server_alert(
         name="TritonServerNotLive",
-        expr=f"{state.SERVER_LIVE} == 0 and on (instance) {state.UP} == 1",
+        # Absent where Triton's HTTP API has never answered.
+        expr=f"{state.UP} == 1 unless on (instance) {state.SERVER_LIVE} == 1",
         severity="warning",
         for_="2m",
         keep_firing_for="1m",
         summary="Triton server {{ $labels.instance }} exposes metrics but does not serve",
         description="The metrics port of the Triton server {{ $labels.instance }} answers while its "
-        "API is not live: it is draining, stuck in shutdown, or its API port is closed to the exporter.",
-        action="Check in the log whether Triton received a stop signal; if the shutdown hangs, kill the "
-        "process.",
+        "API is not live: its start failed, it is draining, stuck in shutdown, or its HTTP port is off or closed "
+        "to the exporter.",
+        action="Read the phase in the exporter's /state, and the end of Triton's log: if the shutdown hangs, kill "
+        "the process.",
         silence="instance, during a planned shutdown",
     ),
     _server_alert(

@@ -38,7 +38,7 @@ TRITON_OPTIONS = ("triton", "triton_metrics", "triton_headers_file", *_TRITON_CE
 
 DOCTOR_OPTIONS = (
     *TRITON_OPTIONS,
-    *("gpu", "dcgm_url", "dcgm_headers_file", *_DCGM_CERTIFICATES, "gpu_devices", "gpu_models"),
+    *("triton_log", "gpu", "dcgm_url", "dcgm_headers_file", *_DCGM_CERTIFICATES, "gpu_devices", "gpu_models"),
 )
 """Options of what examines a Triton and its GPUs."""
 
@@ -51,7 +51,7 @@ class ExporterOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     triton: Url
-    """URL of Triton's HTTP API, such as http://127.0.0.1:8000"""
+    """URL of Triton's HTTP API, such as http://127.0.0.1:8000; Triton must run with HTTP, its default"""
     triton_metrics: Url = ""
     """Triton's metrics endpoint (default: /metrics on port 8002 of the same host)"""
     triton_headers_file: File = None

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from triton_exporter.app.features import can_estimate, gpu_parts
@@ -19,6 +20,7 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
+from triton_exporter.lifecycle.triton_log import LogTail, standing_failures
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from triton_exporter.triton.poll import ApiPoller
@@ -68,6 +70,7 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             second=second,
             watched_seconds=watched_seconds,
             metrics_failure=failure,
+            start_failure=_start_failure(settings.triton_log),
             logging=answers.documents.get("logging", {}),
             traces=traces,
             model_traces=model_traces,
@@ -87,6 +90,14 @@ def _gpu_findings(settings: Settings, snapshot: Snapshot, page: Exposition | Non
         part.observe_snapshot(snapshot)
         findings.extend(part.examine(now))
     return tuple(findings)
+
+
+def _start_failure(log: Path | None) -> str:
+    """Return the error that ended the last start, if the log has one."""
+    if log is None:
+        return ""
+    with closing(LogTail(log)) as tail:
+        return next((failure.text for failure in standing_failures(tail.earlier) if not failure.model), "")
 
 
 def _ask(api: Client) -> _Answers:

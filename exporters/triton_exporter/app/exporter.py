@@ -36,7 +36,7 @@ from triton_exporter.http.connections import Connections
 from triton_exporter.http.server import Handler, Request, Response, routed
 from triton_exporter.lifecycle.model_states import ModelStates
 from triton_exporter.lifecycle.state_log import FailureLog, ReachabilityLog
-from triton_exporter.lifecycle.state_page import report
+from triton_exporter.lifecycle.state_page import report, server_families
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.triton.poll import ApiPoller
 
@@ -172,6 +172,7 @@ class Exporter:
         """Yield series about the reading and the requests to Triton."""
         up = reading.up and self.model_states.lifecycle.snapshot.api_failure != state.NOT_TRITON
         yield Family.single(state.UP, up)
+        yield from server_families(self.model_states.lifecycle, metrics_answer=reading.up)
         yield from self._metrics_thread.families()
         yield Family.single(own.STATE_STORED, self._histograms.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)

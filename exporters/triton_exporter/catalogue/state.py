@@ -66,7 +66,11 @@ UP = Metric(
     "1 when Triton's metrics endpoint answered the last scrape and no other server answers as its API, else 0.",
 )
 SERVER_LIVE = Metric(
-    "triton_server_live", "gauge", "1 when /v2/health/live answered 200, else 0.", source="HTTP API"
+    "triton_server_live",
+    "gauge",
+    "1 when /v2/health/live answered 200, else 0.",
+    source="HTTP API",
+    caveat="Absent, like triton_server_ready, while metrics answer and the HTTP API never did: HTTP may be off.",
 )
 SERVER_READY = Metric(
     "triton_server_ready",

@@ -37,8 +37,9 @@ class TritonFacts:
     """The facts about one Triton.
 
     `statuses` has the HTTP status of every endpoint that was asked, `first` and `second` its metrics,
-    `watched_seconds` apart; `metrics_failure` is why they are missing. `logging` is its setting of the log,
-    `traces` that of traces for all models, and `model_traces` those of models for which another one applies.
+    `watched_seconds` apart; `metrics_failure` is why they are missing. `start_failure` is the error in Triton's
+    log that ended its start. `logging` is its setting of the log, `traces` that of traces for all models, and
+    `model_traces` those of models for which another one applies.
     `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.
     """
 
@@ -50,6 +51,7 @@ class TritonFacts:
     second: Exposition | None = None
     watched_seconds: float = 0.0
     metrics_failure: str = ""
+    start_failure: str = ""
     logging: Mapping[str, object] = field(default_factory=dict)
     traces: TraceSetting | None = None
     model_traces: Mapping[str, TraceSetting] = field(default_factory=dict)

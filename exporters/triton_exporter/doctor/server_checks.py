@@ -27,12 +27,22 @@ _SINCE = (
 def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
     """Report an API that does not answer, or not as Triton does."""
     failure = facts.snapshot.api_failure
-    if failure == "refused":
+    if failure == "refused" and not facts.metrics_failure:
+        yield Finding(
+            "problem",
+            "Triton's metrics answer and its HTTP API does not",
+            f"nothing listens at {facts.url}: HTTP is off, or on another port, or this Triton is ending. Without "
+            "HTTP the exporter knows nothing of models, and whether the server is live.",
+            "--allow-http=true (the default), and in --triton the port of --http-port",
+            "Triton has no authentication: let the exporter alone reach that port (--http-address)",
+        )
+    elif failure == "refused":
         yield Finding(
             "problem",
             "Triton's API refuses connections",
             f"nothing listens at {facts.url}. Triton opens its port only when all start-up loads have ended, "
-            "and by default one failed load ends the server.",
+            "and by default one failed load ends the server."
+            + (f" Its log: {facts.start_failure}" if facts.start_failure else ""),
             "--exit-on-error=false keeps the server up with the models that load; its log has what failed "
             "(tritonwatch exporter --triton-log FILE counts it)",
             "a server that starts without some of its models: watch triton_model_ready",
@@ -45,7 +55,17 @@ def check_reachable(facts: TritonFacts) -> Iterator[Finding]:
             "give --triton the URL of Triton's HTTP API (port 8000 unless --http-port is another)",
         )
     elif failure:
-        yield Finding("problem", "Triton's API does not answer", f"{facts.url}: {failure}", _remedy(failure))
+        seen = f"{facts.url}: {facts.snapshot.api_failure_text or failure}"
+        yield Finding("problem", "Triton's API does not answer", seen, _remedy(failure))
+    elif not facts.snapshot.live:
+        error = facts.start_failure or "its log has the error (doctor --triton-log FILE reads it)."
+        yield Finding(
+            "problem",
+            "Triton failed to start",
+            f"its process runs, is not live and serves no model: {error}",
+            "repair that and restart Triton; --exit-on-error=true (the default) ends such a process, so that "
+            "whoever supervises it sees the failure",
+        )
 
 
 def _remedy(failure: str) -> str:
@@ -95,7 +115,7 @@ def check_readiness(facts: TritonFacts) -> Iterator[Finding]:
             "see their reasons in /state or Triton's log",
             models=_model_names(failed),
         )
-    if not facts.snapshot.ready and facts.snapshot.live:
+    if facts.snapshot.ready is False and facts.snapshot.live:
         culprits = (
             first_names(_version_names([*failed, *loading]))
             or "none that it names: a model without a version folder does this"

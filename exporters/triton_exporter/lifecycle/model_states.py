@@ -38,9 +38,7 @@ class ModelStates:
         self._zero_since.clear()
 
     def families(self, now: float) -> Iterable[Family]:
-        """Yield liveness, readiness, state, expectation, load failures, episodes and load times."""
-        yield Family.single(state.SERVER_LIVE, self.lifecycle.snapshot.live)
-        yield Family.single(state.SERVER_READY, self.lifecycle.snapshot.ready)
+        """Yield readiness, state, expectation, load failures, episodes and load times of models."""
         self._note_zeros(now)
         # At 1,000 models these families are a megabyte, and change a few times a day.
         current = (self.lifecycle.revision, frozenset(self._zero_since))

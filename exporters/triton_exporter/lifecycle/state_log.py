@@ -69,7 +69,8 @@ class ReachabilityLog:
             return
         if snapshot.api_failure:
             check = what_to_check(snapshot.api_failure)
-            _LOG.warning("Triton at %s does not answer (%s): %s", self._url, snapshot.api_failure, check)
+            seen = _log_text(snapshot.api_failure_text or snapshot.api_failure)
+            _LOG.warning("Triton at %s does not answer (%s): %s", self._url, seen, check)
         else:
             again = "" if before is None else " again"
             _LOG.info("Triton %s at %s answers%s", snapshot.triton_version, self._url, again)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from triton_exporter.catalogue import state
 from triton_exporter.catalogue.state import NOT_TRITON
 from triton_exporter.common.moments import rfc3339
 from triton_exporter.exposition.scrape import Reading
+from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle, Record
 from triton_exporter.snapshot import ModelVersion
 
@@ -30,7 +33,8 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
             "ready": snapshot.ready,
             "api_failure": snapshot.api_failure,
             "api_failure_text": snapshot.api_failure_text[:MAX_TEXT],
-            "phase": _phase(lifecycle, reading),
+            "phase": phase(lifecycle, metrics_answer=reading is not None and reading.up),
+            "start_failure": "" if snapshot.live else lifecycle.start_failure[:MAX_TEXT],
         },
         "models": [
             _model(lifecycle, key, record, expected=key.model in expected)
@@ -39,21 +43,32 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
     }
 
 
-def _phase(lifecycle: Lifecycle, reading: Reading | None) -> str:
+def server_families(lifecycle: Lifecycle, *, metrics_answer: bool) -> Iterable[Family]:
+    """Yield whether the server is live and ready, as far as it is known."""
+    snapshot = lifecycle.snapshot
+    known = phase(lifecycle, metrics_answer=metrics_answer) != "unknown"
+    yield Family.of(state.SERVER_LIVE, [((), snapshot.live)] if known else [])
+    yield Family.of(
+        state.SERVER_READY, [((), snapshot.ready)] if known and snapshot.ready is not None else []
+    )
+
+
+def phase(lifecycle: Lifecycle, *, metrics_answer: bool) -> str:
     """Return the phase, from both ports: the API ends at once on SIGTERM, metrics when all is drained.
 
-    The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41).
+    The API's port closes (seen in 2.51), or goes on answering that the server is not live (seen in 2.41). A Triton
+    that was never live and does the same has failed to start, or has no HTTP.
     """
-    metrics = reading is not None and reading.up
-    if not lifecycle.snapshot.api_failure:
+    failure = lifecycle.snapshot.api_failure
+    if not failure:
         if not lifecycle.snapshot.live:
-            return "draining"
-        return "serving" if metrics else "serving, metrics do not answer"
-    if lifecycle.snapshot.api_failure == NOT_TRITON:
+            return "draining" if lifecycle.was_live and not lifecycle.has_closed else "failed to start"
+        return "serving" if metrics_answer else "serving, metrics do not answer"
+    if failure == NOT_TRITON:
         return "not Triton"
-    if lifecycle.snapshot.api_failure in ("refused", "bad_response") and metrics:
-        return "draining"
-    if lifecycle.snapshot.api_failure == "refused":
+    if failure in ("refused", "bad_response") and metrics_answer:
+        return "draining" if lifecycle.was_live else "unknown"
+    if failure == "refused":
         return "down or starting"
     return "does not answer"
 

@@ -59,6 +59,11 @@ class Lifecycle:
     """Reason why a version that Triton calls ready fails, by probes."""
     probe_failures: Mapping[ModelVersion, int] = field(default_factory=dict, init=False)
     """Number of failed probes of a version."""
+    was_live: bool = field(default=False, init=False)
+    has_closed: bool = field(default=False, init=False)
+    """Whether its port was closed since it was last live."""
+    start_failure: str = field(default="", init=False)
+    """Error of Triton's log that ended its last start."""
     _changes: int = field(default=0, init=False)  # of records and expectations
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _polled: bool = field(default=False, init=False)
@@ -74,6 +79,9 @@ class Lifecycle:
         """Take in one poll: move every record to its new state and count the load failures it shows."""
         self._had_index = self.snapshot.index is not None
         self.snapshot = snapshot
+        if snapshot.live:
+            self.was_live, self.has_closed, self.start_failure = True, False, ""
+        self.has_closed |= snapshot.api_failure == "refused"
         # Triton closes its port at once when it ends, and opens it when all start-up loads have ended.
         self._restarted |= snapshot.api_failure == "refused"
         current = self._current_claims(snapshot)

@@ -29,6 +29,10 @@ _ENSEMBLE_PATTERNS = (
     re.compile(r"(?P<text>circular dependency between ensembles: (?P<model>.+?) -> .*)"),
     re.compile(r"Invalid argument: (?P<text>in ensemble (?P<model>[^,]+), .*)"),
 )
+_START_PATTERNS = (
+    re.compile(r"^E\d{4} .* tritonserver\.cc:\d+\] \"?(?P<text>.*)"),
+    re.compile(r"^error: creating server: (?P<text>.*)"),
+)
 _STEP_ERROR = "failed with error:"
 _WORDS = re.compile(r"[A-Za-z]{2,} \S")
 _LOADED = re.compile(r"successfully (?P<what>un)?loaded '(?P<model>[^']+)'")
@@ -50,7 +54,10 @@ _MAX_EARLIER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LoggedFailure:
-    """One failed load in the log; the version is empty where the log names none."""
+    """One failed load in the log; the version is empty where the log names none.
+
+    Without a model it is the start of the server that failed.
+    """
 
     model: str
     version: str
@@ -64,8 +71,8 @@ class LoggedFailure:
 
 
 def logged_failure(line: str) -> LoggedFailure | None:
-    """Return the failed load that a line of Triton's log reports, or None."""
-    for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS):
+    """Return the failed load or start that a line of Triton's log reports, or None."""
+    for pattern in (*_PATTERNS, *_ENSEMBLE_PATTERNS, *_START_PATTERNS):
         match = pattern.search(line)
         if match is not None:
             groups = match.groupdict()
@@ -74,7 +81,7 @@ def logged_failure(line: str) -> LoggedFailure | None:
             of_ensemble = pattern in _ENSEMBLE_PATTERNS
             if of_ensemble:
                 text = _without_stray_bytes(text)
-            return LoggedFailure(groups["model"], groups.get("version") or "", text, of_ensemble)
+            return LoggedFailure(groups.get("model") or "", groups.get("version") or "", text, of_ensemble)
     return None
 
 
@@ -236,7 +243,9 @@ class LogReader:
         with self._lock:
             failures, self._failures = self._failures, []
         for failure in failures:
-            if failure.of_ensemble:
+            if not failure.model:
+                self._lifecycle.start_failure = failure.text
+            elif failure.of_ensemble:
                 if not failure.repeated:
                     self._lifecycle.load_failures.count_ensemble(failure.model, failure.text, snapshot.at)
             else:
@@ -246,6 +255,9 @@ class LogReader:
 
     def _note_earlier(self, at: float) -> None:
         """Hand over the reasons of failures from before the exporter's start, once it is known what is there."""
+        for failure in self._earlier:
+            if not failure.model:
+                self._lifecycle.start_failure = failure.text
         index = self._lifecycle.snapshot.index
         if not self._earlier or index is None:
             return

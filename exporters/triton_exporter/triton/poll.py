@@ -73,13 +73,13 @@ class ApiPoller:
     def _poll_endpoints(self) -> Snapshot:
         at = self.now()
         self._requests.begin()
-        live, failure = self._health("live", triton_paths.LIVE)
-        if failure:
-            return self._failed_poll(at, failure)
-        if not (live and self._version) and (identification := self._identify()).failure:
+        alive = self._requests.answer("live", triton_paths.LIVE)
+        if isinstance(alive, str):
+            return self._failed_poll(at, alive)
+        if not (alive.status == 200 and self._version) and (identification := self._identify()).failure:
             return self._failed_poll(at, identification.failure, identification.text)
         self._requests.allow(READY_SHARE)
-        ready, _ = self._health("ready", triton_paths.READY)
+        ready = self._requests.answer("ready", triton_paths.READY)
         self._requests.allow(ANSWERS_SHARE)
         # The statistics come before the index, which may take all the remaining time.
         statistics = self._statistics()
@@ -95,13 +95,18 @@ class ApiPoller:
         if self._requests.unanswered:
             # One slow endpoint is not an outage; a process that was stopped during this poll is.
             self._requests.allow(1.0)
-            live, failure = self._health("live", triton_paths.LIVE)
-            if failure:
-                return self._failed_poll(at, failure)
+            alive = self._requests.answer("live", triton_paths.LIVE)
+            if isinstance(alive, str):
+                return self._failed_poll(at, alive)
+        live = alive.status == 200
+        if _is_refused(alive):
+            if index is None and statistics is None:
+                return self._failed_poll(at, "http_error", _what_answers(triton_paths.LIVE, alive))
+            live = index is not None  # a Triton that is not live refuses it
         return Snapshot(
             at,
             live=live,
-            ready=ready,
+            ready=None if _is_refused(ready) else isinstance(ready, Answer) and ready.status == 200,
             triton_version=self._version,
             index=index,
             statistics=statistics,
@@ -126,18 +131,13 @@ class ApiPoller:
             if answer.status == 200:
                 self._version = parse_server(answer.body)
                 return _Identification()
-            failure, text = _other_server(answer), f"GET /v2 answers HTTP {answer.status}"
+            failure, text = _other_server(answer), _what_answers(triton_paths.SERVER, answer)
         except FetchError as error:
             failure, text = error.reason, str(error)
         except AnswerError as error:
             failure, text = NOT_TRITON, f"GET /v2: {error}"
         self.count_failure("metadata", failure or "http_error")
         return _Identification(failure, text)
-
-    def _health(self, endpoint: str, path: str) -> tuple[bool, str]:
-        """Ask a health endpoint; return whether it answers 200, and the reason why it did not answer at all."""
-        answer = self._requests.answer(endpoint, path)
-        return (False, answer) if isinstance(answer, str) else (answer.status == 200, "")
 
     def _index(self) -> tuple[IndexEntry, ...] | None:
         started = time.monotonic()
@@ -170,6 +170,16 @@ class ApiPoller:
             ended = time.monotonic()
             self._next_statistics = ended + 30 * (ended - started)
         return self._last_statistics
+
+
+def _is_refused(answer: Answer | str) -> bool:
+    """Return whether a restricted endpoint, or a proxy, wants a header: what it would answer is not known."""
+    return isinstance(answer, Answer) and answer.status in (401, 403)
+
+
+def _what_answers(path: str, answer: Answer) -> str:
+    error = error_text(answer.body)
+    return f"GET {path} answers HTTP {answer.status}" + (f": {error}" if error else "")
 
 
 def _other_server(answer: Answer) -> str:

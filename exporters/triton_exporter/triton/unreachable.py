@@ -4,11 +4,13 @@ from __future__ import annotations
 
 _CHECKS = {
     "refused": "nothing listens there: check that Triton runs, that its models have loaded (its ports open after "
-    "that), and the port in --triton",
+    "that), that it was started with HTTP (--allow-http=true, its default), and the port in --triton",
     "unreachable": "check the network between the exporter and Triton, and the address in --triton",
     "timeout": "check whether Triton's process is stopped, hung or short of CPU, and the network",
     "dns": "the host name does not resolve: check --triton and the name server",
     "tls": "check the certificates of Triton and of the exporter (--triton-ca-file, --triton-cert-file)",
+    "http_error": "what answers there refuses the exporter (401, 403: put the header that it wants into "
+    "--triton-headers-file) or does not reach Triton (5xx)",
     "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
     "Triton runs, and the address in --triton",
 }

@@ -121,7 +121,7 @@ def test_nothing_is_advised_from_metrics_of_another_triton(newer: FaultyServer) 
     [http] = free_ports(1)
     where = ("--triton-metrics", f"{newer.url}/metrics")
 
-    assert ["Triton's API refuses connections"] == list(
+    assert ["Triton's metrics answer and its HTTP API does not"] == list(
         findings("--triton", f"http://127.0.0.1:{http}", *where)
     )
     result = doctor("--triton", "http://nowhere.invalid:8000", *where)
@@ -229,7 +229,13 @@ def test_the_recommended_trace_rate_follows_the_traffic(rate: float, advice: str
         return f'# TYPE {name} counter\n{name}{{model="a",version="1"}} {count}\n'.encode()
 
     facts = TritonFacts(
-        "u", "m", Snapshot(1.0), {}, parse(page(7)), parse(page(7 + 10 * rate)), watched_seconds=10.0
+        "u",
+        "m",
+        Snapshot(1.0, live=True),
+        {},
+        parse(page(7)),
+        parse(page(7 + 10 * rate)),
+        watched_seconds=10.0,
     )
     reported = {finding.title: finding for finding in examine(facts)}
 
@@ -257,7 +263,7 @@ def trace_findings(of_all: TraceSetting | None, **of_models: TraceSetting) -> li
         for count in (0, 100)
     )
     facts = TritonFacts(
-        *("u", "m", Snapshot(1.0), {}, first, second, 1.0), traces=of_all, model_traces=of_models
+        *("u", "m", Snapshot(1.0, live=True), {}, first, second, 1.0), traces=of_all, model_traces=of_models
     )
     return [finding for finding in examine(facts) if finding.title == _TRACES]
 
@@ -400,7 +406,9 @@ def test_the_recommended_trace_rate_counts_failed_requests() -> None:
         return "".join(lines).encode()
 
     first, second = parse(page(0)), parse(page(100))
-    (finding,) = examine(TritonFacts("u", "m", Snapshot(1.0), {}, first, second, watched_seconds=1.0))
+    (finding,) = examine(
+        TritonFacts("u", "m", Snapshot(1.0, live=True), {}, first, second, watched_seconds=1.0)
+    )
 
     assert "200.0 requests/s" in finding.seen
     assert "rate=10)" in finding.do
