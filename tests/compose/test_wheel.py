@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import requests
+from packaging.requirements import Requirement
 
+from exporters.paced import Traffic
+from support.loopback import free_ports, started
+from support.sleeper import write_sleeper
 from support.tools import ROOT
+from support.triton import live_triton
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +82,65 @@ def test_every_verb_of_the_wheel_has_help(unpacked: Path) -> None:
         done = _run(unpacked, verb, "--help")
         assert 0 == done.returncode, done.stderr
         assert "example:" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into an empty environment, with what it requires and no extra; return the programs' folder.
+
+    What it requires is linked from this environment, so that no registry is asked.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (wheel,) = unpacked.parent.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, timeout=120)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (metadata,) = unpacked.glob("tritonwatch-*.dist-info")
+    for name in _required(importlib.metadata.Distribution.at(metadata).requires or []):
+        distribution = importlib.metadata.distribution(name)
+        for top in {
+            file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")
+        }:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(distribution.locate_file(top))))
+    return folder / "bin"
+
+
+def _required(requirements: list[str]) -> set[str]:
+    """Return the names of all distributions that pip installs for these requirements."""
+    found: set[str] = set()
+    waiting = list(requirements)
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        needed = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if needed and requirement.name not in found:
+            found.add(requirement.name)
+            waiting += importlib.metadata.requires(requirement.name) or []
+    return found
+
+
+@pytest.mark.real
+def test_the_installed_sidecar_estimates_distributions(installed: Path, tmp_path: Path) -> None:
+    """`pip install` without an extra is enough for the source `decomposed`, beside a real Triton with requests."""
+    write_sleeper(tmp_path / "models", "m")
+    (port,) = free_ports(1)
+    with (
+        live_triton(tmp_path / "models", tmp_path) as server,
+        started(
+            [
+                *(installed / "tritonwatch", "exporter", "--listen", f"127.0.0.1:{port}", "--gpu", "none"),
+                *("--triton", server.http_url, "--triton-metrics", server.metrics_url),
+            ],
+            f"http://127.0.0.1:{port}/-/ready",
+            tmp_path / "exporter.log",
+        ),
+        Traffic(server, "m", 20),
+    ):
+        source = (
+            'triton_model_distribution_source{model="m",version="1",signal="request",source="decomposed"} 1'
+        )
+        eventually(
+            lambda: source in requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text,
+            "not decomposed",
+        )

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triton_exporter.app.features import can_estimate, gpu_parts
+from triton_exporter.app.features import gpu_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
 from triton_exporter.catalogue.state import NOT_TRITON
@@ -75,7 +75,6 @@ def gather(settings: Settings, watch_seconds: float) -> TritonFacts:
             traces=traces,
             model_traces=model_traces,
             gpu=_gpu_findings(settings, snapshot, first),
-            can_estimate=can_estimate(),
         )
 
 

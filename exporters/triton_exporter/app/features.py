@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from triton_exporter.app.settings import Settings
 from triton_exporter.app.triton_client import triton_client
@@ -27,9 +25,6 @@ from triton_exporter.tracing.receiver import TraceReceiver
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_file import TraceFiles
 from triton_exporter.tracing.trace_setting import MAX_SETTING_BYTES, TraceRate
-
-if TYPE_CHECKING:
-    from triton_exporter.distribution.estimate.estimator import Estimator
 
 
 def optional_parts(settings: Settings) -> tuple[object, ...]:
@@ -61,11 +56,14 @@ def _prober(settings: Settings, lifecycle: Lifecycle) -> Prober:
 
 def distribution_parts(settings: Settings) -> tuple[object, ...]:
     """Build the histograms and, where asked for, what receives traces. Raises OSError: a port is taken."""
-    estimators = _estimators(settings)
+    # Imported here: numpy takes a tenth of a second and 30 MB, and `doctor` uses this module without it.
+    from triton_exporter.distribution.estimate.estimator import Estimator
+
+    estimator = Estimator(settings.buckets.thresholds)
     is_traced = settings.otlp_listen is not None or settings.trace_file is not None
     mailbox = Mailbox() if is_traced else None
-    histograms = Distributions(settings.buckets, mailbox, estimator=next(iter(estimators), None))
-    return (histograms, *estimators, *(_trace_parts(settings, mailbox) if mailbox else ()))
+    histograms = Distributions(settings.buckets, mailbox, estimator=estimator)
+    return (histograms, estimator, *(_trace_parts(settings, mailbox) if mailbox else ()))
 
 
 def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
@@ -75,21 +73,6 @@ def _trace_parts(settings: Settings, mailbox: Mailbox) -> Iterable[object]:
     if settings.trace_file is not None:
         yield TraceFiles(settings.trace_file, mailbox)
     yield TraceRate(triton_client(settings, settings.triton_url, Client, MAX_SETTING_BYTES), mailbox)
-
-
-def can_estimate() -> bool:
-    """Return whether numpy, an extra, is installed here: without it there is no estimator."""
-    return importlib.util.find_spec("numpy") is not None
-
-
-def _estimators(settings: Settings) -> tuple[Estimator, ...]:
-    """Return the estimator; none without numpy: the requests of an interval then count at their mean."""
-    if not can_estimate():
-        return ()
-    # Imported here: numpy is an extra.
-    from triton_exporter.distribution.estimate.estimator import Estimator
-
-    return (Estimator(settings.buckets.thresholds),)
 
 
 def gpu_parts(settings: Settings) -> tuple[Gpus, ...]:

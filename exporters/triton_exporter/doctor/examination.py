@@ -8,7 +8,6 @@ from triton_exporter.doctor.finding import Finding, TritonFacts
 from triton_exporter.doctor.metrics_checks import (
     check_counters,
     check_default_buckets,
-    check_estimates,
     check_metrics,
     check_missing_histograms,
     check_summaries,
@@ -54,7 +53,6 @@ CHECKS: tuple[Check, ...] = (
     check_readiness,
     check_missing_histograms,
     check_default_buckets,
-    check_estimates,
     check_summaries,
     _check_gpus,
     check_log,

@@ -40,7 +40,7 @@ class TritonFacts:
     `watched_seconds` apart; `metrics_failure` is why they are missing. `start_failure` is the error in Triton's
     log that ended its start. `logging` is its setting of the log, `traces` that of traces for all models, and
     `model_traces` those of models for which another one applies.
-    `gpu` has what was found of GPUs, `can_estimate` whether numpy is installed here.
+    `gpu` has what was found of GPUs.
     """
 
     url: str
@@ -56,7 +56,6 @@ class TritonFacts:
     traces: TraceSetting | None = None
     model_traces: Mapping[str, TraceSetting] = field(default_factory=dict)
     gpu: tuple[Finding, ...] = ()
-    can_estimate: bool = True
 
     def setting_of(self, model: str) -> TraceSetting | None:
         """Return the setting of traces that applies to a model."""

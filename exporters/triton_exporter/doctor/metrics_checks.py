@@ -116,19 +116,6 @@ def check_default_buckets(facts: TritonFacts) -> Iterator[Finding]:
         )
 
 
-def check_estimates(facts: TritonFacts) -> Iterator[Finding]:
-    """Report that estimates need numpy."""
-    if not facts.can_estimate and not facts.has(triton.FIRST_RESPONSE_MS):
-        yield Finding(
-            "advice",
-            "Distributions are means of intervals",
-            "numpy is not installed here: without it the exporter counts all requests between two readings at "
-            "their mean, which hides slow requests among fast ones.",
-            "pip install 'tritonwatch[distributions]' where the exporter runs (its image has it)",
-            "some 30 MB of memory",
-        )
-
-
 def check_summaries(facts: TritonFacts) -> Iterator[Finding]:
     """Advise against summaries."""
     if facts.has(triton.REQUEST_SUMMARY_US):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
 from io import StringIO
@@ -21,8 +20,6 @@ from support.repository import Repository, write
 from support.sleeper import write_sleeper
 from support.triton import infer, live_triton
 from support.waiting import eventually
-from triton_exporter.app.doctor_facts import gather
-from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import triton
 from triton_exporter.doctor.examination import examine
 from triton_exporter.doctor.finding import Finding, TritonFacts
@@ -412,29 +409,3 @@ def test_the_recommended_trace_rate_counts_failed_requests() -> None:
 
     assert "200.0 requests/s" in finding.seen
     assert "rate=10)" in finding.do
-
-
-@pytest.mark.parametrize("can_estimate", [True, False])
-def test_the_doctor_reports_an_exporter_without_numpy(can_estimate: bool) -> None:
-    """Without the extra the plain mean is all there is, and the doctor names the extra."""
-    first = parse(b"# TYPE nv_inference_request_success counter\n")
-    reported = {
-        finding.title: finding
-        for finding in examine(TritonFacts("", "", Snapshot(0), first=first, can_estimate=can_estimate))
-    }
-    finding = reported.get("Distributions are means of intervals")
-
-    assert can_estimate == (finding is None)
-    assert finding is None or "tritonwatch[distributions]" in finding.do
-
-
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_the_gathered_facts_show_whether_numpy_is_installed(
-    newer: FaultyServer, monkeypatch: pytest.MonkeyPatch, is_installed: bool
-) -> None:
-    """The command line and the Model page of the web UI examine the same facts."""
-    if not is_installed:
-        monkeypatch.setitem(sys.modules, "numpy", None)
-    facts = gather(Settings(newer.url, f"{newer.url}/metrics", gpu="none"), watch_seconds=0)
-
-    assert is_installed == facts.can_estimate
