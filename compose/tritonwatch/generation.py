@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from triton_alerts.alertmanager import configuration
 from triton_alerts.alertmanager.receivers import ADDRESSES, integration, ticket_hours
 from triton_exporter.common.options import adder, host_and_port, with_scheme
 from triton_slo import readable_yaml
@@ -75,7 +76,6 @@ def _add_receivers(add: Callable[..., None]) -> None:
         "--webhook-url URL",
         f"URL of the bridge's webhook, to which Alertmanager sends (default: {_DEFAULTS.webhook_url})",
         parsed(web_address),
-        default=_DEFAULTS.webhook_url,
     )
     add(
         "--webhook-token-file FILE",
@@ -148,12 +148,34 @@ def generated(args: argparse.Namespace, form: Format) -> tuple[Artifact, ...]:
         print(f"warning: {warning}", file=sys.stderr)
     options = _options(args, form, settings.tuning)
     targets = [{"targets": [exporter], "labels": {"instance": triton}} for exporter, triton in args.target]
+    of_alerts = triton_alerts.generate.artifacts(reading.objectives, options)
+    _check_receivers(args, of_alerts)
     return (
         *triton_slo.generate.artifacts(reading.objectives, options),
-        *triton_alerts.generate.artifacts(reading.objectives, options),
+        *of_alerts,
         *triton_dashboards.generate.artifacts(reading.objectives, options),
         *([Artifact("targets", "triton.yml", readable_yaml.render(targets))] if targets else []),
     )
+
+
+def _check_receivers(args: argparse.Namespace, made: Sequence[Artifact]) -> None:
+    """Raise CommandError if --out has receivers that would change because an option is not given this time."""
+    only = getattr(args, "only", None)
+    [new] = [artifact for artifact in made if artifact.name == configuration.FILE]
+    path = args.out / new.name if only else args.out / new.part / new.name
+    if only not in (None, new.part) or not path.is_file():
+        return
+    wanted = configuration.receiver_options(new.text)
+    lost = [
+        f"{option} {value}" if isinstance(value, str) else option
+        for option, value in configuration.receiver_options(path.read_text(errors="replace")).items()
+        if value != wanted.get(option) and not getattr(args, option.strip("-").replace("-", "_"))
+    ]
+    if lost:
+        raise CommandError(
+            f"{path} was generated with options that are missing here, and its receivers would change; nothing was "
+            f"written (fix: add {', '.join(lost)}; or delete the file to change them)"
+        )
 
 
 def _known_models(args: argparse.Namespace) -> frozenset[str] | None:
@@ -174,7 +196,7 @@ def _options(args: argparse.Namespace, form: Format, tuning: Tuning) -> Options:
         links=tuple(args.link),
         runbook_url=args.runbook_url,
         dashboard_url=args.dashboard_url,
-        webhook_url=args.webhook_url,
+        webhook_url=args.webhook_url or _DEFAULTS.webhook_url,
         webhook_token_file=args.webhook_token_file,
         fallback=args.fallback,
         page_to=tuple(args.page_to),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -244,6 +245,34 @@ def test_nothing_is_written_while_alertmanager_is_away(
     assert "nothing was written" in printed
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
+
+
+@pytest.mark.real
+def test_a_reload_never_changes_a_receiver_because_an_option_was_left_out(
+    stack: MountedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pages would go nowhere: the missing option is named with its value, and Alertmanager keeps its address."""
+    reload = stack.own_command("reload")
+    assert 0 == main(reload)
+    before, loaded = _files(stack), _alertmanagers_hash(stack)
+    (address,) = [word for word in reload if word.startswith("--webhook-url=")]
+    (token,) = [word for word in reload if word.startswith("--webhook-token-file=")]
+
+    assert 1 == main([word for word in reload if word not in (address, token)])
+    assert f"add {address}, {token};".replace("=", " ") in capsys.readouterr().err
+    assert before == _files(stack)
+    assert loaded == _alertmanagers_hash(stack)
+
+    assert 0 == main([*reload, address.replace("/alertmanager", "/elsewhere")])
+    assert loaded != _alertmanagers_hash(stack)
+
+
+def _alertmanagers_hash(stack: MountedStack) -> str:
+    """Return what Alertmanager says its loaded configuration's checksum is; it shows no address."""
+    [line] = re.findall(
+        r"^alertmanager_config_hash (.+)$", stack.get("alertmanager", "/metrics").text, re.MULTILINE
+    )
+    return str(line)
 
 
 @pytest.mark.real

@@ -242,3 +242,41 @@ def test_one_file_replaces_none_unasked(tmp_path: Path) -> None:
 
     assert "third" == path.read_text()
     assert [path] == list(path.parent.iterdir())
+
+
+RECEIVERS = (
+    ("--webhook-url", "http://sre:9096/alertmanager"),
+    ("--webhook-token-file", "/run/token"),
+    ("--watchdog-url", "https://dead-man.example.com/ping"),
+    ("--fallback", "pagerduty:///run/key"),
+    ("--page-to", "pagerduty:///run/key"),
+    ("--ticket-to", "jsm:///run/key"),
+    ("--ticket-hours", "monday:friday 08:00-18:00"),
+)
+
+
+@pytest.mark.parametrize("left_out", RECEIVERS, ids=lambda pair: pair[0])
+@pytest.mark.parametrize("more", [[], ["--check"]], ids=["write", "check"])
+def test_an_option_of_receivers_that_is_left_out_is_named(
+    left_out: tuple[str, str], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a silent change of where pages go, nor a difference that is none: the option is named."""
+    command = ["generate", "--objectives", str(OBJECTIVES), "--only", "alertmanager", "--out", str(tmp_path)]
+    assert 0 == main([*command, *(word for pair in RECEIVERS for word in pair)])
+    before = _tree(tmp_path)
+    capsys.readouterr()
+
+    assert 1 == main([*command, *(word for pair in RECEIVERS if pair != left_out for word in pair), *more])
+    printed = capsys.readouterr().err
+    assert f"(fix: add {left_out[0]}" in printed
+    assert "differs" not in printed
+    assert before == _tree(tmp_path)
+    assert 0 == main([*command, *(word for pair in RECEIVERS for word in pair), "--check"])
+
+
+def test_a_configuration_of_somebody_else_is_not_asked_for_options(tmp_path: Path) -> None:
+    """A file without our receivers says nothing about our options."""
+    (tmp_path / "alertmanager.yml").write_text("receivers: [{name: theirs}]")
+
+    command = ["generate", "--objectives", str(OBJECTIVES), "--only", "alertmanager", "--out", str(tmp_path)]
+    assert 0 == main(command)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import yaml
+
 from triton_alerts.alertmanager.inhibition import in_force
 from triton_alerts.alertmanager.receivers import TICKET_HOURS, receiver, ticket_hours, webhook
 from triton_alerts.rules import alert_promql
@@ -208,6 +210,30 @@ def _receivers(options: Options) -> list[Block]:
         *([receiver(f"{_PREFIX}page-to", options.page_to)] if options.page_to else []),
         *([receiver(f"{_PREFIX}ticket-to", options.ticket_to)] if options.ticket_to else []),
     ]
+
+
+def receiver_options(text: str) -> dict[str, Any]:
+    """Return the options of receivers that a written configuration was generated with, and what each one set.
+
+    Empty for a file that `generate` did not write.
+    """
+    try:
+        written = yaml.safe_load(text)
+        named = {one["name"]: one for one in written["receivers"]}
+        bridge = named[BRIDGE]["webhook_configs"][0]
+        watchdog = named[f"{_PREFIX}watchdog"]["webhook_configs"][1:]
+        options = {
+            "--webhook-url": bridge["url"],
+            "--webhook-token-file": bridge.get("http_config", {})
+            .get("authorization", {})
+            .get("credentials_file"),
+            "--watchdog-url": watchdog[0]["url"] if watchdog else None,
+            "--ticket-hours": written.get("time_intervals"),
+            **{f"--{name}": named.get(f"{_PREFIX}{name}") for name in ("fallback", "page-to", "ticket-to")},
+        }
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError):
+        return {}
+    return {option: value for option, value in options.items() if value}
 
 
 def _inhibit_rule(inhibition: Inhibition) -> Block:
