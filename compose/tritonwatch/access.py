@@ -40,12 +40,7 @@ def add_prometheus(parser: argparse.ArgumentParser, *, required: bool = True, pu
         required=required and not default,
         default=default,
     )
-    add_login(parser, "access to Prometheus")
-
-
-def add_login(parser: argparse.ArgumentParser, title: str) -> None:
-    """Declare how to log in at an address that comes from elsewhere."""
-    add = adder(parser.add_argument_group(title).add_argument)
+    add = adder(parser.add_argument_group("access to Prometheus").add_argument)
     add(
         "--timeout DURATION",
         f"timeout of a request (default: {_TIMEOUT_SECONDS:g}s)",
@@ -66,10 +61,8 @@ def add_login(parser: argparse.ArgumentParser, title: str) -> None:
     add("--insecure", "do not verify the server's certificate")
 
 
-def from_arguments(
-    args: argparse.Namespace, environment: Mapping[str, str], url: str | None = None
-) -> Access:
-    """Read files and environment into an Access to Prometheus, or to another checked URL. Raises UsageError."""
+def from_arguments(args: argparse.Namespace, environment: Mapping[str, str]) -> Access:
+    """Read files and environment into an Access to Prometheus. Raises UsageError."""
     token = _secret(args.token_file, "--token-file", environment.get(TOKEN_VARIABLE, ""))
     password = _secret(args.password_file, "--password-file", environment.get(PASSWORD_VARIABLE, ""))
     if token and args.user:
@@ -81,7 +74,7 @@ def from_arguments(
         if (path := getattr(args, name)) and not Path(path).is_file():
             raise UsageError(f"--{name.replace('_', '-')} {path}: the file does not exist; name a PEM file")
     return Access(
-        url=url or checked_url(args.prometheus, "--prometheus"),
+        url=checked_url(args.prometheus, "--prometheus"),
         bearer=token,
         user=args.user,
         password=password,
