@@ -59,7 +59,7 @@ def distribution_parts(settings: Settings) -> tuple[object, ...]:
     # Imported here: numpy takes a tenth of a second and 30 MB, and `doctor` uses this module without it.
     from triton_exporter.distribution.estimate.estimator import Estimator
 
-    estimator = Estimator(settings.buckets.thresholds)
+    estimator = Estimator(settings.buckets)
     is_traced = settings.otlp_listen is not None or settings.trace_file is not None
     mailbox = Mailbox() if is_traced else None
     histograms = Distributions(settings.buckets, mailbox, estimator=estimator)

@@ -215,8 +215,7 @@ DISTRIBUTION_ERROR = Metric(
     "gauge",
     "Estimated error of the share of requests within le, either way, in 95 of 100 cases, over the last minutes.",
     (*_MODEL, "signal", "le"),
-    flag="--buckets-from",
-    caveat="Of source decomposed only, for the thresholds of objectives.",
+    caveat="Of source decomposed; with --buckets-from for the thresholds of the objectives, else for all buckets.",
 )
 REQUESTS_WITHIN = Metric(
     "triton_model_requests_within_total",

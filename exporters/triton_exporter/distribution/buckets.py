@@ -38,6 +38,10 @@ class Buckets:
         chosen = self.per_model.get(model, self.default)
         return tuple(sorted({float(bound) for bound in (*chosen, *self.thresholds.get(signal, ()))}))
 
+    def with_stated_error(self, model: str, signal: Signal) -> tuple[float, ...]:
+        """Return the bounds for which the error of an estimate is stated: the thresholds, or all without any."""
+        return self.thresholds.get(signal) or self.bounds(model, signal)
+
 
 def le(bound: float) -> str:
     """Write a bound as the label `le` of the exporter's histograms: always a float, as in 1.0."""

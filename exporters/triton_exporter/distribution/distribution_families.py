@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triton_exporter.catalogue import Metric, state
-from triton_exporter.distribution.buckets import SIGNALS, Signal, le
+from triton_exporter.distribution.buckets import SIGNALS, Buckets, Signal, le
 from triton_exporter.distribution.histogram import JoinedSamples
 from triton_exporter.distribution.increase import Gain
 from triton_exporter.distribution.observations import Observations
@@ -61,10 +61,10 @@ Models = Mapping[ModelVersion, ObservedModel]
 
 
 class DistributionFamilies:
-    """The families of all models; `thresholds` are those of the objectives, in seconds by signal."""
+    """The families of all models."""
 
-    def __init__(self, thresholds: Mapping[Signal, tuple[float, ...]]) -> None:
-        self._thresholds = thresholds
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets = buckets
         self._noted: list[tuple[ModelVersion, Signal, state.DistributionSource]] | None = None
         self._families: tuple[Family, ...] = ()
 
@@ -97,9 +97,9 @@ class DistributionFamilies:
         for version, model in models.items():
             for signal, observations in model.shown.items():
                 if observations.decomposition is not None and observations.source == "decomposed":
-                    thresholds = self._thresholds.get(signal, ())
-                    for threshold, error in zip(thresholds, observations.decomposition.errors, strict=False):
-                        yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(threshold)), error)
+                    bounds = self._buckets.with_stated_error(version.model, signal)
+                    for bound, error in zip(bounds, observations.decomposition.errors, strict=False):
+                        yield Sample(series(state.DISTRIBUTION_ERROR, *version, signal, le(bound)), error)
 
 
 def _quantiles(models: Models, signal: Signal, now: float) -> Iterable[Sample]:

@@ -88,7 +88,7 @@ class Distributions:
         self._has_polled = False
         self._is_ensemble: dict[str, bool] = {}
         self._turn = 0
-        self._families = DistributionFamilies(self._buckets.thresholds)
+        self._families = DistributionFamilies(self._buckets)
 
     def observe_snapshot(self, snapshot: Snapshot) -> None:
         """Learn which models stream, which of them batch, and which are ensembles."""

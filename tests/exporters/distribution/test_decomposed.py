@@ -25,7 +25,7 @@ class Watched:
     """Distributions that read counters of one model (or several) and estimate every second."""
 
     def __init__(self, estimator: Estimator | None = None) -> None:
-        self.estimator = estimator or Estimator(BUCKETS.thresholds)
+        self.estimator = estimator or Estimator(BUCKETS)
         self.distributions = Distributions(BUCKETS, estimator=self.estimator)
         self.parser = Parser()
         self.observed = -1.0
@@ -158,7 +158,7 @@ def test_requests_of_one_batch_count_as_dependent() -> None:
 
 def test_models_beyond_the_budget_keep_the_mean_and_report_it() -> None:
     """Memory is bounded: with a budget of one decomposition, the second model's source is the mean."""
-    watched = Watched(Estimator(BUCKETS.thresholds, max_decomposed=1))
+    watched = Watched(Estimator(BUCKETS, max_decomposed=1))
     other = 'model="n",version="1"'
     rng = np.random.default_rng(1)
     totals = np.zeros(2)
@@ -226,7 +226,7 @@ def test_requests_of_one_batch_waited_for_different_times() -> None:
 
 def test_a_histogram_with_few_shared_intervals_is_estimated() -> None:
     """One interval in ten has two requests: the others do not delay the estimate for ever."""
-    estimator = Estimator(BUCKETS.thresholds)
+    estimator = Estimator(BUCKETS)
     decomposition = estimator.get(ModelVersion("m", "1"), "request", 0.0, True)
     assert decomposition is not None
     for number in range(300):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from exporters.paced import Traffic
 from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.loopback import free_ports
 from support.otlp import as_json, request
@@ -20,7 +21,7 @@ from support.triton import control, infer, live_triton
 from triton_exporter.app.features import distribution_parts
 from triton_exporter.app.settings import Settings
 from triton_exporter.catalogue import own, state, triton
-from triton_exporter.distribution.buckets import Buckets
+from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets
 from triton_exporter.http.client import Client
 from triton_exporter.tracing.trace import Mailbox
 from triton_exporter.tracing.trace_setting import TraceRate
@@ -122,6 +123,30 @@ def test_sum_and_count_survive_reloads(server: TritonServer) -> None:
             for source in ("sampled_mean", "decomposed")
         ]
         assert 1 == sum(feeding)
+
+
+def test_default_buckets_have_a_stated_error(server: TritonServer) -> None:
+    """Without objectives the error of an estimate is stated at every bound of its histogram."""
+    settings = Settings(server.http_url, server.metrics_url)
+    labels = {"model": "plain", "version": "1", "signal": "request"}
+    with (
+        exporting(server.http_url, server.metrics_url, parts=distribution_parts(settings)) as exporter,
+        Traffic(server, "plain", 40),
+    ):
+        page = exporter.wait(
+            lambda page: (
+                page.value(state.DISTRIBUTION_SOURCE, **labels, source="decomposed")
+                and page.value(state.DISTRIBUTION_ERROR, **labels, le="0.5") is not None
+            )
+        )
+    errors = {
+        dict(key)["le"]: error
+        for key, error in page.series(state.DISTRIBUTION_ERROR).items()
+        if labels.items() <= dict(key).items()
+    }
+
+    assert {str(bound) for bound in DEFAULT_BOUNDS} == errors.keys()
+    assert all(0 <= error <= 1 for error in errors.values())
 
 
 def test_traces_show_the_tail_and_the_queue(server: TritonServer, traced: RunningExporter) -> None:

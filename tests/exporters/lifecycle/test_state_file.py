@@ -33,7 +33,7 @@ BUCKETS = Buckets(thresholds={"request": (0.25,), "queue": (0.1,)})
 
 
 def distributions(buckets: Buckets = BUCKETS) -> Distributions:
-    return Distributions(buckets, estimator=Estimator(buckets.thresholds))
+    return Distributions(buckets, estimator=Estimator(buckets))
 
 
 def restarted(before: Distributions, now: float, buckets: Buckets = BUCKETS) -> Distributions:

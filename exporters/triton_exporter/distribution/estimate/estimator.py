@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from triton_exporter.distribution.buckets import Signal
+from triton_exporter.distribution.buckets import Buckets, Signal
 from triton_exporter.distribution.estimate.decomposition import Decomposition
 from triton_exporter.distribution.estimate.fit import MIN_INTERVALS
 from triton_exporter.processor_time.core_budget import CoreBudget
@@ -43,10 +43,8 @@ class Estimator:
 
     interval_seconds = 1.0
 
-    def __init__(
-        self, thresholds: Mapping[Signal, Sequence[float]] | None = None, max_decomposed: int = MAX_DECOMPOSED
-    ) -> None:
-        self._thresholds = thresholds or {}
+    def __init__(self, buckets: Buckets | None = None, max_decomposed: int = MAX_DECOMPOSED) -> None:
+        self._buckets = buckets or Buckets()
         self._max_decomposed = max_decomposed
         self._lock = threading.Lock()
         self._decompositions: dict[_Place, Decomposition] = {}
@@ -85,7 +83,9 @@ class Estimator:
                 if decomposition is not None:
                     self._fitted[key] = decomposition.undecided, now
                     decomposition.fit()
-                    decomposition.update_errors(self._thresholds.get(key.signal, ()))
+                    decomposition.update_errors(
+                        self._buckets.with_stated_error(key.version.model, key.signal)
+                    )
 
     def _due(self, now: float) -> Sequence[_Place]:
         due: dict[_Place, float] = {}
