@@ -13,20 +13,14 @@ import yaml
 from hypothesis import given
 
 from support.kubernetes.chart_values import chart_values
-from support.kubernetes.helm import CHART, Objects, helm, objects, template
-from support.kubernetes.kustomize import kustomized
+from support.kubernetes.helm import CHART, helm, objects, template
+from support.kubernetes.kustomize import built, kustomized
 from support.kubernetes.schemas import validate
 from support.thorough import examples
 from support.tools import ROOT
 from tritonwatch.cli import main
 
 OVERLAYS = {"prometheus": "overlays/prometheus-operator", "victoria-metrics": "overlays/victoria-metrics"}
-
-
-def _by_kustomize(overlay: str) -> Objects:
-    """Return what an overlay renders, with the network policy that comes with the sidecar."""
-    policy = objects(kustomized("example"))["NetworkPolicy", "tritonwatch-exporter"]
-    return {**objects(kustomized(overlay)), ("NetworkPolicy", "tritonwatch-exporter"): policy}
 
 
 def _values() -> dict[str, Any]:
@@ -37,7 +31,10 @@ def _values() -> dict[str, Any]:
 @pytest.mark.parametrize("operator", OVERLAYS)
 def test_helm_renders_the_objects_that_kustomize_renders(operator: str) -> None:
     """Everything by default, rules and dashboards too; the other operator is one value."""
-    wanted, rendered = _by_kustomize(OVERLAYS[operator]), objects(template(f"--set=operator={operator}"))
+    wanted, rendered = (
+        objects(kustomized(OVERLAYS[operator])),
+        objects(template(f"--set=operator={operator}")),
+    )
     boards = [key for key in wanted if key[0] == "ConfigMap"]
     for key in boards:  # kustomize's are on one line, because of a limit that Helm does not have
         for document in (wanted[key], rendered[key]):
@@ -54,6 +51,15 @@ def test_helm_renders_the_web_page_that_kustomize_renders() -> None:
     assert objects(kustomized("web")) == {
         key: document for key, document in with_page.items() if key not in by_default
     }
+
+
+def test_the_policy_of_the_sidecar_is_opt_in() -> None:
+    """With `sidecar.networkPolicy` the chart adds the policy that the kustomize component leaves to be applied."""
+    by_default, with_policy = objects(template()), objects(template("--set=sidecar.networkPolicy=true"))
+    policy = yaml.safe_load((built() / "sidecar" / "network-policy.yaml").read_text())
+    policy["metadata"]["namespace"] = "triton"
+
+    assert [policy] == [document for key, document in with_policy.items() if key not in by_default]
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:
@@ -138,7 +144,7 @@ def test_the_bridge_follows_its_values() -> None:
     assert {"claimName": "bridge-data"} == volumes["data"]["persistentVolumeClaim"]
     assert ("PersistentVolumeClaim", "tritonwatch-bridge") not in manifests
     assert [{"name": "registry"}] == pod["imagePullSecrets"]
-    assert 2 == text.count('kubernetes.io/metadata.name: "observe"')
+    assert 1 == text.count('kubernetes.io/metadata.name: "observe"')
 
 
 def test_the_web_page_follows_its_values(tmp_path: Path) -> None:

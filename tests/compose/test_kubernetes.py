@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +153,11 @@ def _container_ports(pods: list[dict[str, Any]]) -> set[tuple[str, int]]:
 
 
 def test_the_example_gets_one_sidecar() -> None:
-    """The component adds the exporter beside Triton, and a policy for its port."""
+    """The component adds the exporter beside Triton."""
     (deployment,) = [document for document in _rendered("example") if document["kind"] == "Deployment"]
     containers = deployment["spec"]["template"]["spec"]["containers"]
 
     assert ["triton", "tritonwatch-exporter"] == sorted(container["name"] for container in containers)
-    assert "NetworkPolicy" in {document["kind"] for document in _rendered("example")}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS[:3])
@@ -195,26 +194,71 @@ def test_the_sidecar_asks_the_dcgm_exporter_of_its_own_node() -> None:
     assert "Local" == service["spec"]["internalTrafficPolicy"]
 
 
-def test_network_policies_guard_the_ports_that_are_served() -> None:
-    """Each of our ports is for the monitoring namespace alone; Triton's own are as open as they were."""
-    policies = [document["spec"] for document in _running() if document["kind"] == "NetworkPolicy"]
-    guarded = set()
-    for policy in policies:
-        served = {port for _, port in _container_ports(_selected(policy["podSelector"]))}
-        anybody = [port for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]]
-        some = {port["port"] for rule in policy["ingress"] if "from" in rule for port in rule["ports"]}
-        open_to_all = {
-            port
-            for port in served
-            if any(
-                rule["port"] <= port <= rule["endPort"] for rule in anybody if rule.get("protocol") != "UDP"
-            )
+DENY_ALL = {"podSelector": {}, "policyTypes": ["Ingress"]}
+CLIENTS = {
+    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "triton"}},
+    "policyTypes": ["Ingress"],
+    "ingress": [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "clients"}}}],
+            "ports": [{"port": 8000}],
         }
-        guarded |= some
-        assert served == open_to_all | some
-        assert set() == open_to_all & some
+    ],
+}
+"""A policy of the user's for Triton's clients."""
 
-    assert {9096, 9097, 9401} == guarded
+
+def _reachable(pod: dict[str, Any], *policies: dict[str, Any]) -> set[tuple[str, int]]:
+    """Return (namespace, port) of what a cluster lets through to a pod.
+
+    A pod that no policy selects is open. Otherwise policies add up: what one allows, no other closes.
+    """
+    labels = pod["metadata"]["labels"].items()
+    selecting = [
+        policy for policy in policies if policy["podSelector"].get("matchLabels", {}).items() <= labels
+    ]
+    rules = [rule for policy in selecting for rule in policy.get("ingress", ())]
+
+    def allows(rule: dict[str, Any], namespace: str, port: int) -> bool:
+        name = {"kubernetes.io/metadata.name": namespace}
+        peers = rule.get("from", [{"namespaceSelector": {}}])
+        return any(peer["namespaceSelector"].get("matchLabels", name) == name for peer in peers) and any(
+            one.get("port", port) <= port <= one.get("endPort", one.get("port", port))
+            for one in rule.get("ports", [{}])
+            if one.get("protocol", "TCP") == "TCP"
+        )
+
+    return {
+        (namespace, port)
+        for namespace in ("monitoring", "clients", "elsewhere")
+        for port in (8000, 8001, 8002, *(port for _, port in _container_ports([pod])))
+        if not selecting or any(allows(rule, namespace, port) for rule in rules)
+    }
+
+
+def _policies(documents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [document["spec"] for document in documents if document["kind"] == "NetworkPolicy"]
+
+
+def test_network_policies_guard_our_ports_and_leave_tritons_alone() -> None:
+    """Bridge and web page are for the monitoring namespace; no policy selects Triton's pod unasked."""
+    for document in _running():
+        if document["kind"] == "Deployment":
+            pod = document["spec"]["template"]
+            reachable = _reachable(pod, *_policies(_running()))
+            if document["metadata"]["name"] == "triton":
+                assert reachable == _reachable(pod)
+            else:
+                assert {("monitoring", port) for _, port in _container_ports([pod])} == reachable
+
+
+def test_under_a_default_deny_the_sidecars_policy_opens_the_exporter_alone() -> None:
+    """Policies are a union of what they allow: ours must not open to everyone what the user closed."""
+    ours = yaml.safe_load((built() / "sidecar" / "network-policy.yaml").read_text())["spec"]
+    (triton,) = [one["spec"]["template"] for one in _rendered("example") if one["kind"] == "Deployment"]
+
+    assert {("monitoring", 9401)} == _reachable(triton, DENY_ALL, ours)
+    assert {("monitoring", 9401), ("clients", 8000)} == _reachable(triton, DENY_ALL, CLIENTS, ours)
 
 
 def test_monitors_are_the_same_in_both_overlays_that_use_them() -> None:

@@ -84,6 +84,7 @@ def chart_values(draw: st.DrawFn) -> dict[str, Any]:
                 dcgmUrl=_URLS,
                 extraArgs=_OPTIONS,
                 resources=_RESOURCES,
+                networkPolicy=st.booleans(),
                 injection=_part(
                     enabled=st.booleans(),
                     podLabels=st.dictionaries(
