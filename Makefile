@@ -91,7 +91,7 @@ fuzz: $(STAMP) ## Fuzz the exporter's parsers, a minute each: ARGS="--seconds 60
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]' || true
 	$(BIN)/python tests/fuzz/parsers.py $(ARGS)
 
-soak: setup tools-next ## Thirty minutes of faults, into docs/soak.md: SOAK_MINUTES= and SOAK_SEED=
+soak: setup tools-next ## Thirty minutes of faults, into docs/measurements.md: SOAK_MINUTES= and SOAK_SEED=
 	@mkdir -p .cache/faketime && cd .cache && { apt-get -qq download libfaketime && dpkg -x libfaketime_*.deb faketime && rm -f libfaketime_*.deb; } || echo "no libfaketime here: no clock will jump"
 	SOAK_MINUTES=$(or $(SOAK_MINUTES),30) $(BIN)/python -X dev -m pytest tests/compose/test_soak.py -s
 

@@ -1,6 +1,6 @@
 """Measure the error of each source of distributions on a real Triton, in six traffic shapes.
 
-The truth is what the clients measured. Takes about six minutes; writes docs/accuracy.md."""
+The truth is what the clients measured. Takes about six minutes; writes docs/measurements.md."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from bench.measurements import record
 from support.loopback import free_ports
 from support.sleeper import sleep_request, write_sleeper
-from support.tools import ROOT
 from triton_exporter.catalogue import state, triton
 from triton_exporter.distribution.buckets import DEFAULT_BOUNDS, Buckets, Signal, le
 from triton_exporter.distribution.distributions import Distributions
@@ -281,34 +281,18 @@ def document(rows: list[str], worst: dict[str, float], requests_sent: int) -> No
     sources = [
         f"- **{name}**: {text}; worst error {worst[name]:.1f} points" for name, text in SOURCES.items()
     ]
-    page = ROOT / "docs" / "accuracy.md"
-    stock = page.read_text().split("## On a stock Triton\n\n")[1].split("\n\n## With")[0]  # another bench's
-    text = _PAGE.format(
-        stock=stock,
+    text = _TEXT.format(
         seconds=SECONDS,
         requests=requests_sent,
         table="\n".join(rows),
         shapes="\n".join(shapes),
         sources="\n".join(sources),
     )
-    page.write_text(text)
+    record("sources", 'make bench ARGS="-k exact_sources"', text)
 
 
-_PAGE = """\
-# Accuracy of the latency and queue histograms
-
-This page shows how accurate the exporter's histograms are. `triton_model_request_duration_seconds` and
-`triton_model_queue_duration_seconds` always have Triton's own sum and count. How the requests are distributed over
-the buckets comes from the best source that is available for a model, which `triton_model_distribution_source`
-names; the sources differ in accuracy.
-
-## On a stock Triton
-
-{stock}
-
-## With traces, Triton's histogram or summaries
-
-`tests/bench/bench_exporter_accuracy.py` (part of `make bench`) writes this table. A real Triton 2.51 serves six
+_TEXT = """\
+A real Triton 2.51 serves six
 models for {seconds:.0f} s, one for each kind of traffic, with {requests} requests in all. The truth is what the
 clients measured, which includes their network time. Each number is the error of the share of requests within the
 threshold, in percentage points: with +5.0, the histogram counts 5 % of all requests as good that were not.

@@ -1,6 +1,6 @@
 """Measure what the exporter costs, as ratios to a peer measured in the same run, on a fleet of stub models.
 
-Writes docs/exporter-cost.md and docs/exporter-cost.svg.
+Writes docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from matplotlib.figure import Figure
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.measurements import record
 from bench.process_usage import ProcessUsage
 from dashboards.fleet import exposition
 from support.loopback import free_ports, started
-from support.tools import ROOT
 from triton_exporter.app.parts import MetricsObserver
 from triton_exporter.catalogue import state
 from triton_exporter.distribution.distributions import Distributions
@@ -129,7 +128,7 @@ def test_scrape_against_fetching_the_page() -> None:
 
 
 def test_cpu_and_memory_at_one_second() -> None:
-    """Sampling 1,000 busy models each second, scraped every 5 s: under 10 % of a core and 150 MB (143 MiB).
+    """Sampling 1,000 busy models each second, scraped every 5 s: under 10 % of a core and 150 MiB.
 
     Measured over a minute, the longest that the exporter remembers.
     """
@@ -143,9 +142,9 @@ def test_cpu_and_memory_at_one_second() -> None:
         share = (stack.cpu_seconds() - cpu) / (time.monotonic() - started)
         print(f"\n1,000 models at 1 s: {100 * share:.1f} % of a core, {stack.rss_mib():.0f} MiB resident")
         FIGURES["CPU, 1,000 models each second"] = f"{100 * share:.1f} % of a core | under 10 %"
-        FIGURES["memory, 1,000 models"] = f"{stack.rss_mib():.0f} MiB resident | under 143 MiB (150 MB)"
+        FIGURES["memory, 1,000 models"] = f"{stack.rss_mib():.0f} MiB resident | under 150 MiB"
         assert share < 0.10
-        assert stack.rss_mib() < 143
+        assert stack.rss_mib() < 150
 
 
 @pytest.mark.timeout(900)
@@ -273,49 +272,23 @@ def table(rows: list[Cost]) -> str:
 
 
 def write_cost(rows: list[Cost]) -> None:
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    sizes = [row.models for row in rows]
-    bottom = [0.0] * len(rows)
-    for part in ("parse", "observe", "render"):
-        top = [low + getattr(row, part) for low, row in zip(bottom, rows, strict=True)]
-        axes.fill_between(
-            sizes, bottom, top, label={"observe": "distributions", "render": "write"}.get(part, part)
-        )
-        bottom = top
-    axes.set(
-        xlabel="models", ylabel="ms of CPU per sample and scrape", title="Cost of one look at a busy Triton"
-    )
-    axes.legend(loc="upper left")
-    axes.grid(alpha=0.3)
     figures = "\n".join(f"| {what} | {value} |" for what, value in FIGURES.items())
-    figure.savefig(ROOT / "docs" / "exporter-cost.svg", metadata={"Date": None})
-    (ROOT / "docs" / "exporter-cost.md").write_text(_PAGE.format(table=table(rows), figures=figures))
+    record(
+        "exporter",
+        'make bench ARGS="tests/bench/bench_exporter_speed.py"',
+        _TEXT.format(table=table(rows), figures=figures),
+    )
 
 
-_PAGE = """\
-# Cost of the exporter
-
-This page shows how much CPU time the exporter needs, and how the cost grows with the number of models.
-`tests/bench/bench_exporter_speed.py` (part of `make bench`) writes it, on a machine with two shared cores. A stub
-in another process simulates a Triton with 60 series a model, including summaries; every counter changes between
-two polls. Both parts of a ratio were measured in the same run.
+_TEXT = """\
+A stub in another process simulates a Triton with 60 series a model, summaries among them; every counter changes
+between two polls. Both parts of a ratio were measured in the same run.
 
 | what | measured | aim |
 |---|---|---|
 {figures}
 
-The response for 1,000 models is 9.6 MB, of which 4.4 MB are Triton's. A scrape writes the exporter's own series and
-sends them while Triton answers. The remaining time is needed to fetch Triton's metrics, which the plain request
-does not do, and to check each of their 60,000 lines before any is sent. The table shows one run. On a machine
-with much other work, four runs gave ratios of 2.1, 2.8, 2.8 and 3.2, and 8.1 to 10.3 % of a core. The share
-depends on the speed of the core: when the same machine was slower for an hour, 11 to 13 % were measured, and 14
-to 15 % for the previous version.
-
-The next table shows the CPU time of one sample and scrape, without the network. The cost of one model should not
-rise:
+CPU time of one sample and scrape, without the network; the cost of one model should not rise:
 
 {table}
-
-![milliseconds by number of models](exporter-cost.svg)
 """

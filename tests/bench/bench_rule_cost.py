@@ -180,7 +180,7 @@ HEAD = """# What the rules cost
 
 This page shows what our rules for one objective cost Prometheus, compared with the rules that Sloth and Pyrra
 write for the same objective. It also shows the cost while every model fails. The cost of larger fleets is in
-[scale](scale.md), the quality of the alerts in [the scenarios](slo-proof.md).
+the quality of the alerts in [the scenarios](slo-proof.md).
 
 `make bench` writes this page (`tests/bench/bench_rule_cost.py`). A real Prometheus contains the counters of
 {models} models with 3 replicas each, scraped every 60 s for {days} days. Where an engine's rules read their own

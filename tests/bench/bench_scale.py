@@ -1,6 +1,6 @@
 """Measure 50 servers of 200 models, remote-written to a real Prometheus and a real VictoriaMetrics.
 
-Writes docs/scale.md. An agent scrapes 50 pages that continue a real exporter's page and writes all to both.
+Writes docs/measurements.md. An agent scrapes 50 pages that continue a real exporter's page and writes all to both.
 Prometheus and vmalert run the shipped rules there. The share of requests that fail is known for every model, and
 so is its budget. TRITONWATCH_SCALE=SERVERSxMODELSxMINUTES runs it smaller; only the whole one writes the page.
 """
@@ -24,6 +24,7 @@ import requests
 import yaml
 
 from bench.fleet_pages import share
+from bench.measurements import record
 from bench.process_usage import ProcessUsage
 from support import loopback
 from support.loopback import free_ports
@@ -32,7 +33,6 @@ from triton_exporter.catalogue import EXPORTER_JOB
 from triton_slo import names
 from tritonwatch.cli import main
 
-PAGE = ROOT / "docs" / "scale.md"
 WHOLE = "50x200x10"
 SERVERS, MODELS, MINUTES = (int(number) for number in os.environ.get("TRITONWATCH_SCALE", WHOLE).split("x"))
 INTERVAL = 30
@@ -249,7 +249,7 @@ def test_two_engines_record_the_true_budgets_of_a_fleet(tmp_path: Path) -> None:
     table = _table(series, parts, cores, memory, rate, seen, off, apart)
     print(table)
     if os.environ.get("TRITONWATCH_SCALE", WHOLE) == WHOLE:
-        PAGE.write_text(_page(table, series, cores, memory, seen["series recorded"]))
+        record("fleet", "make bench ARGS=tests/bench/bench_scale.py", f"{_FLEET}\n{table}\n")
     assert 0 == seen["samples refused or dropped"]
     assert max(off.values()) < 0.03
     assert apart < 0.03
@@ -320,95 +320,9 @@ def _table(
     return "\n".join(["| what | measured |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def _sizes(series: float, recorded: float, gib: float) -> str:
-    """Rows for fleets of usual sizes: what the measured one has of each, in proportion."""
-    in_all = SERVERS * series + recorded
-
-    def row(servers: int, models: int) -> str:
-        held = servers * models * series / MODELS + models * recorded / MODELS
-        per_second = held / 15
-        cells = (held, per_second, 1024 * gib * held / in_all, per_second * 35 * 86400 * 1.5 / 1e9)
-        rounded = (float(f"{cell:.2g}") for cell in cells)
-        return f"| {servers} | {models} | " + " | ".join(f"{cell:,.10g}" for cell in rounded) + " |"
-
-    return "\n".join(row(*size) for size in ((1, 20), (10, 20), (50, 20), (50, 200)))
-
-
-def _page(table: str, series: int, cores: list[float], memory: list[float], recorded: float) -> str:
-    """Return the page: what was measured, and what follows for 1,000 servers."""
-    millions = SERVERS * series / 1e6
-    agent, prometheus, victoria, _ = cores
-    many = 1000 * series
-    per_second = many / INTERVAL
-
-    def scaled(used: float) -> str:
-        return f"{used * 1000 / SERVERS:,.0f}"
-
-    return f"""# Sizing: 1, 10, 50 and 1,000 servers
-
-This page helps you to size Prometheus for a fleet of Tritons. One Prometheus is enough for tens of Tritons. For
-more, run an agent near the servers that scrapes them and writes to your Mimir, Thanos Receive or VictoriaMetrics.
-Its ruler then evaluates the rules that `tritonwatch generate` writes; `compose/kubernetes/overlays/remote-write/`
-is an example.
-
-## 1, 10 and 50 servers
-
-The table is computed in proportion to the fleet measured below, from the series that an exporter exposes for each
-model and the series that the rules record for each model. It assumes a scrape every 15 s, a retention of 35 days,
-and 1.5 bytes a sample, which was not measured:
-
-| servers | models on each | series | samples a second | MiB of memory for them in Prometheus | GB of disk |
-|---|---|---|---|---|---|
-{_sizes(series, recorded, memory[1])}
-
-An existing Prometheus can serve the first three fleets. The last one is the measured fleet, scraped twice as
-often; it needs a separate machine. Each Triton also needs an exporter ([what it costs](exporter-cost.md)); one
-bridge and one Alertmanager are enough for all.
-
-## Measured
-
-`pytest tests/bench/bench_scale.py` measured this fleet on two cores that were shared with other work. One agent
-scrapes {SERVERS} exporters, each simulated from the output of a real exporter with {MODELS} models, and writes to
-a real Prometheus and to a real VictoriaMetrics at the same time. Prometheus and vmalert evaluate the shipped
-rules and alerts there, with windows that are shorter by a factor of {1 / TIME_SCALE:.0f}. Every model fails a
-known share of its requests, from none to twice its budget.
-
-{table}
-
-Both engines record the correct budget of every model. They use little processor time (see the last rows of the
-table). Rule groups took tens of seconds, and some evaluations were missed, because all programs shared two cores,
-at a load average of five. This is not what an engine needs on its own machine; for that many servers, run the
-ruler on a separate machine. A run with ten servers, for four minutes on the same machine without other work, took
-2.9 s in all.
-
-## 1,000 servers, by arithmetic
-
-These numbers were not measured: they are the table above times {1000 // SERVERS}. That the cost grows in
-proportion is an assumption; it did from 10 to 2,000 models in one exporter ([what the exporter
-costs](exporter-cost.md)).
-
-| what | how | for 1,000 servers of {MODELS} models |
-|---|---|---|
-| series | 1,000 x {series:,} | {many / 1e6:.0f} million |
-| samples a second, scraped every {INTERVAL} s | {many / 1e6:.0f} million / {INTERVAL} s | {per_second:,.0f} |
-| agents' cores | {agent:.2f} for {SERVERS} servers and two receivers | {scaled(agent)} |
-| Prometheus' cores, samples in and rules | {prometheus:.2f} for {SERVERS} servers | {scaled(prometheus)} |
-| its memory | {memory[1]:.1f} GiB for {millions:.1f} million series | {scaled(memory[1])} GiB: too much for one |
-| VictoriaMetrics' cores | {victoria:.2f} for {SERVERS} servers | {scaled(victoria)} |
-| its memory | {memory[2]:.1f} GiB | {scaled(memory[2])} GiB |
-| series recorded | one set a model version, however many servers | as now, about {recorded:,.0f} |
-
-Recommendations for a fleet of this size:
-
-- **Evaluate rules by cluster.** The number of recorded series does not depend on the number of servers, but the
-  number of samples that short windows read does. Give each cluster its own rules (`--selector 'cluster="eu1"'` of
-  `generate`) and its own ruler, and read the recorded series of all clusters in one place; there are few of them.
-- **Drop unused series.** Triton's summaries are 35 series a model, and the exporter's histograms 36. If you use the
-  histograms, drop the summaries at the agent (`metric_relabel_configs`, `nv_inference_.*_summary_us.*`): this is
-  28 % of all series.
-- **Distribute rule groups.** Each objective is one group, and so is each family of alerts. The rulers of Mimir
-  and Thanos and vmalert distribute groups, and no group depends on the result of another in the same evaluation,
-  except `slo-causes`.
-- **Scrape less often where no alert pages.** No window is shorter than four scrapes; set `--scrape-interval` to
-  your interval.
+_FLEET = f"""\
+One agent scrapes {SERVERS} exporters, each simulated from the output of a real exporter with {MODELS} models, and
+writes to a real Prometheus and a real VictoriaMetrics at the same time. Prometheus and vmalert evaluate the shipped
+rules and alerts there, with windows that are shorter by a factor of {1 / TIME_SCALE:.0f}, on the same two cores. Every
+model fails a known share of its requests, from none to twice its budget.
 """

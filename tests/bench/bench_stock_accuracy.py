@@ -1,7 +1,7 @@
 """Measure the error of a stock Triton's histograms, before and after sums were decomposed.
 
 The truth is what clients measured, in processes of their own. Takes about eleven minutes; writes a part of
-docs/accuracy.md."""
+docs/measurements.md."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ import psutil
 import pytest
 import requests
 
+from bench.measurements import record
 from support.exporter import ScrapedPage
 from support.loopback import free_ports, started
 from support.sleeper import write_sleeper
-from support.tools import ROOT
 from triton_exporter.catalogue import own, state
 from triton_exporter.distribution.buckets import Buckets, Signal, le
 from triton_exporter.distribution.distributions import Distributions
@@ -37,7 +37,6 @@ from tritonwatch.local.triton import TritonPorts, TritonServer
 
 SECONDS = float(os.environ.get("TRITONWATCH_STOCK_SECONDS", "100"))
 LOAD = Path(__file__).parents[1] / "slo" / "load.py"
-PAGE = ROOT / "docs" / "accuracy.md"
 BATCHING = "dynamic_batching { max_queue_delay_microseconds: 5000 }\n"
 
 Plan = Callable[[random.Random], Iterator[dict[str, Any]]]
@@ -345,15 +344,10 @@ def test_accuracy_on_a_stock_triton(tmp_path: Path) -> None:
     errors = [error for _, table_errors in tables for error in table_errors]
     text = document(rows, errors, seen)
     print(text)
-    page = PAGE.read_text()
-    start, end = page.index(BEGIN), page.index(END)
-    PAGE.write_text(page[: start + len(BEGIN)] + text + page[end:])
+    record("stock", 'make bench ARGS="-k stock_triton"', text)
     assert statistics.median(abs(error.now) for error in errors) < statistics.median(
         abs(error.mean) for error in errors
     )
-
-
-BEGIN, END = "<!-- begin stock -->\n", "<!-- end stock -->"
 
 
 class Error(NamedTuple):

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from bench.measurements import record
 from support.slack.workspace import Posted
 from support.stack.soak import soaking
 from support.stack.soak_page import report
 from support.stack.soak_record import Record
-from support.tools import ROOT, alertmanagers, prometheuses
+from support.tools import alertmanagers, prometheuses
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "1"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 MAX_GROWTH = 1.3
-PAGE = ROOT / "docs" / "soak.md"
 
 
 def _version(binary: Path) -> str:
@@ -46,7 +46,7 @@ def test_nothing_dies_for_good_and_no_alert_is_lost(tmp_path: Path) -> None:
         page = report(soak, SEED, MINUTES, versions)
         print(page)
         if MINUTES >= 10:  # a shorter run shows nothing about memory, and is not a report
-            PAGE.write_text(page)
+            record("soak", "make soak", page)
             assert [] == [part for part in soak.record.memory if soak.record.growth(part) > MAX_GROWTH]
 
 

@@ -158,7 +158,7 @@ _SPREAD = (
     "source that triton_model_distribution_source names: exact for histogram (to whole milliseconds) and for "
     "trace (of the requests traced), an estimate for summary, for decomposed, which recovers single requests "
     "from the counts and sums of short intervals, and for sampled_mean, which counts all requests of one "
-    "sampling interval at their mean and so hides the slow few of a mixed interval. docs/accuracy.md has the "
+    "sampling interval at their mean and so hides the slow few of a mixed interval. docs/measurements.md has the "
     "measured errors."
 )
 REQUEST_DURATION = Metric(

@@ -1,4 +1,4 @@
-"""Write docs/soak.md from the record of a soak."""
+"""Write the section of docs/measurements.md about a soak from its record."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from support.stack.soak_record import Record
 
 
 def report(soak: Soak, seed: int, minutes: float, versions: Mapping[str, str]) -> str:
-    """Return the page: what was done to the stack and what became of it."""
+    """Return the section: what was done to the stack and what became of it."""
     record = soak.record
     kinds: dict[str, list[float]] = {}
     for fault in record.faults:
         kinds.setdefault(fault.name, []).append(fault.seconds)
     lines = [
-        "# Soak test",
-        "",
-        "This page shows how the whole stack behaves while its parts fail.",
-        "",
         f"`make soak` ran the stack of docker-compose.yml as plain processes for {minutes:g} minutes",
         f"(seed {seed}), at about {record.answers / (60 * minutes):.0f} requests a second, and caused the faults",
         "in the first table. It fails if a part does not return, an alert in Alertmanager is in no message, an",

@@ -185,12 +185,12 @@ def shares(fitted: Fit | None, around: Intervals, last: int, limits: Floats) -> 
        there is no `Fit`, for single units, in slow runs, and where the seconds of all are within the first limit.
     2. Where neighbours are so alike that `mean_weight` is MOSTLY_ALIKE or more, requests are evenly around the
        mean, as far from it as the variance inside intervals shows (`likeness`). Decomposing assumes independent
-       requests, and is 10 to 30 points off there (docs/accuracy.md). Elsewhere work is decomposed, given the
+       requests, and is 10 to 30 points off there (docs/measurements.md). Elsewhere work is decomposed, given the
        interval's sum (`density`, Buchmann and Gruebel 2003), and mixed with the mean by `mean_weight`.
     3. Where the interval's sum shows how large its executions were, each has the time of its size (`batches`):
        work that depends on the size is not independent.
     4. Waits are as in similar intervals of a simulated queue (`queue_model`): decomposed, those of random queues
-       were up to 20.9 points off, simulated up to 7.1 (docs/accuracy.md).
+       were up to 20.9 points off, simulated up to 7.1 (docs/measurements.md).
     """
     pending = around.at(np.arange(len(around.ends)) >= len(around.ends) - last)
     sums = pending.sums

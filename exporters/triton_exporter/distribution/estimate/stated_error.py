@@ -22,7 +22,7 @@ DISTANCES = 0.02 * 2.0 ** np.arange(9)
 
 UNKNOWN = 1.4
 """Standard deviation of the logarithm of a bin's requests, as far as the intervals do not show it: a factor of four
-either way. Half as large again, the stated error was a fifth larger and right no more often (docs/accuracy.md)."""
+either way. Half as large again, the stated error was a fifth larger and right no more often (docs/measurements.md)."""
 
 SURE = 1.96
 """Standard deviations that contain 95 of 100 cases."""

@@ -1,0 +1,20 @@
+"""Write what a benchmark measured into its section of docs/measurements.md."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from support.tools import ROOT
+
+PAGE = ROOT / "docs" / "measurements.md"
+
+
+def record(section: str, command: str, text: str) -> None:
+    """Replace a section between its two comments, with today's date and the command that measures it again."""
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- begin {section} -->\n", f"<!-- end {section} -->"
+    head, tail = page[: page.index(begin) + len(begin)], page[page.index(end) :]
+    today = datetime.now(UTC).date()
+    PAGE.write_text(
+        f"{head}Measured on {today} with `{command}`.\n\n{text.strip()}\n{tail}", encoding="utf-8"
+    )
