@@ -9,7 +9,7 @@ KUBERNETES ?= compose/kubernetes
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -94,6 +94,9 @@ fuzz: $(STAMP) ## Fuzz the exporter's parsers, a minute each: ARGS="--seconds 60
 soak: setup tools-next ## Thirty minutes of faults, into docs/measurements.md: SOAK_MINUTES= and SOAK_SEED=
 	@mkdir -p .cache/faketime && cd .cache && { apt-get -qq download libfaketime && dpkg -x libfaketime_*.deb faketime && rm -f libfaketime_*.deb; } || echo "no libfaketime here: no clock will jump"
 	SOAK_MINUTES=$(or $(SOAK_MINUTES),30) $(BIN)/python -X dev -m pytest tests/compose/test_soak.py -s
+
+gpu-check: $(STAMP) ## Prepare .gpu-check for a machine with a GPU, try it here, and print the command to run there
+	$(BIN)/python tests/gpu/prepare.py
 
 render: $(STAMP) ## Draw the dashboards with Grafana's own components (needs npm and Chromium)
 	cd dashboards/render && npm install --legacy-peer-deps --ignore-scripts --no-package-lock --no-audit --no-fund
