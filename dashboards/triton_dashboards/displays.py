@@ -73,6 +73,11 @@ def warned(display: Display, signal: Signal) -> Display:
     return replace(display, thresholds=_ascending("transparent", ("orange", signal.limit)))
 
 
+def judged(display: Display, signal: Signal) -> Display:
+    """Return the same for one number: orange from where an alert fires."""
+    return replace(display, thresholds=_ascending("green", ("orange", signal.limit)))
+
+
 def filled(signal: Share) -> Display:
     """Return how full a memory is: orange from 90 %, red from where the alert fires."""
     steps = _ascending("green", ("orange", 0.9), ("red", signal.limit))

@@ -92,6 +92,29 @@ OF_MODEL, OF_SERVER = 'model=~"$model|"', 'instance=~"$instance|"'
 """Matchers of alerts of the chosen models or servers, and of alerts that name none."""
 
 
+ONE_ALERT = ("alertname", "slo", "model", "version", "instance")
+"""Labels that make one alert for a person: the tiers of a budget are one, at the urgency of the highest."""
+
+
+def pages(alerts: BoardScope) -> str:
+    """Return a query of firing pages, one for all tiers of a budget."""
+    return f"max by ({', '.join(ONE_ALERT)}) ({alerts(ALERTS, FIRING, _PAGE)})"
+
+
+def tickets(alerts: BoardScope) -> str:
+    """Return a query of firing tickets, without those whose alert pages."""
+    ticket = f"max by ({', '.join(ONE_ALERT)}) ({alerts(ALERTS, FIRING, _TICKET)})"
+    return f"({ticket} unless {pages(alerts)})"
+
+
+def _severity(word: str) -> str:
+    return f'{SEVERITY}="{word}"'
+
+
+FIRING = 'alertstate="firing"'
+_PAGE, _TICKET = _severity("critical"), _severity("warning")
+
+
 def alert_annotation(*chosen: tuple[str, ...]) -> Annotation:
     """Mark firing alerts on every graph: those that meet all matchers of one of these sets."""
     common = ('alertstate="firing"', f'{COMPONENT}!=""', f'{SEVERITY}=~"critical|warning"')

@@ -79,20 +79,19 @@ def with_limit(display: Display, limit: float | None) -> Display:
     return replace(display, thresholds=(display.thresholds[0], Threshold("red", limit)))
 
 
-def with_limit_line(display: Display, limit: float | None) -> Display:
-    """Return a display for a graph: a known limit is a threshold, any other a series of `limit_queries`."""
-    if limit is None:
-        return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
-    return with_limit(display, limit)
+def with_limit_line(display: Display) -> Display:
+    """Return a display for a graph with the series of `limit_queries`."""
+    return replace(display, styles=(*display.styles, displays.DASHED_LIMIT))
 
 
 def limit_queries(view: View, indicator: type[Indicator]) -> tuple[Query, ...]:
-    """Return the limit of the chosen model's objectives as a series of its own, in the indicator's unit.
+    """Return the limit of the model's objectives as a series of its own, in the indicator's unit.
 
-    Nothing where the limit is known already: then it is the graph's threshold.
+    Grafana's axis contains every series, but no threshold that is far from them.
     """
-    if view.limit(indicator) is not None:
-        return ()
+    if view.name:
+        limit = view.limit(indicator)
+        return () if limit is None else (Query(f"vector({limit:g})", "limit"),)
     promise = view.objectives(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
     return (Query(f"min by ({SLO}) ({promise})", f"limit of {{{{{SLO}}}}}"),)
 

@@ -526,6 +526,19 @@ FIRING = (
     (
         "TritonErrorsBudgetBurn",
         {
+            "severity": "warning",
+            "component": "slo",
+            "tier": "ticket_fast",
+            "model": "classifier",
+            "version": "2",
+            "slo": "errors",
+            "indicator": "errors",
+        },
+        FAULT + 180,
+    ),
+    (
+        "TritonErrorsBudgetBurn",
+        {
             "severity": "critical",
             "component": "slo",
             "tier": "page_fast",

@@ -34,10 +34,17 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
         PER_MODEL: ["Utilisation of its GPUs"],
     },
     "needs a model of the vLLM backend": {
-        "triton-model": ["Time to first token", "Time per output token", "Tokens"]
+        "triton-model": [
+            "Time to first token",
+            "Time per output token",
+            "Tokens",
+            "First token, p95",
+            "Further tokens, p95",
+            "Tokens per second",
+        ]
     },
     "needs a model of the TensorRT-LLM backend": {
-        "triton-model": ["Requests in the engine", "KV cache used"]
+        "triton-model": ["Requests in the engine", "KV cache used", "KV cache"]
     },
     "needs Triton 24.11": {"triton-model": ["Load time"], PER_MODEL: ["Load time"]},
     "needs Triton started with histogram_latencies": {"triton-model": ["Time to first response"]},

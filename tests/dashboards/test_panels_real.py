@@ -326,6 +326,18 @@ def test_firing_alerts_are_listed_with_their_age(views: tuple[View, ...]) -> Non
     assert {name: since * 1000.0 for name, _, since in fleet.FIRING if name != "Watchdog"} == shown
 
 
+def test_the_tiers_of_a_budget_are_one_alert(views: tuple[View, ...]) -> None:
+    """A page and a ticket of one budget are one row and one page; the ticket is not counted again."""
+    on_call = _view(views, "triton-on-call")
+    rows = [series["metric"] for series in on_call.panel("Firing")[0].series]
+    burns = [row for row in rows if row["alertname"] == "TritonErrorsBudgetBurn"]
+
+    assert ["critical"] == [row["severity"] for row in burns]
+    assert [3.0] == on_call.panel("Pages")[0].last()
+    assert [3.0] == on_call.panel("Tickets")[0].last()
+    assert [6.0] == _view(views, "triton-fleet").panel("Alerts firing")[0].last()
+
+
 def test_annotations_mark_what_happened(grafana: Grafana) -> None:
     """Each annotation query runs; those of events find the fault, the restart and the alerts."""
     actual = set()
@@ -424,9 +436,11 @@ def test_bands_of_pages_and_of_tickets_differ(views: tuple[View, ...]) -> None:
     [burned] = _view(views, "triton-slo").panel("Burn alerts")
 
     assert asked == dict(zip(names, shown.last(), strict=True))
-    assert {"errors: classifier 2 page_fast": 2.0, "queue: saturated 1 page_slow": 2.0} == dict(
-        zip(burned.legends(), burned.last(), strict=True)
-    )
+    assert {
+        "errors: classifier 2 page_fast": 2.0,
+        "errors: classifier 2 ticket_fast": 1.0,
+        "queue: saturated 1 page_slow": 2.0,
+    } == dict(zip(burned.legends(), burned.last(), strict=True))
 
 
 def test_the_made_history_fires_alerts_that_there_are() -> None:

@@ -50,14 +50,26 @@ def _red(model: dict[str, object], title: str) -> float:
     return float(next(step["value"] for step in steps if step["color"] == "red"))
 
 
+def _limit(model: dict[str, object], title: str) -> float:
+    """Return the value of a graph's series "limit", which is drawn as a dashed red line."""
+    panel = next(panel for panel in panels(model) if panel["title"] == title)
+    [limit] = [target["expr"] for target in panel["targets"] if target["legendFormat"] == "limit"]
+    styles = [each["matcher"]["options"] for each in panel["fieldConfig"]["overrides"]]
+    assert "/^limit/" in styles
+    return float(limit.removeprefix("vector(").removesuffix(")"))
+
+
 @pytest.mark.parametrize(("name", "seconds"), [("quick", 1.0), ("slow", 4.0)])
 def test_thresholds_are_those_of_the_objective(name: str, seconds: float) -> None:
-    """Latency, queue and failure panels turn red at the objective's limit, overrides included."""
+    """Numbers turn red at the objective's limit, and graphs contain it as a series, overrides included.
+
+    Grafana draws a threshold only where the axis, which follows the series, happens to reach it.
+    """
     model = _model(ModelFacts(name, ("1",)))
 
-    assert seconds == _red(model, "Latency") == _red(model, "p99 latency")
-    assert 0.1 == _red(model, "Wait in the queue")
-    assert 0.001 == _red(model, "Failed")
+    assert seconds == _limit(model, "Latency") == _red(model, "p99 latency")
+    assert 0.1 == _limit(model, "Wait in the queue")
+    assert 0.001 == _limit(model, "Failed by version") == _red(model, "Failed")
 
 
 def test_no_number_is_invisible_where_an_objective_has_a_limit() -> None:
@@ -80,6 +92,16 @@ def test_only_rows_the_model_has(facts: ModelFacts, there: set[str]) -> None:
     special = {title for title in rows if re.search("Language|Ensemble|cache", title)}
 
     assert there == special
+
+
+@pytest.mark.parametrize("backend", ["vllm", "tensorrtllm"])
+def test_a_language_model_shows_its_tokens_first(backend: str) -> None:
+    """Time to the first token, tokens and cache are on the first screen, and their graphs are open below."""
+    shown = _model(ModelFacts("a", backend=backend))["panels"]
+    titles = [panel["title"] for panel in shown if panel["gridPos"]["y"] < 20]  # type: ignore[attr-defined]
+
+    assert {"First token, p95", "Tokens per second", "KV cache"} <= set(titles)
+    assert {"Time to first token", "KV cache used"} & set(titles)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])

@@ -12,6 +12,7 @@ from triton_dashboards.values import (
     Display,
     Panel,
     Query,
+    Stat,
     TimeSeries,
 )
 from triton_dashboards.view import View
@@ -113,6 +114,55 @@ def tensorrt_llm(view: View) -> tuple[Panel, ...]:
     )
 
 
+def language(view: View) -> tuple[Panel, ...]:
+    """Return what matters first of a language model, whichever backend serves it; requests say little about it."""
+    none = "–"
+    raw, kv_cache = view.raw, view.signal(signals.KV_CACHE)
+    first_token, output_token = (
+        view.signal(signal) for signal in (signals.FIRST_TOKEN, signals.OUTPUT_TOKEN)
+    )
+    first_response = quantile(0.95, raw.buckets(triton.FIRST_RESPONSE_MS))
+
+    def blocks(metric: Metric, *kind: str) -> str:
+        return total(view.chosen(metric, *kind), "instance")
+
+    return (
+        Stat(
+            "First token, p95",
+            "95 % of the responses began sooner. From vLLM, or from Triton's histogram of first responses.",
+            f"{quantile(0.95, raw.histogram(llm.VLLM_FIRST_TOKEN))} or {first_response} / 1000",
+            displays.judged(displays.SECONDS.when_empty(none), first_token),
+            width=6,
+            height=3,
+        ),
+        Stat(
+            "Further tokens, p95",
+            "95 % of the further tokens took less. From vLLM.",
+            quantile(0.95, raw.histogram(llm.VLLM_OUTPUT_TOKEN)),
+            displays.judged(displays.SECONDS.when_empty(none), output_token),
+            width=6,
+            height=3,
+        ),
+        Stat(
+            "Tokens per second",
+            "Tokens generated per second.",
+            f"{raw.rate(llm.VLLM_GENERATION_TOKENS)} or {total(view.chosen.rate(llm.LLM_OUTPUT_TOKENS.sum))}",
+            Display("count:tok/s", minimum=0, no_value=none),
+            width=6,
+            height=3,
+        ),
+        Stat(
+            "KV cache",
+            "Share of the KV cache blocks in use, on the fullest server; at 1, new requests must wait. From "
+            "TensorRT-LLM: vLLM does not export it through Triton.",
+            f"max({kv_cache.expr(blocks)})",
+            displays.judged(displays.SHARE.when_empty(none), kv_cache),
+            width=6,
+            height=3,
+        ),
+    )
+
+
 def cache(view: View) -> tuple[Panel, ...]:
     """Return panels of the hits and savings of the response cache."""
     hits, misses = view.raw.rate(triton.CACHE_HITS_PER_MODEL), view.raw.rate(triton.CACHE_MISSES_PER_MODEL)
@@ -137,6 +187,9 @@ def first_response(view: View) -> tuple[Panel, ...]:
         ),
     )
 
+
+LANGUAGE = ("vllm", "tensorrtllm")
+"""Rows that only a language model has."""
 
 EXTRAS: Mapping[str, tuple[str, Callable[[View], tuple[Panel, ...]]]] = {
     "ensemble": ("Ensemble steps", ensemble),

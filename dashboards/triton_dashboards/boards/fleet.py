@@ -30,11 +30,9 @@ from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import (
-    ALERTS,
     COMPONENT,
     PERIOD_BUDGET_REMAINING,
     RECORDED_HERE,
-    SEVERITY,
     model_traffic,
     server_traffic,
 )
@@ -141,7 +139,8 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
 
 
 def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
-    firing = f'{ALERTS}{{alertstate="firing", {COMPONENT}!="", {SEVERITY}=~"critical|warning"}}'
+    alerts = BoardScope((f'{COMPONENT}!=""',))
+    firing = f"{shared.pages(alerts)} or {shared.tickets(alerts)}"
     return (
         Stat(
             "Servers down",
@@ -158,7 +157,7 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
         ),
         Stat(
             "Alerts firing",
-            "Critical and warning alerts of this stack, over all models. Metric: `ALERTS`.",
+            "Pages and tickets of this stack, over all models; the tiers of a budget are one. Metric: `ALERTS`.",
             or_zero(f"count({firing})", fleet.alive()),
             Display(
                 thresholds=(Threshold("green"), Threshold("orange", 1)),

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import fires
-from triton_dashboards.boards.extras import EXTRAS
+from triton_dashboards.boards.extras import EXTRAS, LANGUAGE, language
 from triton_dashboards.query import BoardScope, or_zero, ratio, total
 from triton_dashboards.traffic import PHASES, SHARE_FAILED, UNCOUNTED, RawTraffic
 from triton_dashboards.values import (
@@ -67,14 +67,23 @@ def marks(view: View) -> tuple[Annotation, ...]:
 
 def rows(view: View, name: str = "$model", extras: Sequence[str] = tuple(EXTRAS)) -> tuple[Row, ...]:
     """Return the rows of a model, `extras` among those that only some models have."""
+    speaks = any(key in extras for key in LANGUAGE)
+    first = [key for key in LANGUAGE if key in extras and view.name]
     return (
-        Row(f"Is {name} healthy?", (*availability(view), *service(view))),
+        Row(
+            f"Is {name} healthy?", (*availability(view), *service(view), *(language(view) if speaks else ()))
+        ),
+        *(Row(title, make(view)) for title, make in map(EXTRAS.__getitem__, first)),
         Row("Symptoms", symptoms(view)),
         Row("Where does the time go?", phases(view)),
         Row("What limits it?", limits(view)),
         Row("Versions side by side", versions(view)),
         Row("Readiness and loads", lifecycle(view), collapsed=True),
-        *(Row(title, make(view), collapsed=True) for key, (title, make) in EXTRAS.items() if key in extras),
+        *(
+            Row(title, make(view), collapsed=True)
+            for key, (title, make) in EXTRAS.items()
+            if key in extras and key not in first
+        ),
     )
 
 
@@ -98,6 +107,7 @@ def availability(view: View) -> tuple[Panel, ...]:
             "The smallest error budget left of this model's objectives.",
             f"min({view.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
             replace(displays.BUDGET, links=(_to_objectives(view),)),
+            width=4,
         ),
     )
 
@@ -110,6 +120,7 @@ def service(view: View) -> tuple[Panel, ...]:
             "Rate of successful and failed requests, without requests that clients cancelled.",
             raw.requests(),
             displays.REQUESTS,
+            width=4,
         ),
         Stat(
             "Failed",
@@ -123,6 +134,7 @@ def service(view: View) -> tuple[Panel, ...]:
             "99 % of the successful requests were faster.",
             raw.quantile(0.99),
             with_limit(displays.SECONDS, view.limit(Latency)),
+            width=4,
         ),
         Stat(
             "Time in queue",
@@ -175,9 +187,8 @@ def symptoms(view: View) -> tuple[Panel, ...]:
                 *limit_queries(view, Latency),
                 Query(raw.quantile(0.99, offset="7d"), WEEK_AGO),
             ],
-            with_limit_line(replace(displays.SECONDS, styles=(_AS_BEFORE,)), view.limit(Latency)),
+            with_limit_line(replace(displays.SECONDS, styles=(_AS_BEFORE,))),
             reads=(state.REQUEST_DURATION, state.DISTRIBUTION_SOURCE),
-            limit_line=view.limit(Latency) is not None,
             log=True,
             width=8,
         ),
@@ -249,9 +260,8 @@ def phases(view: View) -> tuple[Panel, ...]:
             "Quantiles of the queue time. Dashed: threshold of the objective. An ensemble has no queue: see "
             "its steps.",
             [*quantiles(raw, state.QUEUE_DURATION), *limit_queries(view, Queue)],
-            with_limit_line(displays.SECONDS.when_empty("No traffic, or an ensemble"), view.limit(Queue)),
+            with_limit_line(displays.SECONDS.when_empty("No traffic, or an ensemble")),
             reads=state.QUEUE_DURATION,
-            limit_line=view.limit(Queue) is not None,
             log=True,
         ),
         TimeSeries(
@@ -348,9 +358,8 @@ def versions(view: View) -> tuple[Panel, ...]:
             "Failed by version",
             f"Share of requests that failed, by version. Dashed: share that the objective allows. {UNCOUNTED}",
             [Query(everything.failed("version"), "version {{version}}"), *limit_queries(view, Errors)],
-            with_limit_line(displays.FAILED_BY, view.limit(Errors)),
+            with_limit_line(displays.FAILED_BY),
             reads=triton.REQUEST_FAILURE,
-            limit_line=view.limit(Errors) is not None,
         ),
     )
 

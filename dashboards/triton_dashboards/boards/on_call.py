@@ -28,16 +28,12 @@ from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
-from triton_slo.names import ALERTS, COMPONENT, OWNER, SEVERITY, TIER, UNKNOWN_ALERT
+from triton_slo.names import ALERTS, COMPONENT, OWNER, SEVERITY, SLO, UNKNOWN_ALERT
 
-_HUMAN = f'{SEVERITY}=~"critical|warning"'
-_CHOSEN = (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', shared.OF_MODEL)
-_KEYS = ("alertname", SEVERITY, "model", "version", "instance", TIER)
-
-
-def alerts(*matchers: str) -> str:
-    """Return a query of the alerts of this stack that fire, as chosen by the variables."""
-    return BoardScope(('alertstate="firing"', *_CHOSEN, *matchers))(ALERTS)
+_CHOSEN = BoardScope(
+    (f'{COMPONENT}!=""', f'{COMPONENT}=~"$component"', f'{OWNER}=~"$owner"', shared.OF_MODEL)
+)
+"""The alerts of this stack, as chosen by the variables."""
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -63,6 +59,9 @@ def dashboard(options: Options) -> Dashboard:
     )
 
 
+_TIERS = "The tiers of a budget are one alert."
+
+
 def _alert_panels() -> tuple[Panel, ...]:
     heartbeat = f'max({ALERTS}{{alertname="Watchdog", alertstate="firing"}})'
 
@@ -82,14 +81,19 @@ def _alert_panels() -> tuple[Panel, ...]:
             sparkline=False,
         ),
         *(
-            Stat(title, f"{lead} Metric: `ALERTS`.", counted(alerts(chosen)), display)
-            for title, lead, chosen, display in (
-                ("Pages", "Alerts of severity critical that fire.", f'{SEVERITY}="critical"', lost),
-                ("Tickets", "Alerts of severity warning that fire.", f'{SEVERITY}="warning"', tickets),
+            Stat(title, f"{lead} Metric: `ALERTS`.", counted(alerts), display)
+            for title, lead, alerts, display in (
+                ("Pages", f"Alerts of severity critical that fire. {_TIERS}", shared.pages(_CHOSEN), lost),
+                (
+                    "Tickets",
+                    f"Alerts of severity warning that fire, without those that page. {_TIERS}",
+                    shared.tickets(_CHOSEN),
+                    tickets,
+                ),
                 (
                     "Unknown",
                     "Objectives with unknown status (`TritonSLOUnknown` fires).",
-                    f'alertname="{UNKNOWN_ALERT}"',
+                    _CHOSEN(ALERTS, shared.FIRING, f'alertname="{UNKNOWN_ALERT}"'),
                     lost,
                 ),
             )
@@ -134,25 +138,29 @@ def _incident_panels(tuning: Tuning) -> tuple[Panel, ...]:
 
 
 def _firing(options: Options) -> Panel:
-    keys = ", ".join(_KEYS)
-    pending = BoardScope((*_CHOSEN, _HUMAN))("ALERTS_FOR_STATE")
-    since = f"min by ({keys}) ({pending} and ignoring (alertstate) {alerts(_HUMAN)})"
+    keys = ", ".join(shared.ONE_ALERT)
+    firing = _CHOSEN(ALERTS, shared.FIRING)
+    since = f"min by ({keys}) ({_CHOSEN('ALERTS_FOR_STATE')} and ignoring (alertstate) {firing})"
+    by_severity = " or ".join(
+        f'label_replace({since} and {alerts(_CHOSEN)}, "{SEVERITY}", "{word}", "", "")'
+        for word, alerts in (("critical", shared.pages), ("warning", shared.tickets))
+    )
     runbook = Link("Runbook", links.runbook_url(options, shared.field("Alert")))
     model = shared.to(links.MODEL, "Model dashboard", model=shared.field("Model"))
     server = shared.to(links.SERVER, "Server dashboard", instance=shared.field("Server"))
     return Table(
         "Firing",
-        "Firing alerts, the newest last. Click an alert for its runbook, a model or a server for its "
+        f"Firing alerts, the newest last. {_TIERS} Click an alert for its runbook, a model or a server for its "
         "dashboard. Metrics: `ALERTS`, `ALERTS_FOR_STATE`.",
         (
             LabelColumn("alertname", "Alert", runbook, 300),
             LabelColumn(SEVERITY, colors={"critical": "red", "warning": "orange"}),
+            LabelColumn(SLO, "Objective"),
             LabelColumn("model", link=model),
             LabelColumn("version"),
             LabelColumn("instance", "Server", server),
-            LabelColumn(TIER),
         ),
-        (Column("Since", f"{since} * 1000", Display("dateTimeFromNow")),),
+        (Column("Since", f"1000 * ({by_severity})", Display("dateTimeFromNow")),),
         sort_by="Since",
         descending=False,
         no_value="",
@@ -160,8 +168,7 @@ def _firing(options: Options) -> Panel:
 
 
 def _history_panels() -> tuple[Panel, ...]:
-    pages, tickets = (alerts(f'{SEVERITY}="{word}"') for word in ("critical", "warning"))
-    ranked = f"2 * {pages} or {tickets}"
+    ranked = f"2 * {shared.pages(_CHOSEN)} or {shared.tickets(_CHOSEN)}"
     return (
         StateTimeline(
             "Alerts over time",

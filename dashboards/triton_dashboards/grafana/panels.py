@@ -83,7 +83,7 @@ def _timeseries(panel: TimeSeries) -> Any:
         interval=panel.every or None,
         extraJson={
             "fieldConfig": {
-                "defaults": _value_settings(display) | {"custom": {"axisSoftMax": _soft_maximum(display)}}
+                "defaults": _value_settings(display) | {"custom": {"axisSoftMax": _soft_maximum(panel)}}
             },
             "options": {"legend": _legend(panel)},
         },
@@ -269,10 +269,15 @@ def _value_settings(display: Display) -> Json:
     return limits
 
 
-def _soft_maximum(display: Display) -> float | None:
-    """Return an axis' least end: around zeros alone Grafana draws one up to 10,000 %, or with equal labels."""
+def _soft_maximum(panel: TimeSeries) -> float | None:
+    """Return an axis' least end: it contains the limit that is drawn, and around zeros alone Grafana draws an axis
+    up to 10,000 %, or with equal labels.
+    """
+    display = panel.display
     if display.maximum is not None:
         return None
+    if panel.limit_line:
+        return max((step.value for step in display.thresholds if step.value is not None), default=None)
     if display.unit == "percentunit":
         return 0.01
     return 5 if display.decimals == 0 else None
