@@ -188,7 +188,7 @@ _QUANTILE_CAVEAT = (
 )
 REQUEST_QUANTILE = Metric(
     "triton_model_request_duration_quantile_estimated_seconds",
-    "gauge",
+    "summary",
     f"Quantile (0.5, 0.95, 0.99) of the request time of successful requests, {_RECENT}",
     (*_MODEL, "quantile"),
     "s",
@@ -197,7 +197,7 @@ REQUEST_QUANTILE = Metric(
 )
 QUEUE_QUANTILE = Metric(
     "triton_model_queue_duration_quantile_estimated_seconds",
-    "gauge",
+    "summary",
     f"Quantile (0.5, 0.95, 0.99) of the queue time of successful requests, {_RECENT}",
     (*_MODEL, "quantile"),
     "s",

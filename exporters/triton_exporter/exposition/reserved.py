@@ -9,10 +9,10 @@ _NAMES = frozenset(
     name
     for metric in (*METRICS, *bridge.METRICS)
     if metric.name.startswith("triton_")
-    for name in (metric.name, metric.bucket, metric.sum, metric.count)
+    for name in (metric.name, metric.name.removesuffix("_total"), metric.bucket, metric.sum, metric.count)
 ) | {stack.UP, "ALERTS", "ALERTS_FOR_STATE"}
 
-_PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_")
+_PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_", "ensemble:triton_")
 """Prefixes of the series that Prometheus adds to each scrape and of those that the rules record."""
 
 

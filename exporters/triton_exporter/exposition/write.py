@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from triton_exporter.catalogue import Metric
 from triton_exporter.exposition.exposition_values import ParsedFamily
@@ -43,9 +43,12 @@ def openmetrics_pieces(families: Iterable[Family]) -> Pieces:
 def relayed_openmetrics(families: Iterable[ParsedFamily]) -> bytes:
     """Return Triton's families in OpenMetrics: no sample changes its name or value.
 
-    A counter must end in `_total` there, and Triton's do not; they are of unknown type instead.
+    A counter must end in `_total` there, and its family is named without it. Triton's counters do not, and another
+    family may have that name: such counters are of unknown type instead.
     """
-    return "".join([_relayed(family) for family in families]).encode("utf-8", "replace")
+    relayed = list(families)
+    names = {family.name for family in relayed}
+    return "".join([_relayed(family, names) for family in relayed]).encode("utf-8", "replace")
 
 
 def _gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -116,9 +119,9 @@ def _sample(sample: Sample) -> str:
     return line + "\n"
 
 
-def _relayed(family: ParsedFamily) -> str:
+def _relayed(family: ParsedFamily, names: Collection[str]) -> str:
     name, kind = family.name, family.kind
-    if kind == "counter" and name.endswith("_total"):
+    if kind == "counter" and name.endswith("_total") and name.removesuffix("_total") not in names:
         name = name.removesuffix("_total")
     elif kind in ("counter", "untyped"):
         kind = "unknown"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from support.exporter import RunningExporter, exporting
 from support.history import running
@@ -30,11 +31,17 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        family = pb_utils.MetricFamily(
+        self.family = pb_utils.MetricFamily(
             name="my_requests", description='Says "hello" \\\\ twice', kind=pb_utils.MetricFamily.COUNTER
         )
-        self.metric = family.Metric(labels={"path": 'C:\\\\models\\n"quoted" {braces}, = #'})
+        self.metric = self.family.Metric(labels={"path": 'C:\\\\models\\n"quoted" {braces}, = #'})
         self.metric.increment(7)
+        # OpenMetrics calls the family of this one my_requests, too.
+        self.other = pb_utils.MetricFamily(
+            name="my_requests_total", description="Another", kind=pb_utils.MetricFamily.COUNTER
+        )
+        self.total = self.other.Metric(labels={"of": "all"})
+        self.total.increment(3)
 
     def execute(self, requests):
         return [
@@ -137,13 +144,32 @@ def test_promtool_finds_no_mistake_in_the_exporters_own_families(
     promtool: Path, replicas: list[tuple[TritonServer, RunningExporter]]
 ) -> None:
     """The page parses, and promtool's lint finds no mistake in the exporter's families."""
-    page = replicas[1][1].get().content
+    server, exporter = replicas[1]
+    for _ in range(4):
+        assert 200 == infer(server, "custom", "1")
+    exporter.wait(lambda page: page.series(state.REQUEST_QUANTILE) and page.series(state.QUEUE_QUANTILE))
+    page = exporter.get().content
     result = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=30)
     printed = result.stdout.decode() + result.stderr.decode()
 
     # 3 is lint only, and Triton's own names give plenty of that.
     assert result.returncode in (0, 3), printed
     assert [] == [line for line in printed.splitlines() if line.startswith("triton_")]
+
+
+def test_no_family_is_twice_on_an_openmetrics_page(
+    replicas: list[tuple[TritonServer, RunningExporter]],
+) -> None:
+    """A counter of a model beside one that has its name with _total: both are there, under names of their own."""
+    page = replicas[0][1].get(headers={"Accept": "application/openmetrics-text"}).text
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+
+    types = [line.split(" ")[2] for line in page.splitlines() if line.startswith("# TYPE ")]
+    assert len(types) == len(set(types)) == len(families)
+    assert [7.0] == [sample.value for sample in families["my_requests"].samples]
+    assert [("my_requests_total", 3.0)] == [
+        (sample.name, sample.value) for sample in families["my_requests_total"].samples
+    ]
 
 
 def test_every_family_the_exporter_promises_without_a_flag_is_there(
