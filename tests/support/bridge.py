@@ -53,6 +53,8 @@ class SimulatedSlack(SlackApi):
         self.workspace = workspace
         self.clock = clock
         self.fault = fault
+        self.refuses: Callable[[str, dict[str, Any]], str] = lambda _method, _arguments: ""
+        """Return the code with which Slack refuses a request; nothing for none."""
         self.doubtful = 0
         self.down = 0.0
         self.acted_late = False
@@ -83,6 +85,8 @@ class SimulatedSlack(SlackApi):
             raise broken(urllib.error.URLError(ConnectionRefusedError()))
         if fault in ("500", "502", "internal_error", "hang", "reset"):
             self._fail(fault)
+        if code := self.refuses(method, arguments):
+            raise refusal(200, {}, code)
         answer = self.workspace.call(method, arguments, self.clock.now)
         if fault == "kill_done":
             raise Killed(self.down)
@@ -141,6 +145,7 @@ class BridgeUnderTest:
             self.channel_of,
             lambda _at, _incident, member, reason: self.unreported.append((member.name, reason)),
         )
+        self.store.outbox.move(self.channel_of("critical"))
         self.workers = [self._worker(channel) for channel in sorted({CHANNEL, *self.channels.values()})]
         self.clients = Alertmanagers(self.alertmanagers, self.store)
         self.audit = Audit(self.folder / AUDIT_FILE)

@@ -27,7 +27,7 @@ from triton_alerts.bridge.incidents.database import DATABASE_FILE
 from triton_alerts.bridge.incidents.instruments import Instruments
 from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions
-from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
+from triton_alerts.bridge.operations.chores import ChannelMove, Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
 from triton_alerts.bridge.operations.socket_mode import Socket
 from triton_alerts.bridge.receiver import Webhook, listen
@@ -112,6 +112,7 @@ class _Parts:
 
     def chores(self) -> Iterator[Chore]:
         """Yield the tasks that run about once a second, each in its own thread."""
+        yield ChannelMove(self.store, self.settings.escalate_to or self.channel_for("critical"), self.wake)
         yield HeartbeatWatch(self.store, self.settings.heartbeat_timeout, self.wake)
         if self.escalation.after_seconds > 0:
             yield Escalator(

@@ -452,6 +452,24 @@ def start_prometheus(stack: Stack, port: int, alertmanager: int, target: int, *m
 
 
 @pytest.mark.real
+def test_another_channel_gets_the_pages_that_wait(stack: Stack) -> None:
+    """The channel is archived; the bridge is started again with another one."""
+    stack.slack.workspace.archived.add("C0PAGES")
+    first = stack.bridge()
+    stack.notify(body_of("a", {"a-v": 1000.0}, {}))
+    eventually(lambda: "root refused: setup: is_archived" in first.log.read_text(), first.log.read_text)
+    assert 0 == first.end(signal.SIGTERM)
+    stack.arguments = ["--channel=C0TICKETS"]
+    stack.bridge()
+
+    assert "C0TICKETS" == stack.root("a-v").channel
+    assert (
+        "triton_alert_bridge_undelivered_incidents 0.0"
+        in requests.get(f"{stack.url}/metrics", timeout=5).text
+    )
+
+
+@pytest.mark.real
 def test_kill_nine_at_random_points_loses_nothing(stack: Stack) -> None:
     """A real process is killed at random moments while Slack fails: all arrives, at most one double a kill."""
     rng = random.Random(7)

@@ -65,6 +65,8 @@ class Workspace:
     """Channels by id, what was posted, and the rules."""
 
     channels: dict[str, str] = field(default_factory=lambda: {"C0PAGES": "#pages", "C0TICKETS": "#tickets"})
+    archived: set[str] = field(default_factory=set)
+    """Channels in which nothing can be posted, edited or deleted."""
     scopes: frozenset[str] = ALL_SCOPES
     posts_per_second: float = 1.0
     burst: float = 3.0
@@ -161,9 +163,14 @@ class Workspace:
                 return number
         raise SlackError("channel_not_found")
 
+    def _writable(self, channel: str) -> None:
+        if channel in self.archived:
+            raise SlackError("is_archived")
+
     def _post(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         self._need("chat:write")
         channel = self._channel(str(arguments.get("channel", "")), by_name=True)
+        self._writable(channel)
         check_message(arguments)
         thread = str(arguments.get("thread_ts") or "")
         parent = next((m for m in self.messages if m.ts == thread and m.channel == channel), None)
@@ -186,6 +193,7 @@ class Workspace:
     def _update(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         self._need("chat:write")
         channel = self._channel(str(arguments.get("channel", "")))  # by id only
+        self._writable(channel)
         check_message(arguments)
         for message in self.messages:
             if message.ts == arguments.get("ts") and message.channel == channel:
@@ -199,6 +207,7 @@ class Workspace:
     def _delete(self, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         self._need("chat:write")
         channel = self._channel(str(arguments.get("channel", "")))  # by id only
+        self._writable(channel)
         for message in self.messages:
             if message.ts == arguments.get("ts") and message.channel == channel:
                 self.messages.remove(message)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from triton_alerts.bridge.deliver.messages import message
-from triton_alerts.bridge.deliver.messages.blocks import Message, bare
+from triton_alerts.bridge.deliver.messages.blocks import Message
 from triton_alerts.bridge.deliver.messages.incident_links import Style
 from triton_alerts.bridge.deliver.next_task import SendTask
 from triton_alerts.bridge.deliver.transport import Transport
@@ -59,12 +59,12 @@ class Composer:
                 "and the error in the bridge's log."
             ), False
         composed, broadcast = result
-        return _fitting(composed, task.first), broadcast
+        return composed, broadcast
 
     def edited(self, task: SendTask, now: float) -> Message | None:
         """Return the new content of an incident's own message, or of its escalation; None if that fails."""
         first, incident = task.first, self._incident(task.first)
-        composed = _unless_defective(
+        return _unless_defective(
             lambda: (
                 self._escalation(task, incident, now)
                 if first.is_escalation
@@ -72,7 +72,6 @@ class Composer:
             ),
             f"incident {first.incident}",
         )
-        return composed and _fitting(composed, first)
 
     def edited_digest(self, channel: str, task: SendTask, now: float) -> Message | None:
         """Return the new content of a channel's digest; None if that fails."""
@@ -139,8 +138,3 @@ def _unless_defective(compose: Callable[[], Composed], what: str) -> Composed | 
     except Exception:
         log.exception("%s could not be composed", what)
         return None
-
-
-def _fitting(composed: Message, delivery: Delivery) -> Message:
-    """Return the message, without blocks if Slack has refused the blocks of this delivery."""
-    return bare(composed) if delivery.plainness else composed

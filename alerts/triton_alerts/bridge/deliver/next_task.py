@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from triton_alerts.bridge.deliver.messages.message import DIGEST_LINES
@@ -71,6 +71,7 @@ def next_task(
     digests: Sequence[Digest] = (),
     evidence_seconds: float = 0.0,
     has_evidence: Callable[[Delivery], bool] = lambda _: True,
+    edits_later: Mapping[int, float] | None = None,
 ) -> SendTask | Wait:
     """Return the next message of a channel, or the wait until there may be one.
 
@@ -78,7 +79,8 @@ def next_task(
     message of a new page; escalations; other first messages and resolved incidents; other changes. Edits have
     a separate rate limit and are sent in between. A digest is one message that counts firing incidents, with
     a thread that lists each incident; only some of its incidents have their own message at the same time.
-    `digests` are those that are still edited, the latest first.
+    `digests` are those that are still edited, the latest first. `edits_later` are the next tries of edits, by
+    delivery. What Slack has refused comes after all others.
     """
     digest = next(iter(digests), None)
     waits = [3600.0]
@@ -104,7 +106,12 @@ def next_task(
     if digest_edit is not None:
         return digest_edit
     waits += digest_waits
-    edit, edit_waits = _next_edit(ready, now, edit_at) if threads else (None, [])
+    held = {
+        number: at - now for number, at in (edits_later or {}).items() if 0 < at - now <= MAX_RETRY_SECONDS
+    }
+    editable = [delivery for delivery in pending if delivery.id not in held]
+    waits += held.values()
+    edit, edit_waits = _next_edit(editable, now, edit_at) if threads else (None, [])
     if edit is not None:
         return edit
     waits += edit_waits
@@ -206,7 +213,7 @@ def _post_task(delivery: Delivery, waiting: Sequence[Delivery]) -> SendTask:
 
 def _unposted(delivery: Delivery) -> bool:
     """Return whether nothing of an incident is posted yet, or it ended after a digest reported it as firing."""
-    if delivery.role != "main" or delivery.root_ts or delivery.posted_seq:
+    if delivery.is_escalation or delivery.root_ts or delivery.posted_seq:
         return False
     return delivery.digest_seq == 0 or (
         delivery.closed_at is not None and delivery.digest_seq < delivery.last_seq
@@ -248,8 +255,11 @@ def _decided_at(delivery: Delivery) -> float:
     return max(delivery.opened_at, delivery.raised_at or 0.0, delivery.closed_at or 0.0)
 
 
-def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
-    """Return the sort key of a post: new pages, escalations, starts and ends, other changes; severity, then age."""
+def _post_rank(delivery: Delivery) -> tuple[bool, int, int, bool, float]:
+    """Return the sort key of a post: new pages, escalations, starts and ends, other changes; severity, then age.
+
+    What Slack has refused is tried where nothing else waits.
+    """
     if delivery.severity == 0 and _not_shown(delivery):
         rank = 0
     elif delivery.severity == 0 and delivery.raised_at is not None:
@@ -260,7 +270,7 @@ def _post_rank(delivery: Delivery) -> tuple[int, int, bool, float]:
         rank = 5
     else:
         rank = 3 if _is_decisive(delivery) else 4
-    return (rank, delivery.severity, delivery.closed_at is None, delivery.opened_at)
+    return (delivery.attempts > 0, rank, delivery.severity, delivery.closed_at is None, delivery.opened_at)
 
 
 def _edit_rank(delivery: Delivery) -> tuple[bool, int, bool, float]:

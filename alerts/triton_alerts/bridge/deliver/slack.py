@@ -32,13 +32,29 @@ SEARCH_PAGES = 5
 _RATE = {"ratelimited", "rate_limited"}
 _SERVER = {
     *("internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"),
-    *("accesslimited", "unknown_error"),
+    "unknown_error",
 }
-_MESSAGE = {
-    *("invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long", "no_text"),
-    *("invalid_arguments", "invalid_attachments", "too_many_attachments", "metadata_too_large"),
-    *("invalid_metadata_format", "invalid_payload", "invalid_form_data", "block_mismatch"),
+_SETUP = {
+    # The token or the app.
+    *("not_authed", "invalid_auth", "account_inactive", "token_revoked", "token_expired", "missing_scope"),
+    *("no_permission", "not_allowed_token_type", "access_denied", "accesslimited", "org_login_required"),
+    *(
+        "ekm_access_denied",
+        "enterprise_is_restricted",
+        "team_access_not_granted",
+        "two_factor_setup_required",
+    ),
+    *("team_not_found", "team_disabled", "invalid_token", "no_service", "no_service_id", "no_team"),
+    # The channel.
+    *("channel_not_found", "not_in_channel", "is_archived", "channel_is_archived", "restricted_action"),
+    *("restricted_action_read_only_channel", "restricted_action_thread_only_channel", "action_prohibited"),
+    *(
+        "restricted_action_non_threadable_channel",
+        "posting_to_general_channel_denied",
+        "messages_tab_disabled",
+    ),
 }
+"""What a person must fix. Any other code concerns the one message: it must not hold the others."""
 _GONE = {
     *("message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"),
     *("cannot_reply_to_message", "restricted_action_thread_locked"),
@@ -57,9 +73,11 @@ def refusal(status: int, headers: Mapping[str, str], code: str) -> DeliveryError
         return DeliveryError("rate_limited", code or "429", retry_after_seconds(after))
     if status >= 500 or code in _SERVER:
         return DeliveryError("server_error", code or str(status), unconfirmed=True)
-    if code in _MESSAGE:
-        return DeliveryError("refused_message", code)
-    return DeliveryError("gone" if code in _GONE else "setup", code or str(status))
+    if code in _GONE:
+        return DeliveryError("gone", code)
+    if code in _SETUP or status in (401, 403, 404, 410):
+        return DeliveryError("setup", code or str(status))
+    return DeliveryError("refused_message", code or str(status))
 
 
 def broken(error: OSError | http.client.HTTPException) -> DeliveryError:

@@ -7,10 +7,12 @@ after a kill or a lost response the worker first searches Slack for that name.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from triton_alerts.bridge.deliver.attempts import MAX_WAIT_SECONDS, UNCONFIRMED_SECONDS, Attempts, backoff
 from triton_alerts.bridge.deliver.composer import Composer, DeliveryOptions
+from triton_alerts.bridge.deliver.messages import message
+from triton_alerts.bridge.deliver.messages.blocks import Message, bare
 from triton_alerts.bridge.deliver.next_task import (
     EDIT_SPACING_SECONDS,
     POST_SPACING_SECONDS,
@@ -23,9 +25,15 @@ from triton_alerts.bridge.incidents.outbox.deliveries import Delivery, SendKind
 from triton_alerts.bridge.incidents.outbox.digests import Digest
 from triton_alerts.bridge.incidents.outbox.unconfirmed import UnconfirmedMessage
 from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.settings import is_channel_id
 
 EDITS: tuple[SendKind, ...] = ("edit", "digest_edit")
+FORMS = 3
+"""Forms in which a message is tried: whole, its text alone, only where to read it. An edit has the first two."""
+EDIT_FORMS = 2
 MAX_UNCONFIRMED_SECONDS = 900.0
+UNWRITABLE = ("is_archived", "channel_not_found", "not_in_channel")
+"""Codes of Slack for a channel in which nothing can be posted or edited, maybe for ever."""
 SETUP_WAIT_SECONDS = 60.0
 """Seconds until the next try when a person has to fix something (token, channel) before anything can be sent."""
 
@@ -44,6 +52,12 @@ class DeliveryWorker:
     post_at: float = 0.0
     edit_at: float = 0.0
     _stepped: float = 0.0
+    _edits_later: dict[int, float] = field(default_factory=dict)
+    """Delivery -> time of the next try to edit it, where Slack refused that."""
+    _refusals: dict[tuple[SendKind, int], int] = field(default_factory=dict)
+    """Kind and delivery of a message -> how many of its forms Slack has refused."""
+    _channel_id: str = ""
+    """Id of the channel, known from the first message posted to it where the channel is given by name."""
 
     def __post_init__(self) -> None:
         self._composer = Composer(self.store, self.transport, self.options)
@@ -63,6 +77,7 @@ class DeliveryWorker:
             digests=self.store.digests.of(self.channel),
             evidence_seconds=self.options.evidence_seconds,
             has_evidence=self._has_evidence,
+            edits_later=self._edits_later,
         )
         unconfirmed = self.store.unconfirmed.first(self.channel)
         overdue = now - unconfirmed.due if unconfirmed is not None else -MAX_WAIT_SECONDS
@@ -81,6 +96,7 @@ class DeliveryWorker:
             self._record_failure(task, refusal, self.attempts.clock())
         else:
             self.attempts.failures = 0
+            self._refusals.pop(_key(task), None)
             if task.kind not in EDITS:
                 self.attempts.count("delivered", task.kind)
         return 0.0
@@ -143,8 +159,8 @@ class DeliveryWorker:
         if body is None:  # the thread still shows the changes
             self.store.outbox.update(first, shown_version=first.version)
             return
-        self.transport.edit(first.root_channel, first.root_ts, body)
-        self.store.outbox.update(first, shown_version=first.version, edited_at=now, attempts=0, next_try=0.0)
+        self.transport.edit(first.root_channel, first.root_ts, self._form(task, body))
+        self.store.outbox.update(first, shown_version=first.version, edited_at=now)
         self.attempts.count("delivered", "edit")
 
     def _edit_digest(self, task: SendTask, now: float) -> None:
@@ -177,8 +193,18 @@ class DeliveryWorker:
             digest = {"digest": task.thread} if task.kind == "digest" else {}
             self.store.outbox.begin(task.deliveries, task.name, task.kind, now, **digest)
         channel = self._channel(task)
-        sent = self.transport.post(channel, composed, task.name, task.thread, broadcast=broadcast)
+        content = self._form(task, composed)
+        sent = self.transport.post(channel, content, task.name, task.thread, broadcast=broadcast)
         self._record_arrival(task, sent, now, is_earlier_attempt=False)
+
+    def _form(self, task: SendTask, whole: Message) -> Message:
+        """Return the message whole; its text alone if Slack refused that; then only where to read it."""
+        refusals = self._refusals.get(_key(task), 0)
+        if refusals < FORMS - 1 or task.kind in EDITS:
+            return bare(whole) if refusals else whole
+        incident = self.store.incidents.get(task.first.incident)
+        assert incident is not None, "a delivery cannot outlive its incident"
+        return message.refused(incident)
 
     def _record_arrival(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
         """Record a message that was posted now, or that an earlier attempt had posted."""
@@ -189,6 +215,8 @@ class DeliveryWorker:
 
     def _record(self, task: SendTask, sent: Sent, now: float, *, is_earlier_attempt: bool) -> None:
         delivery = task.first
+        if not task.thread and sent.ts:
+            self._channel_id = sent.channel
         if task.kind == "digest":
             self._record_digest(task, sent, now)
         elif task.kind == "reply":
@@ -233,12 +261,22 @@ class DeliveryWorker:
                 self.store.outbox.forget_attempt(task.deliveries)
             if refusal.unconfirmed and task.kind in EDITS:
                 self._record_unconfirmed(task, now)
-            if refusal.kind == "gone":
+            if refusal.kind == "gone" or (refusal.detail in UNWRITABLE and self._is_elsewhere(task)):
                 self._forget_gone(task)
             elif refusal.kind == "refused_message":
-                self._retry_as_text(task, now)
+                refusals = self._refusals.pop(_key(task), 0) + 1
+                if refusals < (EDIT_FORMS if task.kind in EDITS else FORMS):
+                    self._refusals[_key(task)] = refusals
+                else:
+                    self._give_up(task, now)
             else:
                 self._back_off(task, refusal, now)
+
+    def _is_elsewhere(self, task: SendTask) -> bool:
+        """Return whether the message to edit or to answer is not in the channel of new messages, or may not be."""
+        where = task.deliveries[0].root_channel if task.deliveries else ""
+        here = self.channel if is_channel_id(self.channel) else self._channel_id
+        return where not in ("", here)
 
     def _forget_gone(self, task: SendTask) -> None:
         if task.kind == "digest_edit" or (task.kind == "digest" and task.thread):
@@ -251,24 +289,39 @@ class DeliveryWorker:
             self.store.outbox.forget_attempt(task.deliveries)
             self.store.outbox.update(task.first, root_ts="", root_channel="", shown_version=0)
 
-    def _retry_as_text(self, task: SendTask, now: float) -> None:
-        if task.kind == "digest_edit":  # without blocks, a digest would be empty
+    def _give_up(self, task: SendTask, now: float) -> None:
+        """Give up what Slack refuses in every form; a first message is tried again, after all others."""
+        if task.kind == "digest_edit":
             self.store.digests.edited(self.channel, task.thread, task.waiting, task.firing, now)
-        for delivery in task.deliveries:
-            attempts = delivery.attempts + 1
-            later = now + backoff(attempts, self.attempts.rng) if delivery.plainness else now
-            self.store.outbox.update(delivery, plainness=1, attempts=attempts, next_try=later)
+        elif task.kind == "edit":
+            self.store.outbox.update(task.first, shown_version=task.first.version)
+        elif task.kind == "reply":
+            self.store.outbox.finish(task.first, posted_seq=task.last_event(task.first))
+        else:
+            for delivery in task.deliveries:
+                self._try_later(delivery, now)
+
+    def _try_later(self, delivery: Delivery, now: float) -> None:
+        attempts = delivery.attempts + 1
+        later = now + backoff(attempts, self.attempts.rng)
+        self.store.outbox.update(delivery, attempts=attempts, next_try=later)
 
     def _back_off(self, task: SendTask, refusal: DeliveryError, now: float) -> None:
+        """Delay what the failure concerns: an edit delays no post, and a reply no other message."""
+        if refusal.kind == "setup" and task.kind == "edit":
+            self._edits_later[task.first.id] = now + SETUP_WAIT_SECONDS
+            return
+        if refusal.kind == "setup" and task.kind == "reply":
+            self._try_later(task.first, now)
+            return
         wait = self.attempts.wait()
         if refusal.kind == "setup":
             wait = SETUP_WAIT_SECONDS
         if refusal.retry_after is not None:
             wait = refusal.retry_after + self.attempts.rng.uniform(0.05, 0.5)
-        if task.kind in EDITS:
-            self.edit_at = now + wait
-        if task.kind not in EDITS or refusal.kind != "rate_limited":
-            self.post_at = self.edit_at = now + wait
+        self.edit_at = now + wait
+        if task.kind not in EDITS:
+            self.post_at = now + wait
 
     def _channel(self, task: SendTask) -> str:
         """Return the channel of a message; the channel of a thread is stored with its first message."""
@@ -276,6 +329,10 @@ class DeliveryWorker:
             digest = self._digest(task.thread)
             return digest.channel if digest is not None else self.channel
         return task.first.root_channel or self.channel
+
+
+def _key(task: SendTask) -> tuple[SendKind, int]:
+    return task.kind, task.deliveries[0].id if task.deliveries else 0
 
 
 def _covered_by_digest(delivery: Delivery, seq: int) -> dict[str, str | int | float]:

@@ -116,6 +116,17 @@ DELETE FROM doubts WHERE channel LIKE 'pager %';
 DELETE FROM facts WHERE name IN ('weekly summary', 'monthly report', 'quarterly report');
 """
 
+# Before, a delivery belonged to a channel's name, not to a severity.
+_ROLES = """
+UPDATE deliveries SET role = CASE
+  WHEN EXISTS (SELECT 1 FROM deliveries l WHERE l.incident = deliveries.incident AND l.id > deliveries.id
+               AND l.role NOT LIKE 'escalation%') THEN 'warning'
+  ELSE (SELECT CASE i.severity WHEN 0 THEN 'critical' WHEN 1 THEN 'warning' WHEN 2 THEN 'info' ELSE 'none' END
+        FROM incidents i WHERE i.id = deliveries.incident) END
+WHERE role = 'main';
+ALTER TABLE deliveries DROP COLUMN plainness;
+"""
+
 MIGRATIONS = (
     _UNVERSIONED,
     _PARSED_NOTIFICATIONS,
@@ -125,6 +136,7 @@ MIGRATIONS = (
     _SILENCED,
     _MANY_DIGESTS,
     _SLACK_ONLY,
+    _ROLES,
 )
 """SQL that leads from one schema version (SQLite's user_version) to the next; the first one was not numbered."""
 

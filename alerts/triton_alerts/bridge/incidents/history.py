@@ -16,7 +16,8 @@ from triton_alerts.bridge.incidents.incident import Event, Incident, Mark
 from triton_slo.names import SEVERITIES
 
 _SELECT = """
-SELECT i.id, i.document, EXISTS (SELECT 1 FROM deliveries d WHERE d.incident = i.id AND d.role = 'main'
+SELECT i.id, i.document, EXISTS (SELECT 1 FROM deliveries d
+    WHERE d.incident = i.id AND d.role NOT LIKE 'escalation%'
                            AND d.root_ts <> '' AND d.posted_seq >= i.last_seq)
 FROM incidents i
 """

@@ -177,7 +177,7 @@ class Store:
         """Record the escalation of an incident and queue its message."""
         with self.transaction():
             self.change(number, change)
-            self.outbox.add(number, channel, "escalation", now)
+            self.outbox.add_escalation(number, channel, now)
 
     def writable(self) -> bool:
         """Return whether a notification could be stored now."""
@@ -289,7 +289,7 @@ class Store:
             return replace(result, incident=current)
         if number is None or current is None or result.incident.name != current.name:
             number = self.incidents.add(result.incident)
-            self.outbox.add(number, self.outbox.channel_for(result.incident.severity))
+            self.outbox.add(number, result.incident.severity)
         self._save(number, result.incident, result.events)
         return result
 

@@ -1,4 +1,4 @@
-"""Chores: escalation of pages, and a page when the Watchdog notifications no longer arrive."""
+"""Chores: a move to other channels, escalation of pages, and a page when no Watchdog notification arrives."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ from triton_exporter.common.duration import in_words
 from triton_slo.names import COMPONENT, SEVERITY
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class ChannelMove:
+    """Moves, once, what waits for a channel that is not written to any more; a full disk delays it."""
+
+    store: Store
+    escalations: str
+    wake: Callable[[], None]
+    _moved: bool = False
+
+    def __call__(self, now: float) -> None:
+        if not self._moved:
+            self.store.outbox.move(self.escalations)
+            self._moved = True
+            self.wake()
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from triton_alerts.bridge.deliver.messages.blocks import (
 )
 from triton_alerts.bridge.deliver.messages.incident_links import Style, links
 from triton_alerts.bridge.deliver.messages.incident_text import (
+    DOT,
     WORD,
     headline,
     person,
@@ -133,6 +134,15 @@ def digest_part(incidents: Sequence[Incident], now: float) -> Message:
     still = sum(1 for incident in incidents if incident.open)
     head = f"📋 {len(incidents)} incidents: {still} firing, {len(incidents) - still} resolved"
     return Message(head, tuple(_digest_lines(incidents, now)))
+
+
+def refused(incident: Incident) -> Message:
+    """Return what is posted in place of a message that Slack refuses: nothing that its alerts say."""
+    severity, name = incident.severity, incident.name
+    return Message(
+        f"{DOT[severity]} {WORD[severity]}: Slack refuses the message about incident {name}. To read it, run "
+        f"tritonwatch incidents show {name}"
+    )
 
 
 def _digest_lines(incidents: Sequence[Incident], now: float) -> list[Block]:
