@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Serve the Model Context Protocol to an AI assistant, on standard input and output. The "
-        "assistant starts this command itself (docs/assistants.md). The command changes nothing: it only "
+        "assistant starts this command itself (docs/web.md). The command changes nothing: it only "
         "queries Prometheus and reads incidents."
     )
     add = adder(parser.add_argument)
