@@ -71,7 +71,7 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     assert {version} == {
         chart["version"],
         chart["appVersion"],
-        *(image.partition(":")[2] for image in images),
+        *(image.rpartition(":")[2] for image in images),
     }
 
 

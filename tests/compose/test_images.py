@@ -55,6 +55,17 @@ def test_every_role_gets_extras_that_exist() -> None:
     assert [] == [extra for extras in made.values() for extra in extras.split(",") if extra not in known]
 
 
+def test_no_image_of_ours_has_a_name_that_somebody_else_may_own() -> None:
+    """Docker Hub is asked for a name without a registry; ours name this machine, or a registry that cannot be."""
+    images = [service["image"] for service in resolved()["services"].values()]
+    for path in (ROOT / "compose").rglob("*.yaml"):
+        images += re.findall(r"^ *image: (\S*tritonwatch/\S+)", path.read_text(), re.MULTILINE)
+    ours = [image for image in images if "tritonwatch" in image]
+
+    assert 8 < len(ours)
+    assert [] == [image for image in ours if not image.startswith(("localhost/", "registry.example/"))]
+
+
 def test_the_targets_are_those_that_the_stack_builds() -> None:
     """docker compose asks for no stage that is not there."""
     services = resolved()["services"].values()

@@ -52,10 +52,29 @@ def test_secrets_are_for_tags_alone() -> None:
             assert "github.ref_type == 'tag'" in (step.get("if"), job.get("if")), step
 
 
+def test_every_action_is_pinned_by_commit() -> None:
+    """A tag may be another program tomorrow; the comment names the release for who updates it."""
+    used = re.findall(r"uses: (.+)$", FILE.read_text(), re.MULTILINE)
+
+    assert used
+    pinned = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [] == [words for words in used if not pinned.fullmatch(words)]
+
+
+def test_only_a_tag_gets_an_identity_to_sign_with() -> None:
+    """A pull request runs what its author wrote: it must not be able to sign or to write as this repository."""
+    workflow = yaml.safe_load(FILE.read_text())
+    assert {"contents": "read"} == workflow["permissions"]
+    for job in JOBS.values():
+        if job.get("permissions", {"contents": "read"}) != {"contents": "read"}:
+            assert "github.ref_type == 'tag'" == job["if"]
+
+
 def test_what_the_workflow_builds_exists() -> None:
     """Images are targets of the Dockerfile, and the words of make are in the Makefile."""
     dockerfile = (ROOT / "compose" / "Dockerfile").read_text()
-    assert all(f" AS {target}\n" in dockerfile for target in JOBS["image"]["strategy"]["matrix"]["target"])
+    for job in ("image", "signed-image"):
+        assert all(f" AS {target}\n" in dockerfile for target in JOBS[job]["strategy"]["matrix"]["target"])
     runs = " ".join(str(step.get("run")) for _, step in _steps())
     words = set(re.findall(r"make (?:PYTHON=\S+ matrix\.python \}\} )?([a-z-]+)", runs))
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -21,7 +21,7 @@ COMPOSE = ROOT / "compose" / "docker-compose.yml"
 PROFILES = ("demo", "gpu", "reload")
 RUN_ONCE = {"generator", "reload"}
 # Nvidia's registry shows its digests only to who logs in.
-_WITHOUT_DIGEST = ("tritonwatch/", "nvcr.io/")
+_WITHOUT_DIGEST = ("localhost/tritonwatch/", "nvcr.io/")
 _STATE_FLAGS = ("--storage.tsdb.path=", "--storage.path=", "--data=")
 _STATE_FILE = "--state-file="
 _STATE_OF_IMAGES = {"grafana/grafana": "/var/lib/grafana"}
