@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tritonwatch.command_error import CommandError
 
 MANIFEST = ".tritonwatch-generated"
 """Names what the last run wrote into a folder, so that the next run deletes only files of its own."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock of a folder, which is created if needed, and hold it.
+
+    The kernel gives the lock back when its holder ends, however it ends.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise CommandError(fault(folder / MANIFEST, error)) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another tritonwatch that loads {folder}", file=sys.stderr)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def drift(folder: Path, wanted: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,6 +246,28 @@ def test_nothing_is_written_while_alertmanager_is_away(
     assert "nothing was written" in printed
     assert before == _files(stack)
     assert "my-latency" not in _groups(stack)
+
+
+@pytest.mark.real
+def test_reloads_at_the_same_time_wait_for_each_other(stack: MountedStack) -> None:
+    """Each is loaded in its turn; the rules that stay are those of the files."""
+    commands = []
+    for number in range(3):
+        folder = stack.folder / f"objectives-{number}"
+        shutil.copytree(stack.folder / "objectives", folder)
+        latency = folder / "latency.yaml"
+        latency.write_text(latency.read_text().replace("name: latency", f"name: latency-{number}"))
+        words = [word for word in stack.own_command("reload") if not word.startswith("--objectives=")]
+        commands.append([sys.executable, "-m", "tritonwatch", *words, f"--objectives={folder}"])
+    together = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for command in commands
+    ]
+    printed = [process.communicate(timeout=300)[0] for process in together]
+
+    assert [0, 0, 0] == [process.returncode for process in together], "\n".join(printed)
+    [last] = (stack.folder / "generated" / "rules").glob("slo-latency-?.yml")
+    assert [last.stem] == re.findall(r'"name":"(slo-latency-\d)"', _groups(stack))
 
 
 @pytest.mark.real

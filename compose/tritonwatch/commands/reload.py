@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from triton_alerts.alertmanager_client import Alertmanager, ReloadableServer
 from triton_exporter.common.options import adder
-from tritonwatch import access
+from tritonwatch import access, output
 from tritonwatch.generation import add_generation, by_path, generated
 from tritonwatch.reloading import CHECKERS, check, write_and_load
 
@@ -43,7 +43,9 @@ def run(args: argparse.Namespace) -> int:
     accepting = check(files)
     for name in CHECKERS:
         print(f"{name}: {'the new files are valid' if name in accepting else 'not installed, check skipped'}")
-    write_and_load(args.out, files, prometheus, alertmanager)
+    # Of two at once, each would take the other's files for its own, and restore them for those before.
+    with output.locked(args.out):
+        write_and_load(args.out, files, prometheus, alertmanager)
     servers = "Prometheus and Alertmanager" if alertmanager else "Prometheus"
     print(f"wrote {len(files)} files to {args.out}; {servers} loaded them")
     return 0
