@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -235,4 +236,9 @@ def evidence_sources(settings: BridgeSettings, clock: Callable[[], float]) -> di
 
 def _not_ready(store: Store) -> str:
     """Return why the bridge cannot store notifications, or nothing; it is ready while Slack is unreachable."""
-    return "" if store.writable() else "the database cannot be written"
+    try:
+        store.database.check()
+    except sqlite3.Error as error:
+        store.database.report(error)
+        return f"the database cannot be used: {error}"
+    return ""

@@ -6,11 +6,11 @@ import logging
 import random
 import sqlite3
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from triton_alerts.bridge.deliver.worker import DeliveryWorker
-from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Store
+from triton_alerts.bridge.incidents.store import PRUNED_AT_ONCE, Listed, Store
 from triton_exporter.common.duration import DAY
 from triton_exporter.http.server import Server
 
@@ -56,7 +56,7 @@ class Service:
     workers: Sequence[DeliveryWorker]
     clock: Callable[[], float]
     chores: Sequence[Chore] = ()
-    listed: Callable[[float], Container[str] | None] = lambda _now: None
+    listed: Callable[[float], Listed | None] = lambda _now: None
     wakeups: Wakeups = field(default_factory=Wakeups)
     _pruned: float = 0.0
     _stopping: threading.Event = field(default_factory=threading.Event)

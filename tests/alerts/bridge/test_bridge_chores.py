@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from support.bridge import CHANNEL, BridgeUnderTest, body_of
 from support.loopback import Handler, HttpServer, served
+from support.slack.server import SlackServer
+from support.slack.workspace import APP_TOKEN, Posted, Workspace
+from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.chart import Charts
 from triton_alerts.bridge.deliver.composer import DeliveryOptions, Escalation
@@ -26,7 +29,7 @@ from triton_alerts.bridge.incidents.store import Store
 from triton_alerts.bridge.operations.actions import Actions, ButtonPress, button_presses
 from triton_alerts.bridge.operations.chores import Escalator, HeartbeatWatch
 from triton_alerts.bridge.operations.reconciler import Reconciler
-from triton_alerts.bridge.operations.socket_mode import Socket
+from triton_alerts.bridge.operations.socket_mode import RETRY_SECONDS, Socket
 from triton_slo.prometheus.client import Prometheus, PrometheusError, Series
 from triton_slo.prometheus.server_access import Access
 
@@ -541,3 +544,38 @@ def test_a_press_is_answered_at_slack_only(url: str, sent: bool) -> None:
     buttons.close()
 
     assert ([url] if sent else []) == answered
+
+
+def test_a_rotated_app_token_is_used_without_a_restart() -> None:
+    """The connection is opened again with the new token; a press is carried out once."""
+    workspace, token = Workspace(), [APP_TOKEN]
+    pressed: list[ButtonPress] = []
+    root = Posted(
+        CHANNEL, "1.0", 1.0, "", [{"type": "actions", "block_id": "incident:a", "elements": [ACKNOWLEDGE]}]
+    )
+
+    def do(press: ButtonPress) -> str:
+        pressed.append(press)
+        return ""
+
+    with SlackServer(workspace) as slack:
+        buttons = Socket(lambda: token[0], slack.api_url, do, lambda _url, _text: None)
+        buttons(100.0)
+        eventually(buttons.connected, "Socket Mode is connected")
+        workspace.tokens = {"xapp-next"}
+        token[0] = "xapp-next"
+        buttons(101.0)
+        early = len(workspace.calls)
+        buttons(100.0 + RETRY_SECONDS)
+        eventually(lambda: len(slack._sockets) == 1, "the earlier connection is closed")
+        buttons(200.0)
+        slack.press("e1", root, "acknowledge")
+        eventually(lambda: pressed, "the press arrived")
+        buttons.close()
+
+    assert [1, 2] == [early, len(workspace.calls)]
+    assert ["ok", "ok"] == [error or "ok" for *_, error in workspace.calls]
+    assert ["acknowledge"] == [press.action for press in pressed]
+
+
+ACKNOWLEDGE = {"type": "button", "action_id": "acknowledge", "text": {"type": "plain_text", "text": "x"}}

@@ -403,3 +403,37 @@ def _answers(url: str, bridge: subprocess.Popen[str]) -> list[int]:
             time.sleep(0.1)
     body = body_of("g", {"a": 1_700_000_000.0}, {})
     return [ready, requests.post(f"{url}/alertmanager", data=body, timeout=5).status_code]
+
+
+@pytest.mark.parametrize("harm", ["deleted", "replaced", "overwritten"])
+def test_a_database_that_is_lost_while_the_bridge_runs_is_not_ready(tmp_path: Path, harm: str) -> None:
+    """Nothing that is stored would survive a restart, so that Alertmanager must keep it and somebody must look."""
+    port = free_ports(1)[0]
+    url, file = f"http://127.0.0.1:{port}", tmp_path / "data" / DATABASE_FILE
+    command = [sys.executable, "-m", "tritonwatch", "bridge", "--dry-run", f"--listen=127.0.0.1:{port}"]
+    with subprocess.Popen(
+        [*command, f"--data={tmp_path / 'data'}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as bridge:
+        try:
+            before = _answers(url, bridge)
+            if harm == "overwritten":
+                with closing(sqlite3.connect(file)) as other:  # as from time to time: the log is then empty
+                    other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                file.write_bytes(b"\xff" * file.stat().st_size)
+            else:
+                file.unlink()
+            if harm == "replaced":
+                file.write_bytes(b"")
+            ready = requests.get(f"{url}/-/ready", timeout=5)
+            after = _answers(url, bridge)
+        finally:
+            bridge.terminate()
+            bridge.communicate(timeout=20)
+
+    assert [200, 200] == before
+    assert 503 == ready.status_code
+    assert "the database cannot be used: " in ready.text
+    assert (
+        harm == "overwritten" or "deleted or replaced while the bridge ran; restart the bridge" in ready.text
+    )
+    assert harm == "overwritten" or [503, 503] == after

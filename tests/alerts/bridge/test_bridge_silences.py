@@ -23,7 +23,7 @@ from support.waiting import eventually
 from triton_alerts.alertmanager_client import Alertmanager
 from triton_alerts.bridge.deliver.composer import Escalation
 from triton_alerts.bridge.incidents.alertmanagers import RESEND_SECONDS
-from triton_alerts.bridge.incidents.store import StoredValues
+from triton_alerts.bridge.incidents.store import GRACE_SECONDS, Listed, StoredValues
 from triton_alerts.bridge.operations.actions import Actions, ButtonPress
 from triton_alerts.bridge.operations.chores import Escalator
 from triton_alerts.bridge.operations.reconciler import COMPARE_SECONDS, Reconciler
@@ -369,15 +369,21 @@ def test_a_late_twin_is_not_believed_against_alertmanager(
     clients = bridge.actions.alertmanagers
     for body, source in ((firing, "am"), (json.dumps(ended).encode(), "am"), (firing, "twin")):
         bridge.receive(body, source)
-    listed = [clients.listed(time.time() + ahead) for ahead in (0, RESEND_SECONDS)]
+    listed = clients.listed(time.time() + RESEND_SECONDS)
     alertmanager.fire({"alertname": "A", "severity": "critical"}, ended=True)
     eventually(lambda: not alertmanager.alerts(), "the alert is listed")
-    bridge.time.ahead = RESEND_SECONDS
-    merged = bridge.store.merge_held(bridge.clock(), clients.listed)
+    merged, opened = [], []
+    for ahead in (
+        GRACE_SECONDS + 1,
+        RESEND_SECONDS,
+    ):  # before and after every alert must have been sent again
+        bridge.time.ahead = ahead
+        merged.append(bridge.store.merge_held(bridge.clock(), clients.listed))
+        opened += bridge.store.incidents.open()
 
-    assert [None, {json.loads(firing)["alerts"][0]["fingerprint"]}] == listed
-    assert 1 == merged
-    assert [] == bridge.store.incidents.open()
+    assert Listed({json.loads(firing)["alerts"][0]["fingerprint"]}) == listed
+    assert [0, 1] == merged
+    assert [] == opened
 
 
 PAGE = {"alertname": "A", "severity": "critical", "instance": "gpu-1:9401"}

@@ -22,7 +22,7 @@ from triton_alerts.bridge.incidents import history
 from triton_alerts.bridge.incidents.history import list_incidents
 from triton_alerts.bridge.incidents.incident import Event, Incident
 from triton_alerts.bridge.incidents.notification import parse
-from triton_alerts.bridge.incidents.store import GRACE_SECONDS, PRUNED_AT_ONCE, Store
+from triton_alerts.bridge.incidents.store import GRACE_SECONDS, PRUNED_AT_ONCE, Listed, Store
 
 RELEASED = sorted((ROOT / "tests" / "captures" / "bridge").glob("database-*.sql"))
 """A dump of the database as each release writes it."""
@@ -306,7 +306,7 @@ def test_what_contradicts_an_end_fires_unless_alertmanager_does_not_list_it(
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     firing, ended = body_of("g", {"m": NOW}, {}), body_of("g", {}, {"m": (NOW, NOW + 1)})
     name = next(iter(parse(firing, "am").alerts))
-    answer = {None: None, "listed": {name}, "not listed": set[str]()}[known]
+    answer = {None: None, "listed": Listed({name}), "not listed": Listed(set())}[known]
     for body, source in ((firing, "am"), (ended, "am"), (firing, late)):
         store.receive(parse(body, source), NOW + 2)
     store.merge_held(NOW + 2 + GRACE_SECONDS, lambda _now: answer)
@@ -336,7 +336,7 @@ def test_an_alert_that_is_not_reported_as_ended_is_queried(tmp_path: Path, known
     """No notification lists a silenced alert: "all resolved" ends it only if Alertmanager does not list it."""
     store = Store(tmp_path / "bridge.sqlite", lambda _severity: CHANNEL)
     both, last = body_of("g", {"m": NOW, "n": NOW}, {}), body_of("g", {}, {"n": (NOW, NOW + 1)})
-    answer = {None: None, "listed": {"m"}, "not listed": set[str]()}[known]
+    answer = {None: None, "listed": Listed({"m"}), "not listed": Listed(set())}[known]
     for body in (both, last):
         store.receive(parse(body, "am"), NOW + 2, lambda _fingerprint, member: member.source.startswith("am"))
     firing = []

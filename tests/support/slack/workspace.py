@@ -65,6 +65,7 @@ class Workspace:
     """Channels by id, what was posted, and the rules."""
 
     channels: dict[str, str] = field(default_factory=lambda: {"C0PAGES": "#pages", "C0TICKETS": "#tickets"})
+    tokens: set[str] = field(default_factory=lambda: {TOKEN, APP_TOKEN})
     archived: set[str] = field(default_factory=set)
     """Channels in which nothing can be posted, edited or deleted."""
     scopes: frozenset[str] = ALL_SCOPES
@@ -114,7 +115,7 @@ class Workspace:
             self.messages.remove(message)
 
     def _call(self, method: str, arguments: dict[str, Any], now: float, token: str) -> Answer:
-        if token not in (TOKEN, APP_TOKEN):
+        if token not in self.tokens:
             return Answer(200, {"ok": False, "error": "invalid_auth" if token else "not_authed"})
         handler: Callable[[dict[str, Any], float], dict[str, Any]] | None = {
             "chat.postMessage": self._post,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from triton_alerts.alertmanager_client import Alertmanager, ServerError
 from triton_alerts.bridge.incidents.incident import Incident
 from triton_alerts.bridge.incidents.notification import Member
-from triton_alerts.bridge.incidents.store import Store
+from triton_alerts.bridge.incidents.store import Listed, Store
 
 SAME_START_SECONDS = 0.01
 """The API gives milliseconds, the webhook nanoseconds."""
@@ -71,18 +71,18 @@ class Alertmanagers:
         """Return whether an alert that a notification omits may fire: an Alertmanager can be asked about it."""
         return any(member.source in self.senders(alertmanager) for alertmanager in self.each)
 
-    def listed(self, now: float) -> set[str] | None:
-        """Return the alerts that fire in any of them; None if one does not respond or has just been restarted."""
-        listed: set[str] = set()
+    def listed(self, now: float) -> Listed | None:
+        """Return the alerts that fire in any of them; None if there is none to ask, or one does not respond."""
+        alerts: set[str] = set()
+        complete = True
         for alertmanager in self.each:
             try:
-                if now - alertmanager.up_since() < RESEND_SECONDS:
-                    return None
-                listed |= listed_starts(alertmanager).keys()
+                complete = complete and now - alertmanager.up_since() >= RESEND_SECONDS
+                alerts |= listed_starts(alertmanager).keys()
             except ServerError as error:
                 log.warning("could not ask Alertmanager whether an alert is back: %s", error)
                 return None
-        return listed if self.each else None
+        return Listed(alerts, complete) if self.each else None
 
     def senders(self, alertmanager: Alertmanager) -> list[str]:
         """Return the senders of notifications whose alerts this Alertmanager has listed, oldest first."""

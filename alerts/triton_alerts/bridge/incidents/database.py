@@ -13,9 +13,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from triton_alerts.bridge.incidents.notification import incident_key, parse
 
@@ -152,6 +153,7 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._opened: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._reported_at = -math.inf
         try:
             self._connection()
@@ -221,7 +223,29 @@ class Database:
         with self._lock:
             if self._opened is None:
                 self._opened = _connected(self.path)
+                self._file = _file_id(self.path)
+            elif self._file != _file_id(self.path):
+                # SQLite goes on writing to a file that no other process, and no restart, will find.
+                raise sqlite3.OperationalError(
+                    "the file was deleted or replaced while the bridge ran; restart the bridge"
+                )
             return self._opened
+
+    def check(self) -> None:
+        """Raise sqlite3.Error if a row cannot be written, or if the file cannot be read by who opens it now."""
+        self.run("INSERT OR REPLACE INTO facts VALUES ('probe', '')")
+        # Damage shows in a new connection: this one has read the pages before.
+        with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True, timeout=10)) as fresh:
+            fresh.execute("SELECT count(*) FROM incidents WHERE closed_at IS NULL").fetchall()
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file, None if there is none."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_dev, known.st_ino
 
 
 def _connected(path: Path) -> sqlite3.Connection:

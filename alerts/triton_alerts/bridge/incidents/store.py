@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -58,6 +57,17 @@ class StoredValues:
 
     def record_press(self, press_id: str, now: float) -> None:
         self.database.run("INSERT OR IGNORE INTO pressed VALUES (?, ?)", press_id, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The alerts that Alertmanagers list, by fingerprint.
+
+    Not `complete` after the start of one of them: Prometheus may not have sent it every firing alert again.
+    """
+
+    alerts: Container[str]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +134,12 @@ class Store:
             self.record_unreported(now, incident, member, reason)
         return min(outcomes, key=_OUTCOMES.index)
 
-    def merge_held(
-        self, now: float, listed: Callable[[float], Container[str] | None] = lambda _now: None
-    ) -> int:
+    def merge_held(self, now: float, listed: Callable[[float], Listed | None] = lambda _now: None) -> int:
         """Merge the `held` notifications whose grace has passed, whatever they contradict; return how many.
 
         `listed` returns the alerts that Alertmanager lists, or None if it cannot be asked. What is not listed has
-        ended, what is listed fires; without a list, what was reported as firing fires.
+        ended, what is listed fires; without a list, what was reported as firing fires. While the list is not
+        complete, what it does not show waits.
         """
         # Due beyond two graces: stored before the clock was set back, so it is merged now.
         due = ("SELECT key, document FROM held WHERE due <= ? OR due > ?", now, now + 2 * GRACE_SECONDS)
@@ -139,26 +148,26 @@ class Store:
         known = listed(now)  # outside the transaction: notifications go on being stored
         with self.transaction():
             # Read again: a peer may have caught up meanwhile.
-            held = self.database.rows(*due)
-            for key, document in held:
+            merged = 0
+            for key, document in self.database.rows(*due):
                 part = Notification.model_validate_json(document)
                 if known is not None:
-                    part = part.about(
-                        {
-                            fingerprint: alert
-                            for fingerprint, alert in part.alerts.items()
-                            if fingerprint in known
-                        }
-                    )
+                    firing = {name: alert for name, alert in part.alerts.items() if name in known.alerts}
+                    if len(firing) < len(part.alerts) and not known.complete:
+                        continue
+                    part = part.about(firing)
                 for target in self._targets(part):
                     self._merge_target(
                         target,
                         now,
                         trust=True,
-                        may_still_fire=lambda fingerprint, _member: known is None or fingerprint in known,
+                        may_still_fire=lambda fingerprint, _member: (
+                            known is None or not known.complete or fingerprint in known.alerts
+                        ),
                     )
                 self.database.run("DELETE FROM held WHERE key = ?", key)
-        return len(held)
+                merged += 1
+        return merged
 
     def change(self, number: int, change: Change, *, edit_soon: bool = False) -> Incident | None:
         """Apply a pure change to an incident and queue its events; None when there is no such incident."""
@@ -178,14 +187,6 @@ class Store:
         with self.transaction():
             self.change(number, change)
             self.outbox.add_escalation(number, channel, now)
-
-    def writable(self) -> bool:
-        """Return whether a notification could be stored now."""
-        try:
-            self.values.set("probe", "")
-        except sqlite3.Error:
-            return False
-        return True
 
     def prune(self, before: float) -> int:
         """Delete some of the incidents that closed before a time and were delivered; return how many.

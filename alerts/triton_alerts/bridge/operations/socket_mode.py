@@ -35,6 +35,8 @@ class Socket:
     do: Callable[[ButtonPress], str]
     respond: Callable[[str, str], None]
     _client: SocketModeClient | None = None
+    _token: str = ""
+    """The token of the connection."""
     _try_at: float = 0.0
     _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "buttons"))
 
@@ -42,26 +44,33 @@ class Socket:
         return self._client is not None and self._client.is_connected()
 
     def __call__(self, now: float) -> None:
-        if self._client is not None or now < self._try_at:
-            return  # slack_sdk reconnects on its own
-        self._try_at = now + RETRY_SECONDS
         try:
-            client = SocketModeClient(
-                app_token=self.app_token(),
-                web_client=WebClient(base_url=self.base_url, retry_handlers=[]),
-                trace_enabled=False,
-            )
+            token = self.app_token()
         except (OSError, UnicodeDecodeError) as error:
-            log.warning("the app token cannot be read, buttons do not work yet: %s", type(error).__name__)
+            if self._client is None and now >= self._try_at:
+                self._try_at = now + RETRY_SECONDS
+                log.warning("the app token cannot be read, buttons do not work yet: %s", type(error).__name__)
             return
+        if self._client is not None and token in ("", self._token):
+            return  # slack_sdk reconnects on its own
+        if now < self._try_at:
+            return
+        self._try_at = now + RETRY_SECONDS
+        client = SocketModeClient(
+            app_token=token,
+            web_client=WebClient(base_url=self.base_url, retry_handlers=[]),
+            trace_enabled=False,
+        )
         client.socket_mode_request_listeners.append(self._on_request)
         try:
             client.connect()
         except (SlackClientError, OSError, ValueError, http.client.HTTPException) as error:
-            log.warning("Socket Mode is not connected, buttons do not work yet: %s", _failure_kind(error))
+            log.warning("Socket Mode is not connected with this app token: %s", _failure_kind(error))
             client.close()
             return
-        self._client = client
+        if self._client is not None:  # the token was rotated
+            self._client.close()
+        self._client, self._token = client, token
 
     def close(self) -> None:
         if self._client is not None:
