@@ -17,11 +17,12 @@ from support.promtool import evaluated, rule_file
 from support.thorough import THOROUGH
 from support.tools import promtools
 from triton_alerts.generate import artifacts
-from triton_alerts.rules.shape import nodes, selectors
+from triton_alerts.rules.shape import selectors
 from triton_exporter.catalogue import gpu, llm, models, own, probe, state, triton
 from triton_exporter.catalogue.external import bridge, stack
 from triton_slo import names
 from triton_slo.artifact import Artifact, Options
+from triton_slo.expression import parts
 from triton_slo.generate import artifacts as slo_artifacts
 from triton_slo.objective.model import Objective
 
@@ -108,7 +109,7 @@ def test_the_fleet_has_the_series_that_alerts_read() -> None:
     read = {
         str(selector.name)
         for rule in rules()
-        for selector in selectors(nodes(promql_parser.parse(str(rule["expr"]))))
+        for selector in selectors(parts(promql_parser.parse(str(rule["expr"]))))
     }
 
     assert NOT_PLAYED == read - played - {names.ALERTS}

@@ -18,7 +18,7 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector
 
 from triton_alerts.rules import shape
 from triton_alerts.rules.lined_rules import beginning
-from triton_slo import names
+from triton_slo import expression, names
 from triton_slo.problem import Problem
 
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
@@ -46,7 +46,7 @@ class AlertingRule:
     @cached_property
     def nodes(self) -> tuple[Expr, ...]:
         """All parts of the expression; the whole comes first."""
-        return tuple(shape.nodes(promql_parser.parse(str(self.rule["expr"]))))
+        return tuple(expression.parts(promql_parser.parse(str(self.rule["expr"]))))
 
     def calls(self, *names: str) -> Iterator[Call]:
         """Return the calls of these functions."""
@@ -184,7 +184,7 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a counter without a rate: its own value depends on how long the process has run."""
     bare = Counter(str(selector) for selector in shape.selectors(rule.nodes))
     for call in rule.calls(*_RATES, "changes", *_ABSENCE, "last_over_time"):
-        bare.subtract(str(selector) for selector in shape.selectors(shape.nodes(call)))
+        bare.subtract(str(selector) for selector in shape.selectors(expression.parts(call)))
     names = {str(selector): selector.name or "" for selector in shape.selectors(rule.nodes)}
     for text, count in bare.items():
         if count > 0 and shape.metric_kind(names[text]) == "counter":
@@ -194,7 +194,7 @@ def counter_without_rate(rule: AlertingRule, _: float) -> Iterator[str]:
 def rate_of_gauge(rule: AlertingRule, _: float) -> Iterator[str]:
     """Report a rate of a gauge: it counts every decrease of the gauge as a reset."""
     for call in rule.calls(*_RATES - {"resets"}):
-        for selector in shape.selectors(shape.nodes(call)):
+        for selector in shape.selectors(expression.parts(call)):
             if shape.metric_kind(selector.name or "") == "gauge":
                 yield f"{call.func.name} of the gauge {selector.name}: use delta or deriv"
 
@@ -204,7 +204,7 @@ def unguarded_division(rule: AlertingRule, _: float) -> Iterator[str]:
     for whole in rule.nodes:
         if not isinstance(whole, AggregateExpr):
             continue
-        for node in shape.nodes(whole.expr):
+        for node in expression.parts(whole.expr):
             if isinstance(node, BinaryExpr) and str(node.op) == "/" and shape.may_be_zero(node.rhs):
                 yield f"{whole.op} over a division by what may be 0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from promql_parser import BinaryExpr, Expr, MatrixSelector, NumberLiteral, ParenExpr, VectorSelector, walk
+from promql_parser import BinaryExpr, Expr, MatrixSelector, NumberLiteral, ParenExpr, VectorSelector
 
 from triton_exporter.catalogue import METRICS, Metric
 from triton_exporter.catalogue.external import bridge
@@ -14,13 +14,6 @@ _TARGET = frozenset({"instance", "job"})
 """Labels that Prometheus itself puts on every series."""
 _KNOWN = {metric.name: metric for metric in (*METRICS, *bridge.METRICS)}
 _COMPARISONS = frozenset({">", "<", ">=", "<=", "==", "!="})
-
-
-def nodes(expr: Expr) -> Iterator[Expr]:
-    """Return an expression and all its parts."""
-    nodes_below: list[Expr] = []
-    walk(expr, nodes_below.append)
-    return iter(nodes_below)
 
 
 def selectors(parts: Iterable[Expr]) -> Iterator[VectorSelector]:

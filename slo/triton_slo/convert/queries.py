@@ -22,7 +22,7 @@ _OPERATORS = {
     "MatchOp.Re": "=~",
     "MatchOp.NotRe": "!~",
 }
-_MAX_CHARACTERS = 8000
+_MAX_CHARACTERS = 4000
 """The parser recurses: nested deeply enough, a query ends the whole process."""
 STEP = "1m"
 """Resolution of subqueries."""

@@ -155,7 +155,7 @@ def test_a_query_nested_without_end_is_refused(
 
     assert 1 == main(["check", str(tmp_path / "a.yaml")])
     assert (
-        "longer than 8000 characters" in (output := capsys.readouterr().err) or "nested too deeply" in output
+        "longer than 4000 characters" in (output := capsys.readouterr().err) or "nested too deeply" in output
     )
     assert main(["convert", "--from", "sloth", str(tmp_path / "sloth.yaml")]) in (1, 3)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -534,6 +536,24 @@ def test_an_exclusion_with_a_condition_is_accepted(
     )
 
     assert 0 == main(["check", str(tmp_path)]), capsys.readouterr().err
+
+
+def test_a_long_sum_takes_no_time_and_memory(tmp_path: Path) -> None:
+    """As long as a query may be: a thousand series took gigabytes, because each part was copied with all below it."""
+    exclusion = {"reason": "r", "promql": "x" + "+x" * 1000 + " > 3"}
+    objective = {"name": "o", "target": "99%", "indicator": "errors", "exclusions": [exclusion]}
+    (tmp_path / "o.yaml").write_text(yaml.safe_dump(objective))
+    checked = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "from tritonwatch.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+
+    words = [sys.executable, "-c", checked, "check", tmp_path / "o.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+    assert 0 == done.returncode, done.stderr[-500:]
 
 
 @pytest.mark.parametrize(

@@ -519,7 +519,7 @@ def test_every_group_is_named_whose_source_cannot_carry_an_objective(
             f"decomposed), too uncertain for the target: blurred version 1 ({error}): ",
         )
     )
-    assert all("(fix: let the exporter trace some requests" in line for line in notes)
+    assert all("(fix: let Triton trace some requests" in line for line in notes)
 
 
 def test_the_shipped_objectives_pass(capsys: pytest.CaptureFixture[str]) -> None:
