@@ -550,7 +550,7 @@ def test_a_long_sum_takes_no_time_and_memory(tmp_path: Path) -> None:
         "sys.exit(main(sys.argv[1:]))\n"
     )
 
-    words = [sys.executable, "-c", checked, "check", tmp_path / "o.yaml"]
+    words = [sys.executable, "-c", checked, "check", str(tmp_path / "o.yaml")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
 
     assert 0 == done.returncode, done.stderr[-500:]

@@ -19,7 +19,13 @@ _URLS = st.sampled_from(
     ]
 )
 _IMAGES = st.sampled_from(
-    ["registry.example/tritonwatch/stack:0.1.0", "registry:5000/a/b:1", "1:2", "x@sha256:" + "0" * 64, "a:1.0"]
+    [
+        "registry.example/tritonwatch/stack:0.1.0",
+        "registry:5000/a/b:1",
+        "1:2",
+        "x@sha256:" + "0" * 64,
+        "a:1.0",
+    ]
 )
 _WORDS = st.sampled_from(
     [
