@@ -11,6 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from triton_exporter.snapshot import ModelVersion
@@ -26,12 +27,22 @@ MAX_PENDING = 20_000
 """Largest number of executions, and of requests with steps, that are stored."""
 
 
+MAX_SPANS = 20_000
+"""Spans of one batch: Triton sends at most 512, and each takes a kilobyte once it is decoded."""
+
+MAX_PARTS = 1_000
+"""Events and attributes of one span together: OpenTelemetry limits each to 128."""
+
+MAX_JSON_VALUES = 200_000
+"""Objects and lists of one batch in JSON, which are all built before any is read; a span has about 15."""
+
+
 class OtlpError(ValueError):
     """A body that is not an OTLP trace request."""
 
 
-class UnsupportedError(OtlpError):
-    """A body in a form that cannot be read here; the message names the fix."""
+class TooManyError(OtlpError):
+    """A body that would take too much memory once it is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +60,40 @@ class Span:
 
 def decode_json(body: bytes) -> list[Span]:
     """Read an ExportTraceServiceRequest in JSON. Raises OtlpError."""
+    if body.count(b"{") + body.count(b"[") > MAX_JSON_VALUES:
+        raise TooManyError(f"more than {MAX_JSON_VALUES} objects and lists")
     try:
-        return [_json_span(span) for span in _json_spans(json.loads(body))]
+        return _read_spans(_json_span, _json_spans(json.loads(body)))
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, OtlpError):
+            raise
         raise OtlpError(f"not an OTLP trace request in JSON: {error!r:.200}") from error
 
 
 def decode_protobuf(body: bytes) -> list[Span]:
-    """Read an ExportTraceServiceRequest in protobuf. Raises OtlpError; UnsupportedError without protobuf."""
+    """Read an ExportTraceServiceRequest in protobuf. Raises OtlpError.
+
+    The library for protobuf builds every message of a body before one is read: two million empty spans fit into a
+    body, and take a gigabyte. Field numbers: https://github.com/open-telemetry/opentelemetry-proto (trace.proto)
+    """
     try:
-        from google.protobuf.message import DecodeError
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-    except ImportError as error:
-        raise UnsupportedError(
-            "protobuf needs: pip install 'tritonwatch[traces]'; Triton sends JSON"
-        ) from error
-    try:
-        request = ExportTraceServiceRequest.FromString(body)
-    except DecodeError as error:
-        raise OtlpError(f"not an OTLP trace request in protobuf: {error}") from error
-    return [
-        Span(
-            span.trace_id.hex(),
-            span.span_id.hex(),
-            span.parent_span_id.hex(),
-            span.start_time_unix_nano,
-            span.end_time_unix_nano,
-            {event.name: event.time_unix_nano for event in span.events},
-            {pair.key: _protobuf_value(pair.value) for pair in span.attributes},
+        spans = (
+            span
+            for resource in _messages(memoryview(body), 1)
+            for scope in _messages(resource, 2)
+            for span in _messages(scope, 2)
         )
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
+        return _read_spans(_protobuf_span, spans)
+    except UnicodeDecodeError as error:
+        raise OtlpError(f"not an OTLP trace request in protobuf: {error}") from error
+
+
+def _read_spans(read: Callable[[Any], Span], spans: Iterable[Any]) -> list[Span]:
+    """Read spans one by one; no more are built than are allowed. Raises TooManyError."""
+    found = list(map(read, islice(spans, MAX_SPANS + 1)))
+    if len(found) > MAX_SPANS:
+        raise TooManyError(f"more than {MAX_SPANS} spans")
+    return found
 
 
 class Assembler:
@@ -166,6 +178,99 @@ def _json_value(value: Any) -> str:
     return next((str(value[kind]) for kind in ("stringValue", "intValue") if kind in value), "")
 
 
-def _protobuf_value(value: Any) -> str:
-    kind = value.WhichOneof("value")
-    return str(getattr(value, kind)) if kind in {"string_value", "int_value"} else ""
+def _protobuf_span(message: memoryview) -> Span:
+    ids: dict[int, str] = {}
+    times: dict[int, int] = {}
+    events: dict[str, int] = {}
+    attributes: dict[str, str] = {}
+    parts = 0
+    for number, value in _fields(message):
+        if isinstance(value, int):
+            times[number] = value
+        elif number in (1, 2, 4):
+            ids[number] = value.hex()
+        elif number in (9, 11):
+            parts += 1
+            if parts > MAX_PARTS:
+                raise TooManyError(f"more than {MAX_PARTS} events and attributes of a span")
+            fields = dict(_fields(value))
+            if number == 11:
+                events[_text(fields.get(2))] = _number(fields.get(1))
+            else:
+                attributes[_text(fields.get(1))] = _any_value(fields.get(2))
+    return Span(
+        ids.get(1, ""), ids.get(2, ""), ids.get(4, ""), times.get(7, 0), times.get(8, 0), events, attributes
+    )
+
+
+def _any_value(message: int | memoryview | None) -> str:
+    """Return a value that is a string or a whole number; of several the last one counts."""
+    text = ""
+    for number, value in _fields(message) if isinstance(message, memoryview) else ():
+        if number == 1:
+            text = _text(value)
+        elif number == 3 and isinstance(value, int):
+            text = str(value - (1 << 64) if value >= 1 << 63 else value)
+        elif number in (2, 4, 5, 6, 7):
+            text = ""
+    return text
+
+
+def _text(value: int | memoryview | None) -> str:
+    return str(value, "utf-8") if isinstance(value, memoryview) else ""
+
+
+def _number(value: int | memoryview | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
+    """Yield the messages of one field. Raises TooManyError."""
+    count = 0
+    for number, value in _fields(message):
+        if number == wanted and isinstance(value, memoryview):
+            count += 1
+            if count > MAX_SPANS:
+                raise TooManyError(f"more than {MAX_SPANS} spans, or groups of spans")
+            yield value
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yield each field of a protobuf message: its number, and a number or the bytes of anything else.
+
+    https://protobuf.dev/programming-guides/encoding/
+    """
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        start = at
+        kind = tag & 7
+        if kind == 0:
+            number, at = _varint(message, at)
+        elif kind == 1:
+            at += 8
+            number = int.from_bytes(message[start:at], "little")
+        elif kind == 2:
+            length, start = _varint(message, at)
+            at = start + length
+        elif kind == 5:
+            at += 4
+            number = int.from_bytes(message[start:at], "little")
+        else:
+            raise OtlpError(f"not an OTLP trace request in protobuf: wire type {kind}")
+        if at > len(message):
+            raise OtlpError("not an OTLP trace request in protobuf: it ends within a field")
+        yield tag >> 3, message[start:at] if kind == 2 else number
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """Return the number that begins there, and where it ends."""
+    value = 0
+    for place in range(10):
+        if at + place >= len(message):
+            break
+        byte = message[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at + place + 1
+    raise OtlpError("not an OTLP trace request in protobuf: a number has no end")

@@ -13,7 +13,7 @@ from triton_exporter.tracing.otlp import (
     Assembler,
     OtlpError,
     Span,
-    UnsupportedError,
+    TooManyError,
     decode_json,
     decode_protobuf,
 )
@@ -103,8 +103,8 @@ class TraceReceiver:
         with self._one_at_a_time, self.mailbox.budget.charged():
             try:
                 spans = decode(self._unzip(body) if encoding == "gzip" else body)
-            except UnsupportedError as error:
-                raise RefusedError(415, str(error)) from error
+            except TooManyError as error:
+                raise RefusedError(413, str(error)) from error
             except OtlpError as error:
                 raise RefusedError(400, str(error)) from error
             self.mailbox.put(self._assembler.assemble(spans, time.monotonic()))

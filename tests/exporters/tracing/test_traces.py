@@ -18,6 +18,10 @@ import pytest
 import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtobufSpan
 
 from exporters.clock import Clock
 from support.loopback import served
@@ -58,6 +62,56 @@ def test_protobuf_decodes_to_the_same_spans() -> None:
     spans = request("m", T, 0.25, 1.5)
 
     assert decode_json(as_json(*spans)) == decode_protobuf(as_protobuf(*spans))
+
+
+_texts = st.text(max_size=5)
+_numbers = st.integers(0, 2**64 - 1)
+_values = st.one_of(
+    st.none(),
+    st.builds(AnyValue, string_value=_texts),
+    st.builds(AnyValue, int_value=st.integers(-(2**63), 2**63 - 1)),
+    st.builds(AnyValue, bool_value=st.booleans()),
+    st.builds(AnyValue, double_value=st.floats()),
+)
+_spans = st.builds(
+    ProtobufSpan,
+    trace_id=st.binary(max_size=16),
+    span_id=st.binary(max_size=8),
+    parent_span_id=st.binary(max_size=8),
+    trace_state=_texts,
+    name=_texts,
+    start_time_unix_nano=_numbers,
+    end_time_unix_nano=_numbers,
+    flags=st.integers(0, 2**32 - 1),
+    attributes=st.lists(st.builds(KeyValue, key=_texts, value=_values), max_size=3),
+    events=st.lists(st.builds(ProtobufSpan.Event, time_unix_nano=_numbers, name=_texts), max_size=3),
+)
+
+
+@given(st.lists(st.lists(st.lists(_spans, max_size=2), max_size=2), max_size=2))
+def test_protobuf_is_read_as_its_library_reads_it(batch: list[list[list[ProtobufSpan]]]) -> None:
+    """Any spans, in any number of groups, with fields that are not used here."""
+    resources = [
+        ResourceSpans(scope_spans=[ScopeSpans(spans=spans, schema_url="s") for spans in scopes])
+        for scopes in batch
+    ]
+    read = decode_protobuf(ExportTraceServiceRequest(resource_spans=resources).SerializeToString())
+
+    def value(value: AnyValue) -> str:
+        kind = value.WhichOneof("value")
+        return str(getattr(value, kind)) if kind in ("string_value", "int_value") else ""
+
+    assert read == [
+        Span(
+            *(span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
+            *(span.start_time_unix_nano, span.end_time_unix_nano),
+            {event.name: event.time_unix_nano for event in span.events},
+            {pair.key: value(pair.value) for pair in span.attributes},
+        )
+        for resource in resources
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
 
 
 def test_a_request_without_an_end_is_a_rejection_of_a_full_queue() -> None:
