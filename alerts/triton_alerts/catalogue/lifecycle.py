@@ -20,14 +20,21 @@ _LOAD_REASON_ANYWHERE = Lookup(
 _LOAD_STEPS = (
     (
         "out_of_memory",
-        "Free memory on the server or its GPU (fewer instances, smaller batches), then load the model again.",
+        "Free memory on the server or its GPU, or shared memory if the error names it; then load the model again.",
     ),
-    ("missing_file", "Put the missing file in place or roll the model back, then load it again."),
+    (
+        "missing_file",
+        "Put the missing file in place, let Triton read it, or roll the model back; then load it again.",
+    ),
     (
         "bad_config",
         "Fix the line of config.pbtxt that Triton's error names, or roll it back; then load the model again.",
     ),
     ("missing_backend", "Install the backend that config.pbtxt names, or correct its name."),
+    (
+        "invalid_model",
+        "Build the file again for this server's TensorRT, ONNX Runtime or PyTorch, or copy it again; then load it.",
+    ),
     (
         "python_error",
         "Read the traceback in Triton's error message; fix model.py or its imports, or roll the model back.",

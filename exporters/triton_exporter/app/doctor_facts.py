@@ -20,7 +20,7 @@ from triton_exporter.exposition.parse import parse
 from triton_exporter.exposition.scrape import fetch_metrics
 from triton_exporter.http import triton_paths
 from triton_exporter.http.client import Client, FetchError
-from triton_exporter.lifecycle.triton_log import LogTail, standing_failures
+from triton_exporter.lifecycle.triton_log import LogTail, standing_failures, start_failure
 from triton_exporter.snapshot import Snapshot
 from triton_exporter.tracing.trace_setting import TraceSetting, fetch_setting
 from triton_exporter.triton.poll import ApiPoller
@@ -96,7 +96,7 @@ def _start_failure(log: Path | None) -> str:
     if log is None:
         return ""
     with closing(LogTail(log)) as tail:
-        return next((failure.text for failure in standing_failures(tail.earlier) if not failure.model), "")
+        return start_failure(standing_failures(tail.earlier))
 
 
 def _ask(api: Client) -> _Answers:

@@ -30,6 +30,7 @@ LOAD_FAILURE_REASONS = (
     "missing_file",
     "bad_config",
     "missing_backend",
+    "invalid_model",
     "python_error",
     "dependency_failed",
     "other",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +12,9 @@ from triton_exporter.triton.claims import Claim
 
 MEMORY_SECONDS = 3600.0
 """Time for which the failures of a model are counted and shown after it has left Triton."""
+
+_MAX_TEXTS = 16
+"""Texts of an ensemble's failures that are remembered."""
 
 _UNAVAILABLE_STEPS = " contains models that are not available or ambiguous: "
 
@@ -42,7 +45,9 @@ class LoadFailures:
     changes: int = field(default=0, init=False)  # of anything that is shown
     _claims: Mapping[ModelVersion, Claim] = field(default_factory=dict, init=False)  # of the last poll
     _logged: set[str] = field(default_factory=set, init=False)  # models that failed in the log
-    _ensemble_texts: dict[str, str] = field(default_factory=dict, init=False)  # as counted since it served
+    _ensemble_texts: dict[str, deque[str]] = field(
+        default_factory=dict, init=False
+    )  # counted since it served
     _last_named: dict[str, float] = field(default_factory=dict, init=False)
 
     @property
@@ -82,20 +87,21 @@ class LoadFailures:
     def count_ensemble(self, model: str, text: str, at: float) -> None:
         """Count an ensemble that Triton could not put together from its steps, once for each text.
 
-        Triton writes the same line again whenever it loads one of the steps, and one when a step is unloaded
-        on purpose.
+        Triton writes the same lines again whenever it loads or unloads one of the steps.
         """
-        if self._names_unloaded(text) or text == self._ensemble_texts.get(model):
+        if self._names_known_steps(text):
             return
-        self._ensemble_texts[model] = text
-        self._count_in_log(model, "", text, at)
+        counted = self._ensemble_texts.setdefault(model, deque(maxlen=_MAX_TEXTS))
+        if text not in counted:
+            counted.append(text)
+            self._count_in_log(model, "", text, at)
 
     def remember_earlier(self, model: str, version: str, text: str, at: float) -> None:
         """Remember why a model failed to load before the exporter started, without counting it again."""
-        if self._names_unloaded(text) or model in self.last:
+        if self._names_known_steps(text) or model in self.last:
             return
         self._last_named.setdefault(model, at)
-        self._ensemble_texts[model] = text
+        self._ensemble_texts[model] = deque([text], maxlen=_MAX_TEXTS)
         self._remember_logged(model, version, text, at)
 
     def _count_in_log(self, model: str, version: str, text: str, at: float) -> None:
@@ -113,15 +119,14 @@ class LoadFailures:
     def _serving_versions(self, model: str) -> set[str]:
         return {key.version for key, claim in self._claims.items() if key.model == model and claim.ready}
 
-    def _names_unloaded(self, text: str) -> bool:
-        """Return whether the steps that Triton does not find are all loaded until now, or unloaded on purpose."""
+    def _names_known_steps(self, text: str) -> bool:
+        """Return whether the steps that Triton does not find were all asked to load: it finds none unloaded.
+
+        Their own failures, if there were any, are counted with other lines.
+        """
         _, marker, names = text.partition(_UNAVAILABLE_STEPS)
-        loaded = {
-            key.model
-            for key, claim in self._claims.items()
-            if claim.state in ("ready", "unloading", "unloaded")
-        }
-        return bool(marker) and loaded.issuperset(names.split(", "))
+        known = {key.model for key, claim in self._claims.items() if not claim.is_unversioned}
+        return bool(marker) and known.issuperset(names.split(", "))
 
     def _forget(self, gone: set[str]) -> None:
         """Forget models that left long ago: a server with ever new names would fill the memory."""

@@ -19,6 +19,9 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "cannot allocate",
         "failed to allocate",
         "insufficient (gpu |device )?memory",
+        # A container has 64 MB of it unless it asks for more.
+        "shared memory (key|region|pool)",
+        "dev/shm",
     ),
     "dependency_failed": ("depends on '", "ensemble .* no loaded version", "contains models that are not"),
     "missing_backend": (
@@ -30,10 +33,13 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
     ),
     "missing_file": (
         "No such file",
+        "file not found",
         "FileNotFoundError",
+        "permission denied",
+        "MetaData for",  # of an object or bucket on S3
         "failed to stat file",
         "unable to find '",
-        "does not exist",
+        "does( not|n't) exist",
         "failed to open",
         "unable to (open|read)",
     ),
@@ -45,6 +51,7 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "instance group",
         "two or more repositories",
         "at least one version",
+        "unexpected directory name",
         "version policy",
         "failed to poll",
         "unable to get the .* model config",
@@ -52,7 +59,13 @@ _PATTERNS: dict[str, tuple[str, ...]] = {
         "^ensemble .* allows maximum batch size",
         "circular dependency",
     ),
-    "python_error": (r"model\.py", "Traceback", r"\wError\b", r"\wException\b", "At:\n"),
+    "invalid_model": (
+        "TensorRT engine",
+        "onnx ?runtime error",
+        "Protobuf parsing failed",
+        "PytorchStreamReader",
+    ),
+    "python_error": (r"model\.py", "stub process", "Traceback", r"\wError\b", r"\wException\b", "At:\n"),
 }
 
 _CLASSES = {reason: re.compile("|".join(words), re.IGNORECASE) for reason, words in _PATTERNS.items()}

@@ -12,6 +12,8 @@ from triton_exporter.snapshot import ModelVersion, Snapshot
 from triton_exporter.triton.claims import UNLOADED, Claim, claims
 
 _UNKNOWN = Claim("unknown", reason="Triton's HTTP API does not report it", source="none")
+FIRST_LOAD_SECONDS = 600.0
+"""Least time after which a load that does not end is no first load any more."""
 UNLOADED_SECONDS = 300.0
 """Time for which a model that left a running Triton is shown as unloaded: some scrapes, even slow ones."""
 
@@ -63,12 +65,13 @@ class Lifecycle:
     has_closed: bool = field(default=False, init=False)
     """Whether its port was closed since it was last live."""
     start_failure: str = field(default="", init=False)
-    """Error of Triton's log that ended its last start."""
+    """Errors of Triton's log since it was last live, and not what it wrote while it serves."""
     _changes: int = field(default=0, init=False)  # of records and expectations
     _expected_before: Mapping[str, Sequence[str]] = field(default_factory=dict, init=False)
     _polled: bool = field(default=False, init=False)
     _had_index: bool = field(default=False, init=False)  # the poll before this one returned an index
     _restarted: bool = field(default=False, init=False)
+    _slowest_load: float = field(default=0.0, init=False)  # seconds
 
     @property
     def revision(self) -> int:
@@ -80,7 +83,7 @@ class Lifecycle:
         self._had_index = self.snapshot.index is not None
         self.snapshot = snapshot
         if snapshot.live:
-            self.was_live, self.has_closed, self.start_failure = True, False, ""
+            self.was_live, self.has_closed = True, False
         self.has_closed |= snapshot.api_failure == "refused"
         # Triton closes its port at once when it ends, and opens it when all start-up loads have ended.
         self._restarted |= snapshot.api_failure == "refused"
@@ -110,6 +113,11 @@ class Lifecycle:
         current |= self._unanswered(snapshot, current)
         current |= _refuted(current, self.failing_backends, "metrics")
         current |= _refuted(current, self.failed_probes, "probe")
+        current |= {
+            key: replace(claim, reason=self.load_failures.last[key.model].text, source="log")
+            for key, claim in current.items()
+            if claim.state == "loading" and key.model in self.load_failures.not_serving
+        }
         absent = self._absent(current)
         unversioned = {key.model for key, claim in current.items() if claim.is_unversioned}
         gone = {key.model for key in absent}
@@ -212,14 +220,19 @@ class Lifecycle:
         not_ready_before = before.not_ready_since if before is not None else None
         waiting = (requested or wanted) and not claim.ready
         last_failure = before.last_failure if before is not None else ""
+        load = self._load(before, claim.state, at)
+        self._slowest_load = max(self._slowest_load, load.seconds or 0.0)
+        hangs = claim.state == "loading" and (
+            bool(claim.reason) or at - since > max(FIRST_LOAD_SECONDS, 2 * self._slowest_load)
+        )
         return Record(
             claim=claim,
             since=since,
             load_requested=requested,
             not_ready_since=(at if not_ready_before is None else not_ready_before) if waiting else None,
             last_failure=claim.reason if claim.state == "unavailable" else last_failure,
-            fresh=_is_fresh(before, claim),
-            load=self._load(before, claim.state, at),
+            fresh=_is_fresh(before, claim) and not hangs,
+            load=load,
         )
 
     def _load(self, before: Record | None, state: str, at: float) -> LoadTime:

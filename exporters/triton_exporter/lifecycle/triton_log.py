@@ -21,6 +21,11 @@ _PATTERNS = (
     re.compile(r"failed to load '(?P<model>[^']+)' version (?P<version>\d+): (?P<text>.*)"),
     re.compile(r"Poll failed for model directory '(?P<model>[^']+)': (?P<text>.*)"),
     re.compile(r"failed to load model '(?P<model>[^']+)': (?P<text>.*)"),
+    # This load never ends, and no other line tells why. A copy of an object store's folder has no model's name.
+    re.compile(
+        r"(?P<text>Python model file not found in "
+        r"'(?:[^']*/)?(?!folder\w{6}/)(?P<model>[^'/]+)/(?P<version>\d+)/[^'/]+')"
+    ),
 )
 _ENSEMBLE_PATTERNS = (
     re.compile(r"(?P<text>ensemble '(?P<model>[^']+)' depends on '.*)"),
@@ -95,6 +100,13 @@ def _without_stray_bytes(text: str) -> str:
     before, marker, error = text.rpartition(_STEP_ERROR)
     missing = before.endswith(("' ", "' loading ")) and not _WORDS.search(error)
     return before + marker if missing else text
+
+
+def start_failure(failures: Iterable[LoggedFailure]) -> str:
+    """Return in one line why the server did not start."""
+    return "; ".join(
+        f"model {failure.model}: {failure.text}" if failure.model else failure.text for failure in failures
+    )
 
 
 def standing_failures(lines: Iterable[str]) -> list[LoggedFailure]:
@@ -225,6 +237,7 @@ class LogReader:
         self._failures: list[LoggedFailure] = []
         self._lines = 0
         self._earlier = standing_failures(tail.earlier)
+        self._of_start = {failure.model: failure for failure in self._earlier}
         tail.earlier.clear()
         lifecycle.load_failures.log_read = True
 
@@ -242,10 +255,14 @@ class LogReader:
         self._note_earlier(snapshot.at)
         with self._lock:
             failures, self._failures = self._failures, []
+        self._of_start |= {failure.model: failure for failure in failures}
+        if snapshot.live:
+            self._of_start.clear()
+        self._lifecycle.start_failure = start_failure(self._of_start.values())
         for failure in failures:
             if not failure.model:
-                self._lifecycle.start_failure = failure.text
-            elif failure.of_ensemble:
+                continue
+            if failure.of_ensemble:
                 if not failure.repeated:
                     self._lifecycle.load_failures.count_ensemble(failure.model, failure.text, snapshot.at)
             else:
@@ -255,9 +272,6 @@ class LogReader:
 
     def _note_earlier(self, at: float) -> None:
         """Hand over the reasons of failures from before the exporter's start, once it is known what is there."""
-        for failure in self._earlier:
-            if not failure.model:
-                self._lifecycle.start_failure = failure.text
         index = self._lifecycle.snapshot.index
         if not self._earlier or index is None:
             return

@@ -290,3 +290,24 @@ def test_only_a_load_from_which_nothing_is_lost_is_a_first_load() -> None:
     assert not lifecycle.records[key].first_load
     lifecycle.observe_snapshot(Snapshot(10, live=True, index=(IndexEntry("a", "1", "LOADING"),)))
     assert lifecycle.records[key].first_load
+
+
+def test_a_load_that_takes_too_long_is_no_first_load() -> None:
+    """It has ten minutes, or twice the time of the slowest load that was seen."""
+    lifecycle, key = Lifecycle(), ModelVersion("new", "1")
+
+    def first_load(at: float, slow: str, new: str) -> bool:
+        index = (IndexEntry("slow", "1", slow), IndexEntry("new", "1", new))
+        lifecycle.observe_snapshot(Snapshot(at, live=True, index=index))
+        return lifecycle.records[key].first_load
+
+    assert first_load(0, "UNAVAILABLE", "LOADING")
+    assert first_load(600, "LOADING", "LOADING")
+    assert not first_load(601, "LOADING", "LOADING")
+    assert not first_load(1000, "READY", "UNAVAILABLE")
+    lifecycle.observe_snapshot(
+        Snapshot(1001, live=True, index=(IndexEntry("new", "1", "UNAVAILABLE", "unloaded"),))
+    )
+    assert first_load(1002, "READY", "LOADING")
+    assert first_load(1800, "READY", "LOADING"), "the slow one took 400 s"
+    assert not first_load(1803, "READY", "LOADING")

@@ -519,6 +519,27 @@ def test_unloading_a_step_is_not_a_failed_load_of_its_ensemble(triton: Explicit)
     assert 0 == failures(page, "stepped")
 
 
+def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -> None:
+    """Triton writes its lines again at each load and unload of a step, and polls see but a few of these."""
+    triton.repository.model("finestep")
+    triton.repository.model("failingstep", **{"raise": "no tokenizer"})
+    triton.repository.ensemble("cycled", "finestep", "failingstep")
+    with exporting(
+        *(triton.server.http_url, triton.server.metrics_url),
+        triton_log=triton.server.log,
+        state_interval_seconds=1.0,
+    ) as exporter:
+        exporter.wait(lambda page: page.value(state.SERVER_LIVE))
+        assert 200 != triton.load("cycled")
+        for _ in range(3):
+            for step in ("finestep", "failingstep"):
+                triton.unload(step)
+                triton.load(step)
+        page = exporter.wait(lambda page: failures(page, "failingstep") == 4)
+
+    assert (1, 0) == (failures(page, "cycled"), failures(page, "finestep"))
+
+
 def test_a_broken_config_is_read_from_the_log(triton: Explicit) -> None:
     """Without a list of expected models, the log shows that the model was asked for, and why it is missing."""
     folder = triton.repository.model("logconfig")

@@ -204,6 +204,30 @@ def test_statistics_of_a_real_server_add_up() -> None:
             "dependency_failed",
             "ensemble 'e' depends on 'bad' which has no loaded version. Model 'bad' loading",
         ),
+        # Of public reports.
+        ("python_error", "Internal: Stub process 'ranker_0_0' is not healthy."),
+        (
+            "out_of_memory",
+            "Internal: Unable to initialize shared memory key 'triton_python_backend_shm_region_2' to requested",
+        ),
+        ("bad_config", "Invalid argument: unexpected directory name 'v1' in model 'ranker'"),
+        ("invalid_model", "Internal: unable to create TensorRT engine"),
+        (
+            "invalid_model",
+            "Internal: onnx runtime error 7: Load model from /m/1/model.onnx failed:Protobuf parsing",
+        ),
+        (
+            "invalid_model",
+            "Internal: failed to load model 'r': PytorchStreamReader failed reading zip archive",
+        ),
+        (
+            "missing_file",
+            "Internal: Could not get MetaData for object at s3://models/ranker due to exception",
+        ),
+        (
+            "missing_file",
+            "Internal: PermissionError: [Errno 13] Permission denied: '/models/ranker/1/w'\n\nAt:\n",
+        ),
         ("other", "Unavailable: something nobody has seen"),
         ("other", ""),
     ],
