@@ -9,6 +9,7 @@ https://docs.slack.dev/messaging/formatting-message-text
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -19,7 +20,7 @@ MAX_SECTION_LENGTH = 3000
 MAX_URL_LENGTH = 3000
 MAX_BUTTON_LENGTH = 75
 MAX_CONFIRM_LENGTH = 300
-"""Limits of Slack, in characters."""
+"""Limits of Slack, in UTF-16 units as it counts them: an emoji has two."""
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
@@ -37,7 +38,7 @@ def clean(text: str) -> str:
 def plain(text: str, limit: int) -> str:
     """Return one line for a plain_text object, with at most `limit` characters and never empty."""
     line = " ".join(clean(text).split())
-    return (line if len(line) <= limit else line[: limit - len(_CUT)].rstrip() + _CUT) or "-"
+    return _cut(line, limit, units) or "-"
 
 
 def prose(text: str, limit: int) -> str:
@@ -113,17 +114,26 @@ def _drawable(at: float) -> float:
     return min(max(at, 0.0), 253_402_300_799.0)
 
 
+def units(text: str) -> int:
+    """Return the length of a text as Slack counts it."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def _length(text: str) -> int:
-    return len(text) + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))
+    """Return the length of a text once it is escaped."""
+    return units(text) + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))
+
+
+def _cut(text: str, limit: int, length: Callable[[str], int]) -> str:
+    if length(text) <= limit:
+        return text
+    used = 0
+    for position, character in enumerate(text):
+        used += length(character)
+        if used > limit - len(_CUT):
+            return text[:position].rstrip() + _CUT
+    return text
 
 
 def _escape(text: str, limit: int) -> str:
-    if _length(text) > limit:
-        available = limit - len(_CUT)
-        used = 0
-        for position, character in enumerate(text):
-            used += 5 if character == "&" else 4 if character in "<>" else 1
-            if used > available:
-                text = text[:position].rstrip() + _CUT
-                break
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _cut(text, limit, _length).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

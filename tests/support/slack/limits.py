@@ -20,7 +20,7 @@ def check_message(arguments: dict[str, Any]) -> None:
         raise SlackError("invalid_arguments")
     if not text.strip() and not blocks:
         raise SlackError("no_text")
-    if len(text) > 40_000:
+    if units(text) > 40_000:
         raise SlackError("msg_too_long")
     if len(blocks) > 50:
         raise SlackError("invalid_blocks")
@@ -30,10 +30,15 @@ def check_message(arguments: dict[str, Any]) -> None:
         raise SlackError("msg_blocks_too_long")
 
 
+def units(text: str) -> int:
+    """Return the length as Slack counts it, in UTF-16 units: an emoji has two."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def _letters(value: Any) -> int:
     if isinstance(value, dict):
         return sum(
-            len(v) if k in ("text", "value", "url") and isinstance(v, str) else _letters(v)
+            units(v) if k in ("text", "value", "url") and isinstance(v, str) else _letters(v)
             for k, v in value.items()
         )
     return sum(_letters(part) for part in value) if isinstance(value, list) else 0
@@ -89,7 +94,9 @@ def _check_element(element: dict[str, Any]) -> None:
 def _check_text(value: Any, limit: int, kinds: tuple[str, ...] = ("plain_text", "mrkdwn")) -> None:
     _need(isinstance(value, dict) and value.get("type") in kinds)
     _need(
-        isinstance(value.get("text"), str) and 0 < len(value["text"]) <= limit and value["text"].strip() != ""
+        isinstance(value.get("text"), str)
+        and 0 < units(value["text"]) <= limit
+        and value["text"].strip() != ""
     )
     _need(value["type"] == "plain_text" or "emoji" not in value)
 

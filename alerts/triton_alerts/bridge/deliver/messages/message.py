@@ -104,7 +104,7 @@ def reply(
     lines = [f"_{missed} earlier changes are not shown; to list them, run {listing}_"] if missed else []
     lines += [_event_line(incident, event, mention, others) for event in events]
     body = "\n".join(lines) or "No change."
-    if len(body) <= text.MAX_SECTION_LENGTH:
+    if text.units(body) <= text.MAX_SECTION_LENGTH:
         return Message(body, (section(body),))
     # Never cut inside an entity or a link: whole lines only, a section each.
     return Message(lines[-1], tuple(section(line) for line in lines))
