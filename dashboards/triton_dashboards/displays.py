@@ -37,10 +37,11 @@ BUDGET = Display(
     "percentunit",
     decimals=1,
     maximum=1,
-    no_value="No objective",
+    no_value="No budget yet",
     thresholds=(Threshold("red"), Threshold("orange", 0.1), Threshold("green", 0.5)),
 )
 """Share of the period's error budget that is left; below zero it is overspent."""
+MATURE = "A budget is shown once there are three days of data, a tenth of its usual period."
 BUDGET_CELL = replace(BUDGET, words={NO_SHARE: ("–", "text")})
 """Share of the budget that is left, in a table that is sorted by it."""
 BURN = Display(

@@ -52,7 +52,7 @@ def dashboard(facts: ModelFacts, objectives: Sequence[Objective], options: Optio
     view = _with_limits(model_view(facts.name, options), facts, objectives)
     version = replace(
         shared.VERSION,
-        selector=shared.VERSION.selector.replace('model="$model"', view.objectives.matchers[0]),
+        selector=shared.VERSION.selector.replace('model="$model"', view.objectives.scope.matchers[0]),
     )
     return replace(
         template,

@@ -9,48 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from triton_dashboards import objectives
 from triton_dashboards.query import total
 from triton_dashboards.traffic import NOT_CANCELED
 from triton_exporter.catalogue import Metric, gpu, models, state, triton
-from triton_exporter.common.duration import duration_text, parse_seconds
+from triton_exporter.common.duration import duration_text
 from triton_slo.artifact import Options
 from triton_slo.names import (
     BECAME_READY,
-    CAUSE,
-    CAUSE_SHARE,
     COUNTED_TWICE,
-    ERROR_BUDGET_RATIO,
-    EVENT,
     FAILED_LOADS,
-    INDICATOR,
     MODELS_IN_STATE,
-    OBJECTIVE_EVENTS,
-    OVERBURN,
-    RECORDED_HERE,
-    SLO,
     STEP_TRAFFIC,
     STEPS_ASKED,
     TRAFFIC,
     UTILIZATION_CAUSED,
-    WORST_CAUSE,
     ensemble_traffic,
     model_traffic,
     server_traffic,
-    sli_error,
-    sli_events,
     step_traffic,
-    worst_burn,
 )
-from triton_slo.objective.model import WORKBOOK_TIERS
 from triton_slo.promql import Matchers, parse_selector
 from triton_slo.rules.rulefile import Group, Rule, render
 
 _WINDOW_SECONDS = 120
 _JOB_LABELS = ("cluster", "job")
-BURN_WINDOWS = tuple(
-    sorted({window for tier in WORKBOOK_TIERS for window in (tier.short, tier.long)}, key=parse_seconds)
-)
-"""The windows of the burn alerts, the shortest first."""
 
 
 def groups(options: Options) -> tuple[Group, ...]:
@@ -61,7 +44,7 @@ def groups(options: Options) -> tuple[Group, ...]:
         Group(
             "triton-dashboards-instance", (*_traffic(server_traffic, "instance", options), *_loads(options))
         ),
-        Group("triton-dashboards-objective", tuple(_objective_rules())),
+        Group("triton-dashboards-objective", tuple(objectives.rules(options))),
     )
 
 
@@ -150,21 +133,6 @@ def _loads(options: Options) -> Iterator[Rule]:
     serving = f"max by ({', '.join(by)}, model, version)"
     before = f"{serving} ({ready} offset {window(options)})"
     yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1")
-
-
-def _objective_rules() -> Iterator[Rule]:
-    """Yield what graphs of all groups of an objective read."""
-    by = f"by ({SLO}, {INDICATOR})"
-    for burn_window in BURN_WINDOWS:
-        yield Rule(record=worst_burn(burn_window), expr=f"max {by} ({_burn_rate(burn_window)})")
-    yield Rule(record=OVERBURN, expr=f"{_burn_rate('1h')} > 1")
-    events = f"{sli_events('5m')}{{{RECORDED_HERE}}}"
-    yield Rule(record=OBJECTIVE_EVENTS, expr=total(events, SLO, INDICATOR, EVENT))
-    yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
-
-
-def _burn_rate(burn_window: str) -> str:
-    return f"{sli_error(burn_window)}{{{RECORDED_HERE}}} / {ERROR_BUDGET_RATIO}{{{RECORDED_HERE}}}"
 
 
 def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from triton_dashboards import objectives
 from triton_dashboards.query import BoardScope
 from triton_dashboards.values import Annotation, Link, Menu, Variable
 from triton_exporter.catalogue import gpu, state, triton
@@ -11,8 +12,6 @@ from triton_slo.names import (
     BECAME_READY,
     COMPONENT,
     FAILED_LOADS,
-    OBJECTIVE_RATIO,
-    RECORDED_HERE,
     SEVERITY,
 )
 
@@ -48,11 +47,9 @@ GPU_UUID = Variable("gpu_uuid", "GPU", _OF_INSTANCE(gpu.INFO))
 VERSION = Variable("version", "Version", _OF_INSTANCE(state.MODEL_READY, 'model="$model"'))
 
 
-OBJECTIVE = (Variable("slo", "Objective", f"{OBJECTIVE_RATIO}{{{RECORDED_HERE}}}"),)
-OBJECTIVE_MODEL = Variable("model", "Model", f'{OBJECTIVE_RATIO}{{{RECORDED_HERE}, slo=~"$slo"}}')
-OBJECTIVE_VERSION = Variable(
-    "version", "Version", f'{OBJECTIVE_RATIO}{{{RECORDED_HERE}, slo=~"$slo", model=~"$model"}}'
-)
+OBJECTIVE = (Variable("slo", "Objective", objectives.listed()),)
+OBJECTIVE_MODEL = Variable("model", "Model", objectives.listed('slo=~"$slo"'))
+OBJECTIVE_VERSION = Variable("version", "Version", objectives.listed('slo=~"$slo"', 'model=~"$model"'))
 ON_CALL_VARIABLES = (
     Variable("component", "Component", f'{ALERTS}{{{COMPONENT}!=""}}'),
     Variable("owner", "Owner", f'{ALERTS}{{{COMPONENT}!=""}}'),

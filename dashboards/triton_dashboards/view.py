@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from triton_dashboards import displays
+from triton_dashboards.objectives import Objectives
 from triton_dashboards.query import BoardScope, quote_for_grafana, scope
 from triton_dashboards.traffic import RawTraffic
 from triton_dashboards.values import (
@@ -20,7 +21,7 @@ from triton_slo.alert_settings.signal_kinds import Signal
 from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.indicators import Indicator
-from triton_slo.names import INDICATOR, SLO
+from triton_slo.names import SLO
 
 S = TypeVar("S", bound=Signal)
 
@@ -31,7 +32,7 @@ class View:
 
     model: BoardScope
     chosen: BoardScope
-    objectives: BoardScope
+    objectives: Objectives
     servers: BoardScope
     name: str = ""
     """The model's name; empty in the template, where it is a variable."""
@@ -58,7 +59,7 @@ def template_view(options: Options) -> View:
     return View(
         model=scope(options.selector, *servers, "model", exact=("model",)),
         chosen=scope(options.selector, *servers, "model", "version", exact=("model",)),
-        objectives=scope("", "model", exact=("model",)),
+        objectives=Objectives(scope("", "model", exact=("model",)), options.time_scale),
         servers=scope(options.selector, *servers),
         tuning=options.tuning,
     )
@@ -92,8 +93,7 @@ def limit_queries(view: View, indicator: type[Indicator]) -> tuple[Query, ...]:
     if view.name:
         limit = view.limit(indicator)
         return () if limit is None else (Query(f"vector({limit:g})", "limit"),)
-    promise = view.objectives(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
-    return (Query(f"min by ({SLO}) ({promise})", f"limit of {{{{{SLO}}}}}"),)
+    return (Query(view.objectives.promised(indicator), f"limit of {{{{{SLO}}}}}"),)
 
 
 def model_view(name: str, options: Options) -> View:
@@ -104,7 +104,7 @@ def model_view(name: str, options: Options) -> View:
     return View(
         model=scope(extra, *servers),
         chosen=scope(extra, *servers, "version"),
-        objectives=BoardScope((matcher,)),
+        objectives=Objectives(BoardScope((matcher,)), options.time_scale),
         servers=scope(options.selector, *servers),
         name=name,
         tuning=options.tuning,

@@ -466,7 +466,7 @@ def _objective(budget: Budget) -> Iterator[Series]:
 
     left = max(1.0, budget.left)
     estimated = budget.indicator == "queue"
-    yield from recorded_group(
+    for name, of_group, points in recorded_group(
         labels,
         TIMES,
         target=budget.target,
@@ -480,7 +480,16 @@ def _objective(budget: Budget) -> Iterator[Series]:
         errors={window: partial(error, hours) for window, hours in _WINDOWS.items()},
         events={"5m": (lambda at: 20 * error(1 / 12, at), 20.0)},
         source=_SOURCES[budget.indicator],
-    )
+    ):
+        yield name, of_group, [*_BEFORE, *points] if name == names.PERIOD_BUDGET_REMAINING else points
+
+
+_BEFORE = [
+    (END - age + 900 * step, 1.0)
+    for age in (3 * 86_400 + 7_500, 9.5 * 3600)
+    for step in range(round(9_000 / 900))
+]
+"""Samples of budgets from before the history: boards show a window of which a tenth has data."""
 
 
 def _promises() -> Iterator[Series]:

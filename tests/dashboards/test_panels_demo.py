@@ -12,12 +12,20 @@ import pytest
 
 from dashboards import made_fleet
 from support.history import running
-from support.panels import MODELS, Answer, Grafana, Json, View, panels
-from support.stack.demo_run import DemoRun, run_demo
+from support.panels import Answer, Grafana, Json, View, panels
+from support.stack.demo_run import TIME_SCALE, DemoRun, run_demo
 from support.tools import prometheuses
+from triton_dashboards.generate import dashboards
+from triton_dashboards.grafana.dashboard import dashboard_model
 from triton_exporter.catalogue import models
+from triton_slo.artifact import Options
 
 pytestmark = pytest.mark.real
+
+MODELS: Mapping[str, Json] = {
+    board.uid: dashboard_model(board) for board in dashboards(Options(time_scale=TIME_SCALE))
+}
+"""The dashboards for the demo's time, which is 60 times faster."""
 
 NAMES = ("broken", "classifier", "embedder", "pipeline", "saturated")
 PER_MODEL = "per model"
@@ -51,7 +59,7 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "needs traces or histograms": {"triton-server": ["Exporters/A"]},
     "needs data of a week ago": {
         "triton-model": ["Requests by version/B", "Latency/E"],
-        PER_MODEL: ["Requests by version/B", "Latency/D"],
+        PER_MODEL: ["Requests by version/B", "Latency/E"],
     },
     "needs a response cache": {
         "triton-model": ["Cache hits"],
@@ -76,6 +84,16 @@ EMPTY: Mapping[str, Mapping[str, Sequence[str]]] = {
     "needs evidence that did not come in time": {"triton-on-call": ["Missing evidence"]},
 }
 """Why a query has no series here -> dashboard -> panels, or one query of a panel as `Panel/A`."""
+
+MATURING = {
+    "Least budget left",
+    "Budget left",
+    "Next budget to be spent",
+    "Objectives",
+    "Burn rate by window, worst group",
+    "Burn rate by group",
+}
+"""Panels with windows of which a tenth has passed only if the demo took long enough."""
 
 INCOMPARABLE = {
     "ALERTS": "other alerts fire",
@@ -143,8 +161,9 @@ def test_no_query_is_empty_without_a_reason(views: tuple[View, ...]) -> None:
     """Each query finds something for at least one model, or it is stated why not; no reason is idle."""
     asked = {query for query, _, _ in _queries(views)}
     empty = asked - {query for query, _, answer in _queries(views) if answer.series}
+    stated = {query for query in _stated(asked) if query[1] not in MATURING}
 
-    assert set(_stated(asked)) == empty
+    assert stated == {query for query in empty if query[1] not in MATURING}
 
 
 def test_an_empty_panel_gives_the_reason(views: tuple[View, ...]) -> None:

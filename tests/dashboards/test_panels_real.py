@@ -289,7 +289,14 @@ def test_exhaustion_follows_from_budget_and_burn(views: tuple[View, ...]) -> Non
     assert 30 * 86_400 * left.value(**keys) / burn.value(**keys) == pytest.approx(
         gone.value(**keys), rel=1e-6
     )
-    assert 0 == gone.value(slo="errors", model="classifier", version="2")
+    spent = {"slo": "errors", "model": "classifier", "version": "2"}
+    assert not [series for series in gone.series if spent.items() <= series["metric"].items()]
+    assert 0 < only(objectives.panel("Next budget to be spent"))
+
+
+def only(answers: list[Answer]) -> float:
+    [value] = answers[0].last()
+    return value
 
 
 def test_a_budget_shows_the_caveat_of_its_source(views: tuple[View, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from triton_dashboards import displays, shared
+from triton_dashboards.objectives import Objectives
 from triton_dashboards.query import BoardScope, or_last, or_zero, scope, worst
 from triton_dashboards.recording import window
 from triton_dashboards.traffic import SHARE_FAILED, UNCOUNTED, RecordedTraffic
@@ -32,7 +33,6 @@ from triton_slo.artifact import Options
 from triton_slo.names import (
     COMPONENT,
     PERIOD_BUDGET_REMAINING,
-    RECORDED_HERE,
     model_traffic,
     server_traffic,
 )
@@ -44,7 +44,7 @@ class _Fleet:
 
     servers: BoardScope
     models: BoardScope
-    everything: BoardScope
+    objectives: Objectives
     tuning: Tuning
     every: str
     """The window of what is recorded, and the shortest step of its graphs."""
@@ -74,7 +74,7 @@ def dashboard(options: Options) -> Dashboard:
     fleet = _Fleet(
         servers=scope(options.selector, "cluster", "job"),
         models=scope(options.selector, "cluster", "job", "model"),
-        everything=scope("", "model"),
+        objectives=Objectives(scope("", "model"), options.time_scale),
         tuning=options.tuning,
         every=window(options),
     )
@@ -104,8 +104,8 @@ def _summary_panels(fleet: _Fleet) -> tuple[Panel, ...]:
         *_broken(fleet, to_servers),
         Stat(
             "Least budget left",
-            "The smallest error budget left of any objective, as a share of the budget of its period.",
-            [Query(f"min({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})", instant=True)],
+            f"The smallest error budget left of any objective, as a share of the budget of its period. {displays.MATURE}",
+            [Query(f"min({fleet.objectives.budget_left()})", instant=True)],
             replace(displays.BUDGET, links=to_objectives),
             sparkline=False,
         ),
@@ -171,7 +171,7 @@ def _broken(fleet: _Fleet, to_servers: tuple[Link, ...]) -> tuple[Panel, ...]:
 
 
 def _model_table(fleet: _Fleet) -> Panel:
-    left = f"min by (model) ({fleet.everything(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})"
+    left = f"min by (model) ({fleet.objectives.budget_left()})"
     budget = or_last(left, fleet.traffic_by_model("requests", "model"))
     shown = (
         Column("Not ready", fleet.not_ready("model"), displays.calm(displays.FAULTS), colored=True),

@@ -34,7 +34,7 @@ from triton_slo import links
 from triton_slo.alert_settings import signals
 from triton_slo.artifact import Options
 from triton_slo.indicators import Errors, Latency, Queue
-from triton_slo.names import COUNTED_TWICE, PERIOD_BUDGET_REMAINING, RECORDED_HERE, step_traffic
+from triton_slo.names import COUNTED_TWICE, step_traffic
 
 
 def dashboard(options: Options) -> Dashboard:
@@ -58,7 +58,7 @@ def dashboard(options: Options) -> Dashboard:
 def marks(view: View) -> tuple[Annotation, ...]:
     """Return marks of the model's events, and of alerts of it and of its servers."""
     # Not a regular expression: Grafana does not escape a variable with one value.
-    [objectives] = view.objectives.matchers
+    [objectives] = view.objectives.scope.matchers
     here = shared.OF_SERVER
     return shared.event_annotations(
         BoardScope((*view.servers.matchers, objectives)), (objectives, here), ('model=""', here)
@@ -104,8 +104,8 @@ def availability(view: View) -> tuple[Panel, ...]:
         ),
         Stat(
             "Budget left",
-            "The smallest error budget left of this model's objectives.",
-            f"min({view.objectives(PERIOD_BUDGET_REMAINING, RECORDED_HERE)})",
+            f"The smallest error budget left of this model's objectives. {displays.MATURE}",
+            f"min({view.objectives.budget_left()})",
             replace(displays.BUDGET, links=(_to_objectives(view),)),
             width=4,
         ),

@@ -1,0 +1,204 @@
+"""Every query of series that are recorded of objectives, and the rules that record them once more for graphs.
+
+The only module of the dashboards that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from triton_dashboards.query import BoardScope, summed, total
+from triton_exporter.common.duration import DAY, duration_text, parse_seconds
+from triton_slo.artifact import Options
+from triton_slo.indicators import KINDS, Indicator
+from triton_slo.indicators.common.sources import CAVEATS
+from triton_slo.names import (
+    CAUSE,
+    CAUSE_SHARE,
+    CURRENT_BURN_RATE,
+    ERROR_BUDGET_RATIO,
+    ESTIMATE_ERROR,
+    EVENT,
+    GROUPING,
+    INDICATOR,
+    INFO,
+    LAST_SEEN,
+    OBJECTIVE_EVENTS,
+    OBJECTIVE_RATIO,
+    OVERBURN,
+    PERIOD_BUDGET_REMAINING,
+    PERIOD_BURN_RATE,
+    PERIOD_DAYS,
+    REASON,
+    RECORDED_HERE,
+    RETIRED,
+    SLI_SOURCE,
+    SLO,
+    SOURCE,
+    UNKNOWN,
+    WORST_CAUSE,
+    sli_error,
+    sli_events,
+    worst_burn,
+)
+from triton_slo.objective.model import SUSTAINABLE, WORKBOOK_TIERS
+from triton_slo.rules.rulefile import Rule
+
+KEYS = (SLO, INDICATOR, *GROUPING)
+"""Labels that identify one error budget."""
+BURN_WINDOWS = tuple(
+    sorted({window for tier in WORKBOOK_TIERS for window in (tier.short, tier.long)}, key=parse_seconds)
+)
+"""The windows of the burn alerts, the shortest first."""
+PERIOD_SECONDS = 30 * DAY
+CAVEAT_WORDS = tuple(dict.fromkeys(caveat.word for caveat in CAVEATS.values()))
+
+_KEYS = ", ".join(KEYS)
+_GROUPS = ("model", "version")
+"""Variables that choose groups of an objective."""
+
+
+def listed(*matchers: str) -> str:
+    """Return a series of each group of each objective, for variables."""
+    return BoardScope((RECORDED_HERE, *matchers))(OBJECTIVE_RATIO)
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """The error budgets within a scope; `time_scale` is that of the rules."""
+
+    scope: BoardScope
+    time_scale: float = 1.0
+
+    def _of(self, series: str, *matchers: str) -> str:
+        return self.scope(series, RECORDED_HERE, *matchers)
+
+    def _of_objective(self, series: str) -> str:
+        """Select a series that has no label of a group: by the first variable, the objective."""
+        return BoardScope((self.scope.matchers[0], RECORDED_HERE))(series)
+
+    def budget_left(self) -> str:
+        """Return the share that is left of each budget of which there are three days of data."""
+        return f"({self._mature(self._of(PERIOD_BUDGET_REMAINING), PERIOD_SECONDS)})"
+
+    def burn(self, window: str) -> str:
+        """Return the burn rate over a window: error ratio over the ratio that the objective allows."""
+        allowed = self._of(ERROR_BUDGET_RATIO)
+        burn = f"{self._of(sli_error(window))} / on ({_KEYS}) group_left () {allowed}"
+        return self._mature(burn, parse_seconds(window))
+
+    def _mature(self, expr: str, seconds: float) -> str:
+        """Return what is known of a window of these seconds once a tenth of it has data.
+
+        Before, one failure among a few requests seems to spend the budget many times.
+        """
+        spans = (duration_text(span * self.time_scale) for span in (3600, seconds / 10))
+        recorded, tenth = spans
+        return f"{expr} and on ({_KEYS}) last_over_time({self._of(PERIOD_BUDGET_REMAINING)}[{recorded}] offset {tenth})"
+
+    def burn_now(self) -> str:
+        """Return the burn rate of the last minutes."""
+        return self._of(CURRENT_BURN_RATE)
+
+    def burning(self) -> str:
+        """Return the burn rates of the last minutes that use up the budget before its period ends."""
+        return f"{self.burn_now()} > {SUSTAINABLE:g}"
+
+    def worst_burn(self, window: str) -> str:
+        """Return the highest burn rate over a window."""
+        return f"max({self._summed(worst_burn(window), lambda chosen: chosen.burn(window))})"
+
+    def overburn(self) -> str:
+        """Return burn rates over the last hour that were ever above 1."""
+        return f"max by ({_KEYS}) ({self._of(OVERBURN)})"
+
+    def events(self, kind: str) -> str:
+        """Return the events a second of each objective: `error` or `total`."""
+        counted = replace(self, scope=BoardScope((*self.scope.matchers, f'{EVENT}="{kind}"')))
+        each = counted._summed(OBJECTIVE_EVENTS, lambda chosen: chosen._of(sli_events("5m")))
+        return total(each, SLO, INDICATOR)
+
+    def _summed(self, recorded: str, each: Callable[[Objectives], str]) -> str:
+        scope = BoardScope((*self.scope.matchers, RECORDED_HERE))
+        return summed(scope, recorded, lambda chosen: each(replace(self, scope=chosen)), *_GROUPS)
+
+    def exhaustion(self) -> str:
+        """Return the seconds until a budget is spent: what is left over the burn rate of the last hour.
+
+        Errors that leave a rolling window meanwhile are not counted, so this is the earliest time. A budget that is
+        spent has none.
+        """
+        left = f"({self.budget_left()} > 0)"
+        # The period belongs to the objective: it is recorded without model and version.
+        period = f"on ({SLO}, {INDICATOR}) group_left () ({self._of_objective(PERIOD_DAYS)} * {DAY})"
+        return f"{left} * {period} / on ({_KEYS}) (({self.burn('1h')}) > 0)"
+
+    def targets(self) -> str:
+        """Return the targets of the groups that `tritonwatch status` lists.
+
+        It leaves out groups to which nothing ever happened: those that were unloaded on purpose or replaced, and a
+        model's group without a version, once its versions are recorded.
+        """
+        retired = f"{self._of(RETIRED)} >= {self._of(LAST_SEEN)}"
+        without, with_version = (self._of(LAST_SEEN, f'version{operator}""') for operator in ("=", "!="))
+        replaced = f"{without} and ignoring (version) {with_version}"
+        left_out = f"({retired} or {replaced}) unless {self._of(PERIOD_BURN_RATE)}"
+        return (
+            f"{self._of(OBJECTIVE_RATIO)} unless ({left_out} unless ignoring ({REASON}) {self._of(UNKNOWN)})"
+        )
+
+    def any_target(self) -> str:
+        """Return one number where there is an objective."""
+        return f"max({self._of(OBJECTIVE_RATIO)})"
+
+    def unknown(self) -> str:
+        """Return groups whose data cannot be trusted, and objectives of which no group is listed."""
+        groups = f"({self.targets()} or {self._of(UNKNOWN)})"
+        return f"{self._of(UNKNOWN)} or ({self._of(INFO)} unless on ({SLO}) {groups})"
+
+    def caveats(self) -> str:
+        """Return the place of each group's caveat in `CAVEAT_WORDS`, from 1, by its source."""
+        parts = []
+        for number, word in enumerate(CAVEAT_WORDS, 1):
+            sources = "|".join(source for source, caveat in CAVEATS.items() if caveat.word == word)
+            matcher = f'{SOURCE}=~"{sources}"'
+            parts.append(f"{number} * {self._of(SLI_SOURCE, matcher)}")
+        return " or ".join(parts)
+
+    def estimate_error(self) -> str:
+        """Return the error, either way, of each estimated share of the last hour."""
+        return self._of(ESTIMATE_ERROR)
+
+    def promised(self, indicator: type[Indicator]) -> str:
+        """Return the limit that objectives of a kind promise, in the unit of its graphs."""
+        limit = self.scope(indicator.limit_series, f'{INDICATOR}="{indicator.name()}"')
+        return f"min by ({SLO}) ({limit})"
+
+    def causes(self) -> str:
+        """Return the share of each cause, in the group in which it is largest, of the chosen objectives' kinds."""
+        shares = summed(
+            BoardScope(self.scope.matchers[1:]), WORST_CAUSE, lambda chosen: chosen(CAUSE_SHARE), *_GROUPS
+        )
+        # Causes have no label of the objective whose kind they explain.
+        kinds = self._of_objective(PERIOD_DAYS)
+        for kind, indicator in KINDS.items():
+            split = indicator.cause_split
+            if split not in ("", kind):
+                kinds = f'label_replace({kinds}, "{INDICATOR}", "{split}", "{INDICATOR}", "{kind}")'
+        return f"max by ({INDICATOR}, {CAUSE}) ({shares}) > 0 and on ({INDICATOR}) {kinds}"
+
+    def settings(self, *labels: str) -> str:
+        """Return a series of each objective with its settings as labels."""
+        return f"max by ({', '.join((SLO, *labels))}) ({BoardScope(self.scope.matchers[:1])(INFO)})"
+
+
+def rules(options: Options) -> Iterator[Rule]:
+    """Yield what graphs of all groups of an objective read."""
+    every = Objectives(BoardScope(()), options.time_scale)
+    by = f"by ({SLO}, {INDICATOR})"
+    for window in BURN_WINDOWS:
+        yield Rule(record=worst_burn(window), expr=f"max {by} ({every.burn(window)})")
+    yield Rule(record=OVERBURN, expr=f"({every.burn('1h')}) > 1")
+    yield Rule(record=OBJECTIVE_EVENTS, expr=total(every._of(sli_events("5m")), SLO, INDICATOR, EVENT))
+    yield Rule(record=WORST_CAUSE, expr=f"max by ({INDICATOR}, {CAUSE}) ({CAUSE_SHARE})")
