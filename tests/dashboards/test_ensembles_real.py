@@ -147,8 +147,8 @@ def test_all_models_count_a_request_of_a_client_once(stage: Stage) -> None:
     fleet = stage.open("triton-fleet")
     failed = [each for each in stage.seen if not each.succeeded]
 
-    assert len(stage.seen) / WINDOW_SECONDS == pytest.approx(only(fleet.panel("Requests/s")), rel=0.1)
-    assert len(failed) / len(stage.seen) == pytest.approx(only(fleet.panel("Failed")), rel=0.25)
+    assert len(stage.seen) / WINDOW_SECONDS == pytest.approx(only(fleet.panel("Requests/s")), rel=0.25)
+    assert len(failed) / len(stage.seen) == pytest.approx(only(fleet.panel("Failed")), rel=0.4)
 
 
 def test_servers_show_the_latency_of_clients(stage: Stage) -> None:
@@ -156,8 +156,8 @@ def test_servers_show_the_latency_of_clients(stage: Stage) -> None:
     server = stage.open("triton-server")
     measured = mean(each.seconds for each in stage.seen if each.succeeded)
 
-    assert measured == pytest.approx(only(server.panel("Mean latency")), rel=0.15)
-    assert len(stage.seen) / WINDOW_SECONDS == pytest.approx(only(server.panel("Requests")), rel=0.1)
+    assert measured == pytest.approx(only(server.panel("Mean latency")), rel=0.25)
+    assert len(stage.seen) / WINDOW_SECONDS == pytest.approx(only(server.panel("Requests")), rel=0.25)
 
 
 def test_an_ensemble_waits_in_the_queues_of_its_steps(stage: Stage) -> None:
@@ -172,7 +172,7 @@ def test_an_ensemble_waits_in_the_queues_of_its_steps(stage: Stage) -> None:
         column(stage.open("triton-fleet"), "Models", "Time in queue").value(model="whole"), abs=0.06
     )
     phases = {answer.target["legendFormat"]: answer for answer in model.panel("Request time by phase")}
-    assert waited == pytest.approx(phases["queue"].last()[0] / 1e6, rel=0.15)
+    assert waited == pytest.approx(phases["queue"].last()[0] / 1e6, rel=0.25)
     assert 0 < sum(only([answer]) for answer in model.panel("Waiting requests by server")) <= 16
 
 
@@ -182,8 +182,8 @@ def test_the_steps_show_which_of_them_queues(stage: Stage) -> None:
     model = stage.open("triton-model", model="whole")
     [queues], [latencies] = (model.panel(title) for title in ("Queue of the steps", "Latency of the steps"))
 
-    assert took - STEP_SECONDS == pytest.approx(queues.value(step_model="busy"), rel=0.15)
-    assert took == pytest.approx(sum(latencies.last()), rel=0.15)
+    assert took - STEP_SECONDS == pytest.approx(queues.value(step_model="busy"), rel=0.25)
+    assert took == pytest.approx(sum(latencies.last()), rel=0.25)
 
 
 def test_a_failure_of_an_ensemble_counts_once_and_names_its_step(stage: Stage) -> None:
@@ -197,9 +197,9 @@ def test_a_failure_of_an_ensemble_counts_once_and_names_its_step(stage: Stage) -
     }
     [steps] = model.panel("Failures of the steps")
 
-    assert sent / WINDOW_SECONDS == pytest.approx(only(model.panel("Requests/s")), rel=0.25)
+    assert sent / WINDOW_SECONDS == pytest.approx(only(model.panel("Requests/s")), rel=0.4)
     assert 1 == pytest.approx(only(model.panel("Failed")))
-    assert sent / WINDOW_SECONDS == pytest.approx(reasons["OTHER"], rel=0.25)
+    assert sent / WINDOW_SECONDS == pytest.approx(reasons["OTHER"], rel=0.4)
     assert 1 == pytest.approx(steps.value(step_model="failing"))
     assert 0 == steps.value(step_model="quick")
 
