@@ -21,7 +21,7 @@ _QUANTILE = {state.REQUEST_DURATION: state.REQUEST_QUANTILE, state.QUEUE_DURATIO
 
 UNCOUNTED = (
     "Triton does not count as failures: requests that a full queue rejects, malformed requests and, "
-    "since 24.06, requests that a Python model answers with an error response (docs/uncounted.md)."
+    "since 24.06, requests that a Python model answers with an error response (docs/exporter.md#what-triton-cannot-count)."
 )
 """Caveat of every number of failed requests."""
 SHARE_FAILED = f"Share of requests that failed. {UNCOUNTED}"

@@ -313,7 +313,7 @@ What the results mean:
   second take about the same time (a queue that builds up, slow drift, few requests). It does not see a few slow
   requests among many fast ones: all of them count as slow or all as fast, depending on the mean.
 - **decomposed** recovers single requests from the sums of short intervals, as
-  [distributions](distributions.md) describes.
+  [distributions](exporter.md#latency-and-queue-histograms) describes.
 - **summary** takes the share from Triton's quantiles of the last minute. It therefore lags, and its tail is only as
   fine as the quantiles that Triton is configured to compute. Summaries cost throughput of Triton (a report upstream
   names up to a third).

@@ -3,7 +3,7 @@
 Triton asks the backend whether a request succeeded. The Python backend, and with it vLLM and every Python-based
 backend, reports a failure only where `execute` raises: an error response counts as a success (server#7713; on 2.51
 10 of 10 did). An ensemble fails when a part answers with an error (2.51). Whether other backends
-than those listed below report failures is unknown, so they count as hiding them. docs/uncounted.md has the table.
+than those listed below report failures is unknown, so they count as hiding them. docs/exporter.md#what-triton-cannot-count has the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test what Triton counts of each way to fail, against the table of docs/uncounted.md."""
+"""Test what Triton counts of each way to fail, against the tables of docs/exporter.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tritonwatch.local.triton import TritonServer
 
 pytestmark = pytest.mark.real
 
-_PAGE = (ROOT / "docs" / "uncounted.md").read_text()
+_PAGE = (ROOT / "docs" / "exporter.md").read_text()
 _OLD = ROOT / ".cache" / "old-triton"
 _OLD_STUB = _OLD / "pytriton/tritonserver/python_backend_stubs" / f"3.{sys.version_info.minor}"
 
@@ -47,7 +47,7 @@ class Row:
 
 def rows(heading: str) -> Mapping[str, Row]:
     """Return the measured rows below a heading of the page."""
-    section = _PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
+    section = _PAGE.partition(f"### {heading}")[2].partition("\n### ")[0]
     cells = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
         for line in section.splitlines()
