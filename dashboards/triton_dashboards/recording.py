@@ -132,7 +132,9 @@ def _loads(options: Options) -> Iterator[Rule]:
     ready = _selected(state.MODEL_READY, options)
     serving = f"max by ({', '.join(by)}, model, version)"
     before = f"{serving} ({ready} offset {window(options)})"
-    yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1")
+    # The first samples of a server are no event: its models may have been ready for long.
+    watched = f"on ({', '.join(by)}) {_selected(state.SERVER_LIVE, options)} offset {window(options)}"
+    yield Rule(record=BECAME_READY, expr=f"{serving} ({ready}) == 1 unless {before} == 1 and {watched}")
 
 
 def _recorded_labels(options: Options, level: str) -> tuple[str, ...]:

@@ -51,14 +51,15 @@ class FastPrometheus:
         """Wait until no such alert fires."""
         self.until(lambda: not self.alerts(name, **labels), f"{name} {labels} never ended", timeout_seconds)
 
+    def samples(self, query: str) -> list[dict[str, Any]]:
+        """Return what the query has now."""
+        answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5)
+        found: list[dict[str, Any]] = answer.json()["data"]["result"]
+        return found
+
     def wait_seen(self, query: str) -> None:
         """Wait until Prometheus has scraped what the query asks for."""
-
-        def samples() -> object:
-            answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=5)
-            return answer.json()["data"]["result"]
-
-        self.until(samples, f"{query} was never seen", 30.0)
+        self.until(lambda: self.samples(query), f"{query} was never seen", 30.0)
 
     def until(self, condition: Callable[[], object], otherwise: str, timeout_seconds: float) -> None:
         """Wait until the condition is true; fail with all alerts there are."""

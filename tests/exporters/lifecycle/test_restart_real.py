@@ -24,9 +24,14 @@ from support.sleeper import sleep_request, write_sleeper
 from support.triton import live_triton
 from support.waiting import eventually
 from triton_alerts.generate import artifacts
+from triton_dashboards.generate import artifacts as dashboards
 from triton_exporter.catalogue import state, triton
+from triton_slo import names
 from triton_slo.artifact import Options
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.local.triton import TritonServer
+from tritonwatch.web.queries.lifecycle import read_timeline
 
 pytestmark = pytest.mark.real
 
@@ -192,7 +197,8 @@ def test_alerts_of_a_model_that_is_down_are_neither_late_nor_resolved(
 
     A minute is 1.5 s: the alert is due after 15 s without the model, and would end 7.5 s after its condition.
     """
-    rules = artifacts((), Options(time_scale=1 / 40, scrape_interval_seconds=INTERVAL_SECONDS))
+    options = Options(time_scale=1 / 40, scrape_interval_seconds=INTERVAL_SECONDS)
+    rules = [*artifacts((), options), *dashboards((), options)]
     with exporting_again(server, tmp_path) as process:
         address = process.url.removesuffix("/metrics")
         with fast_prometheus(address, rules, tmp_path / "watch") as watch:
@@ -209,4 +215,9 @@ def test_alerts_of_a_model_that_is_down_are_neither_late_nor_resolved(
             answer = requests.get(f"{watch.url}/api/v1/query_range", params=asked, timeout=5).json()
             (alert,) = answer["data"]["result"]
             assert int(restarted + 17 - fired) + 1 == len(alert["values"]), "it was resolved"
+            # The other model was ready before anybody looked: neither first samples nor the gap are a load.
+            assert [] == watch.samples(f'count_over_time({names.BECAME_READY}{{model="steady"}}[5m])')
+            timeline = read_timeline(Prometheus(Access(watch.url)), "steady", time.time(), 300, options)
+            assert 1 == len(timeline.lanes)
+            assert () == timeline.loads
     assert fired < restarted + 14, "it counts from the restart"

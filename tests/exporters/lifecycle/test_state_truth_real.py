@@ -19,6 +19,7 @@ from support.exporter import RunningExporter, ScrapedPage, exporting
 from support.repository import Repository, write
 from support.triton import control, drained, infer, live_triton
 from support.waiting import eventually
+from triton_alerts.bridge.evidence.reasons import reasons_in
 from triton_exporter.catalogue import models, own, state
 from tritonwatch.local.triton import TritonServer
 
@@ -129,6 +130,19 @@ def test_an_expected_model_with_a_broken_config_is_missing(triton: Explicit) -> 
 
     assert 1 == page.value(state.MODEL_EXPECTED, model="badconfig")
     assert since(page, "badconfig", "") is not None
+
+
+def test_an_incident_keeps_the_load_error_of_a_model_that_was_deleted(triton: Explicit) -> None:
+    """Triton then lists it no more, which is true and does not say what was wrong."""
+    folder = triton.repository.model("deleted", **{"raise": "weights missing"})
+    triton.expect("deleted")
+    triton.load("deleted")
+    triton.wait_for("unavailable", "deleted")
+    shutil.rmtree(folder)
+    triton.wait_for("missing", "deleted", "")
+    shown = triton.exporter.get("/state").json()
+
+    assert "weights missing" in reasons_in(shown, {"deleted"})["deleted v1"]
 
 
 def test_an_expected_model_without_a_version_is_missing_though_unlisted(triton: Explicit) -> None:

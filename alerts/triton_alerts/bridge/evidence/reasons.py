@@ -12,6 +12,7 @@ from triton_slo.prometheus.server_access import Access, session_for
 
 MAX_REASON_LENGTH = 8_000
 MAX_STATE_BYTES = 8 * 1024 * 1024
+_GONE = ("missing", "not_loaded", "unloaded", "unknown")
 
 
 def source(exporters: Sequence[Access]) -> Source:
@@ -36,7 +37,11 @@ def reasons_in(state: Any, models: set[str]) -> dict[str, str]:
         failure = entry.get("last_load_failure")
         failure = failure if isinstance(failure, dict) else {}
         # While Triton retries, the model is LOADING without a reason; the reason of the last failure is the cause.
-        reason = str(entry.get("reason") or failure.get("text") or "")
+        # It still is where the model was unloaded or deleted since.
+        texts = [entry.get("reason"), failure.get("text")]
+        if entry.get("state") in _GONE:
+            texts.reverse()
+        reason = str(texts[0] or texts[1] or "")
         version = str(entry.get("version") or failure.get("version") or "")
         if reason:
             reasons[f"{entry['model']} v{version}" if version else str(entry["model"])] = reason[

@@ -50,10 +50,10 @@ class PastSeries:
         )
 
     def alerts(self) -> tuple[Mark, ...]:
-        """Return when alerts of the group began to fire."""
+        """Return when alerts of the group began to fire: in the step before each mark."""
         return tuple(
             Mark(
-                start,
+                start + self.axis.step,
                 f"{series.labels.get(names.TIER) or series.labels['alertname']} fires for {in_words(end - start)}",
             )
             for series in self.all_named(names.ALERTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from triton_dashboards.recording import window_seconds
 from triton_exporter.catalogue import state, triton
@@ -79,7 +80,7 @@ def read_timeline(
         f"max_over_time({names.FAILED_LOADS}{own}[{round(max(window, step))}s])", start, end, step
     )
     lanes = _lanes(states, step)
-    loads = [*_successes(lanes, durations, start + step), *_failed_loads(failures, step, window)]
+    loads = [*_successes(lanes, durations), *_failed_loads(failures, step, window)]
     return Timeline(
         start,
         end,
@@ -123,22 +124,28 @@ def _spans(points: Sequence[tuple[float, str]], step: float) -> Iterator[StateSp
     yield StateSpan(state_name, start, last + step)
 
 
-def _successes(
-    lanes: Mapping[Place, Sequence[StateSpan]], durations: Iterable[Series], since: float
-) -> Iterator[Load]:
-    """Yield when a version became ready, and when the duration of its last load changed: a reload."""
+def _successes(lanes: Mapping[Place, Sequence[StateSpan]], durations: Iterable[Series]) -> Iterator[Load]:
+    """Yield when a version became ready, and when the duration of its last load changed: a reload.
+
+    The first samples of a server, and those after a gap, show no event: it may have been ready for long.
+    """
+    seen: dict[tuple[str, str], float] = {}
+    for place, spans in lanes.items():
+        server = place.cluster, place.instance
+        seen[server] = min(seen.get(server, spans[0].start), spans[0].start)
     measured = {
         _place(series.labels): dict(zip(series.times, series.values, strict=True)) for series in durations
     }
     for place, spans in lanes.items():
         own = measured.get(place, {})
-        became = {span.start for span in spans if span.state == "ready" and span.start > since}
-        changed: set[float] = set()
-        before: float | None = None
-        for at, seconds in sorted(own.items()):
-            if before is not None and seconds != before:
-                changed.add(at)
-            before = seconds
+        became = {
+            span.start
+            for before, span in pairwise((None, *spans))
+            if span is not None
+            and span.state == "ready"
+            and (before.state != "ready" if before else span.start > seen[place.cluster, place.instance])
+        }
+        changed = {at for (_, last), (at, seconds) in pairwise(sorted(own.items())) if seconds != last}
         for at in sorted(became | {change for change in changed if not _near(change, became)}):
             # The duration is exported with the state, or at the next scrape.
             later = [seconds for moment, seconds in sorted(own.items()) if moment >= at]
