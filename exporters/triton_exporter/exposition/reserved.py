@@ -12,8 +12,11 @@ _NAMES = frozenset(
     for name in (metric.name, metric.name.removesuffix("_total"), metric.bucket, metric.sum, metric.count)
 ) | {stack.UP, "ALERTS", "ALERTS_FOR_STATE"}
 
-_PREFIXES = ("scrape_", "slo:", "instance:triton_", "model:triton_", "ensemble:triton_")
+_PREFIXES = ("scrape_", "slo:")
 """Prefixes of the series that Prometheus adds to each scrape and of those that the rules record."""
+
+_RECORDED = ":triton_"
+"""Part of the names of all other series that the rules record, as in model:triton_..."""
 
 
 def is_reserved(name: str) -> bool:
@@ -21,4 +24,4 @@ def is_reserved(name: str) -> bool:
 
     https://prometheus.io/docs/concepts/jobs_instances/#automatically-generated-labels-and-time-series
     """
-    return name in _NAMES or name.startswith(_PREFIXES)
+    return name in _NAMES or name.startswith(_PREFIXES) or _RECORDED in name
