@@ -130,7 +130,7 @@ def language(view: View) -> tuple[Panel, ...]:
         Stat(
             "First token, p95",
             "95 % of the responses began sooner. From vLLM, or from Triton's histogram of first responses.",
-            f"{quantile(0.95, raw.histogram(llm.VLLM_FIRST_TOKEN))} or {first_response} / 1000",
+            f"{quantile(0.95, raw.histogram(llm.VLLM_FIRST_TOKEN))} or ({first_response}) / 1000",
             displays.judged(displays.SECONDS.when_empty(none), first_token),
             width=6,
             height=3,
