@@ -9,7 +9,7 @@ KUBERNETES ?= compose/kubernetes
 # Where this is set, each worker and each process of the tests would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom audit verify-grafana clean
+.PHONY: help setup tools tools-next demo check test lint lint-types lint-rest compiled generate generate-kubernetes bench test-docker verify-kubernetes fuzz soak gpu-check render docs sbom lock-images audit verify-grafana clean
 
 help: ## Show these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -107,6 +107,9 @@ docs: $(STAMP) ## The documentation as a site, in site/
 
 sbom: $(STAMP) ## What the lock pins, as CycloneDX, in sbom.json
 	$(BIN)/cyclonedx-py requirements --output-reproducible --of JSON -o sbom.json constraints.txt
+
+lock-images: $(STAMP) ## What the images install, with hashes, from constraints.txt (asks the package index)
+	PATH=$(CURDIR)/$(BIN):$$PATH sh compose/lock-images.sh
 
 audit: $(STAMP) ## Ask the advisory database about every pinned package (needs the internet)
 	$(BIN)/pip-audit --no-deps --disable-pip -r constraints.txt
