@@ -334,10 +334,12 @@ def test_a_bad_token_is_reported_when_the_bridge_starts(tmp_path: Path) -> None:
         with subprocess.Popen(
             [*order, "--listen", f"127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
         ) as bridge:
-            assert bridge.stderr is not None
-            line = next(printed for printed in bridge.stderr if "auth.test" in printed)
-            ready = requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=10).status_code
-            bridge.terminate()
+            try:
+                assert bridge.stderr is not None
+                line = next(printed for printed in bridge.stderr if "auth.test" in printed)
+                ready = requests.get(f"http://127.0.0.1:{port}/-/ready", timeout=10).status_code
+            finally:
+                bridge.terminate()
 
     assert "Slack: auth.test: invalid_auth (fix: check the file of --slack-token-file)" in line
     assert "xoxb-revoked" not in line

@@ -41,16 +41,24 @@ def serving(*options: str) -> Iterator[str]:
         "--scrape-interval=1s",
     ]
     with subprocess.Popen([*command, *options]) as process:
-        site = f"http://127.0.0.1:{port}"
-        eventually(lambda: requests.get(f"{site}/-/ready", timeout=2).ok, "the page is served")
-        yield site
-        process.terminate()
+        # Without `finally` a failed assertion of the caller would wait for a process that nobody ends.
+        try:
+            site = f"http://127.0.0.1:{port}"
+            eventually(lambda: requests.get(f"{site}/-/ready", timeout=2).ok, "the page is served")
+            yield site
+        finally:
+            process.terminate()
 
 
 def findings(site: str, model: str, at: str = "") -> str:
-    """Return the text of the last part of a model's page."""
-    answer = requests.get(f"{site}/model", params={"model": model, "at": at}, timeout=20)
-    return text_of(answer.text).partition(PAGE)[2]
+    """Return the text of the last part of a model's page, once Triton has answered it."""
+
+    def shown() -> str:
+        answer = requests.get(f"{site}/model", params={"model": model, "at": at}, timeout=60)
+        text = text_of(answer.text).partition(PAGE)[2]
+        return "" if "it has not answered yet" in text else text
+
+    return eventually(shown, f"no findings about {model}")
 
 
 @pytest.mark.real
