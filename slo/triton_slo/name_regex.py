@@ -18,6 +18,10 @@ with warnings.catch_warnings(action="ignore"):
 
 Token = tuple[Any, Any]
 Positions = frozenset[int]
+_MAX_REPETITIONS = 1000
+"""Of one part, also where repetitions are nested."""
+_MAX_DEPTH = 100
+_TOO_DEEP = f"nested too deeply: more than {_MAX_DEPTH} levels"
 _IS_IN: Mapping[str, Callable[[str], bool]] = {
     "DIGIT": lambda character: "0" <= character <= "9",
     "SPACE": lambda character: character in " \t\n\r\f\v",
@@ -29,6 +33,36 @@ def matches(regex: str, name: str) -> bool:
     """Return whether a valid expression matches the whole name."""
     tokens, flags = _parsed(regex)
     return len(name) in _Match(name).ends(tokens, frozenset({0}), flags)
+
+
+def check(regex: str) -> None:
+    """Raise ValueError where an expression is not valid, nests too deeply, or repeats more than RE2 does.
+
+    Raises re.error as Python's own `re` does.
+    """
+    try:
+        tokens, _ = _parsed(regex)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    _check(tokens, _MAX_REPETITIONS, _MAX_DEPTH)
+
+
+def _check(tokens: Iterable[Token], repetitions: int, depth: int) -> None:
+    if not depth:
+        raise ValueError(_TOO_DEEP)
+    for operator, argument in tokens:
+        match str(operator):
+            case "SUBPATTERN":
+                _check(argument[-1], repetitions, depth - 1)
+            case "BRANCH":
+                for branch in argument[1]:
+                    _check(branch, repetitions, depth - 1)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most, inner = argument
+                times = int(least) if most == _parser.MAXREPEAT else int(most)
+                if times > repetitions:
+                    raise ValueError(f"Prometheus (RE2) has no repetition over {_MAX_REPETITIONS}")
+                _check(inner, repetitions // max(1, times), depth - 1)
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,7 @@ SAME = (
     "(?i:BERT)-v[0-9]+",
     r"a\.b|c\[d\]",
     "[a-z]{1,1000}",
+    "(?:a{100}b*){10}",
     r"\d+\w*",
     "(?P<n>x)y",
     r"\Aa$",
@@ -44,6 +45,8 @@ ONLY_PYTHON = {
     "(?x)a b": "no flags but i, m and s",
     "a(?#comment)": "no comments",
     "a{1001}": "no repetition over 1000",
+    "(?:a{2,100}b|c){11}": "no repetition over 1000",
+    "a{1001,}": "no repetition over 1000",
 }
 
 
@@ -74,6 +77,13 @@ def test_promtool_agrees_which_regexes_are_valid(binary: Path, tmp_path: Path) -
 
     assert not refused(*SAME, *ONLY_PROMETHEUS)
     assert [True] * len(ONLY_PYTHON) == [refused(regex) for regex in ONLY_PYTHON]
+
+
+@pytest.mark.parametrize("regex", ["(" * 1900, "(?:" * 300 + "a" + ")+" * 300])
+def test_an_expression_that_nests_too_deeply_is_refused(regex: str) -> None:
+    """Python could neither read it nor match it."""
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Choice.model_validate({"regex": regex})
 
 
 ENDLESS = r"(?:(?:a+)+){28}!?\b\B"
