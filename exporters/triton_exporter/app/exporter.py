@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 from triton_exporter.app.api_thread import ApiThread
 from triton_exporter.app.features import lifecycle_sources, optional_parts
@@ -150,7 +150,8 @@ class Exporter:
         """Return the exporter's own series; the histograms in them are stored before anyone sees them."""
         with self._page_lock:
             with self._lock:
-                known = page.render_own(self._parts.families(self._now()))
+                server = server_families(self.model_states.lifecycle, self._metrics_thread.last)
+                known = page.render_own(chain(server, self._parts.families(self._now())))
                 if SCRAPE_TIMEOUT in request.headers and not page.names:
                     self.model_states.note_scrape()
                 histograms = self._histograms.current(self._now())
@@ -172,7 +173,6 @@ class Exporter:
         """Yield series about the reading and the requests to Triton."""
         up = reading.up and self.model_states.lifecycle.snapshot.api_failure != state.NOT_TRITON
         yield Family.single(state.UP, up)
-        yield from server_families(self.model_states.lifecycle, metrics_answer=reading.up)
         yield from self._metrics_thread.families()
         yield Family.single(own.STATE_STORED, self._histograms.is_usable)
         yield Family.single(own.SCRAPE_DURATION, reading.duration_seconds)

@@ -139,8 +139,8 @@ MODEL_FIRST_LOAD = Metric(
     "serving version is lost; absent otherwise.",
     _MODEL,
     source="earlier polls",
-    caveat="A retry after a failed load is not a first load. An exporter that starts during a load takes it "
-    "for one.",
+    caveat="A retry after a failed load is not a first load, nor is one that lasts longer than twice the slowest "
+    "known load and ten minutes. An exporter that starts during a load takes it for one.",
 )
 MODEL_LOAD_DURATION_ESTIMATED = Metric(
     "triton_model_load_duration_estimated_seconds",

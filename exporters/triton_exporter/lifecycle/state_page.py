@@ -43,10 +43,10 @@ def report(lifecycle: Lifecycle, reading: Reading | None, triton_url: str) -> di
     }
 
 
-def server_families(lifecycle: Lifecycle, *, metrics_answer: bool) -> Iterable[Family]:
+def server_families(lifecycle: Lifecycle, reading: Reading | None) -> Iterable[Family]:
     """Yield whether the server is live and ready, as far as it is known."""
     snapshot = lifecycle.snapshot
-    known = phase(lifecycle, metrics_answer=metrics_answer) != "unknown"
+    known = phase(lifecycle, metrics_answer=reading is None or reading.up) != "unknown"
     yield Family.of(state.SERVER_LIVE, [((), snapshot.live)] if known else [])
     yield Family.of(
         state.SERVER_READY, [((), snapshot.ready)] if known and snapshot.ready is not None else []

@@ -17,13 +17,14 @@ from triton_exporter.family import Family
 from triton_exporter.lifecycle.tracker import Lifecycle
 from triton_exporter.snapshot import Snapshot
 
+_ENDLESS = "Python model file not found in"
 _PATTERNS = (
     re.compile(r"failed to load '(?P<model>[^']+)' version (?P<version>\d+): (?P<text>.*)"),
     re.compile(r"Poll failed for model directory '(?P<model>[^']+)': (?P<text>.*)"),
     re.compile(r"failed to load model '(?P<model>[^']+)': (?P<text>.*)"),
     # This load never ends, and no other line tells why. A copy of an object store's folder has no model's name.
     re.compile(
-        r"(?P<text>Python model file not found in "
+        rf"(?P<text>{_ENDLESS} "
         r"'(?:[^']*/)?(?!folder\w{6}/)(?P<model>[^'/]+)/(?P<version>\d+)/[^'/]+')"
     ),
 )
@@ -68,6 +69,11 @@ class LoggedFailure:
     version: str
     text: str
     of_ensemble: bool = False  # Triton could not put an ensemble together from its steps
+
+    @property
+    def endless(self) -> bool:
+        """True if the load has not ended, and never will."""
+        return self.text.startswith(_ENDLESS)
 
     @property
     def repeated(self) -> bool:
@@ -119,8 +125,9 @@ def standing_failures(lines: Iterable[str]) -> list[LoggedFailure]:
                 failures[failure.model] = failure
         elif loaded is not None:
             before = failures.get(loaded["model"])
-            # Triton unloads an ensemble because of its failure.
-            if before is not None and not (loaded["what"] and before.of_ensemble):
+            # Triton unloads an ensemble because of its failure, and the old copy during a load that never ends.
+            unloads = loaded["what"] and before is not None and (before.of_ensemble or before.endless)
+            if before is not None and not unloads:
                 del failures[before.model]
         elif _STARTED.search(line):
             failures.clear()

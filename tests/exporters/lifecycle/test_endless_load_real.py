@@ -50,6 +50,13 @@ def test_a_model_that_does_not_come_back_pages_with_the_reason(tmp_path: Path) -
                 lambda page: page.value(state.MODEL_LOAD_FAILURES, model="served", reason="missing_file")
             )
             (shown,) = exporter.get("/state").json()["models"]
+            with exporting(*urls, triton_log=server.log) as restarted:
+                restarted.wait(
+                    lambda page: (
+                        page.value(state.MODEL_STATE, **VERSION, state="loading")
+                        and not page.series(state.MODEL_FIRST_LOAD)
+                    )
+                )
             watch.wait_cause("missing_file", "TritonModelDownEverywhere", model="served")
             watch.wait_cause("missing_file", "TritonModelLoadFailed", model="served")
 

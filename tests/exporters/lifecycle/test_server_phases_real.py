@@ -57,7 +57,7 @@ def test_a_failed_start_is_neither_a_drain_nor_healthy(
         started(tmp_path, "--cache-config=nosuch,size=1048576") as server,
         exporting(server.http_url, server.metrics_url, triton_log=server.log) as exporter,
     ):
-        page = exporter.wait(lambda page: page.value(state.UP) and exporter.get("/-/ready").ok)
+        page = exporter.wait(lambda page: page.value(state.SERVER_LIVE) is not None)
         shown = exporter.get("/state").json()["triton"]
         found = problems(server, capsys, "--triton-log", str(server.log))
 
