@@ -27,7 +27,10 @@ from triton_exporter.catalogue import state
 from triton_slo.artifact import Options
 from triton_slo.generate import artifacts as objective_artifacts
 from triton_slo.objective.reading import read
+from triton_slo.prometheus.client import Prometheus
+from triton_slo.prometheus.server_access import Access
 from tritonwatch.local.triton import TritonServer
+from tritonwatch.web.queries.model_facts import read_phases
 
 pytestmark = pytest.mark.real
 
@@ -174,6 +177,14 @@ def test_an_ensemble_waits_in_the_queues_of_its_steps(stage: Stage) -> None:
     phases = {answer.target["legendFormat"]: answer for answer in model.panel("Request time by phase")}
     assert waited == pytest.approx(phases["queue"].last()[0] / 1e6, rel=0.25)
     assert 0 < sum(only([answer]) for answer in model.panel("Waiting requests by server")) <= 16
+
+
+def test_the_page_of_an_ensemble_shows_its_time_in_queue(stage: Stage) -> None:
+    """The web page shows the same as the dashboard, not the 0.0005 % of the queue that an ensemble does not have."""
+    with Prometheus(Access(stage.grafana.url)) as prometheus:
+        phases = {phase.name: phase.share for phase in read_phases(prometheus, "whole", stage.grafana.now)}
+
+    assert phases["queue"] > 0.6
 
 
 def test_the_steps_show_which_of_them_queues(stage: Stage) -> None:

@@ -127,7 +127,10 @@ def read_phases(prometheus: Prometheus, model: str, at: float | None = None) -> 
     """Ask where the time of a request goes; empty without requests. Raises PrometheusError."""
     own = Matchers().equal("model", model)
     parts = [("whole", triton.REQUEST_DURATION_US), ("requests", triton.REQUEST_SUCCESS), *PHASES]
-    query = _joined((what, f"sum(rate({metric}{own}[10m]))") for what, metric in parts)
+    rates = {what: f"rate({metric}{own}[10m])" for what, metric in parts}
+    # An ensemble has no queue: its requests wait in those of its steps.
+    rates["queue"] += f" or 1e6 * avg_over_time({names.step_traffic('queue_seconds')}{own}[10m])"
+    query = _joined((what, f"sum({expr})") for what, expr in rates.items())
     phases = _by_what(prometheus.instant(query, at))
     requests, whole = phases.get("requests", 0.0), phases.get("whole", 0.0)
     if requests <= 0 or whole <= 0:
