@@ -9,6 +9,7 @@ from triton_exporter.catalogue import Metric, triton
 from triton_exporter.doctor.finding import Finding, TritonFacts, first_names
 from triton_exporter.doctor.server_checks import TRUST
 from triton_exporter.exposition.exposition_values import Exposition
+from triton_exporter.triton.unreachable import what_to_check
 
 _DEFAULT_BOUNDS = frozenset({"100", "500", "2000", "5000"})
 _BUCKETS = (
@@ -22,14 +23,15 @@ _BUCKETS = (
 def check_metrics(facts: TritonFacts) -> Iterator[Finding]:
     """Report metrics that do not answer, are empty or have broken lines."""
     if facts.metrics_failure:
-        yield Finding(
-            "problem",
-            "Triton's metrics do not answer",
-            f"{facts.metrics_url}: {facts.metrics_failure}",
-            TRUST
-            if facts.metrics_failure.startswith("tls:")
-            else "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port",
+        remedy = (
+            "check --triton-metrics; the server needs --allow-metrics=true (the default) and --metrics-port"
         )
+        if facts.metrics_failure.startswith("tls:"):
+            remedy = TRUST
+        elif facts.metrics_failure.startswith(("HTTP 4", "HTTP 5")) and facts.metrics_failure != "HTTP 404":
+            remedy = what_to_check("http_error")
+        where = f"{facts.metrics_url}: {facts.metrics_failure}"
+        yield Finding("problem", "Triton's metrics do not answer", where, remedy)
     elif facts.first is not None and not facts.first.families:
         yield Finding(
             "problem",

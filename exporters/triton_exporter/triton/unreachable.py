@@ -9,8 +9,8 @@ _CHECKS = {
     "timeout": "check whether Triton's process is stopped, hung or short of CPU, and the network",
     "dns": "the host name does not resolve: check --triton and the name server",
     "tls": "check the certificates of Triton and of the exporter (--triton-ca-file, --triton-cert-file)",
-    "http_error": "what answers there refuses the exporter (401, 403: put the header that it wants into "
-    "--triton-headers-file) or does not reach Triton (5xx)",
+    "http_error": "put the header that is wanted there into --triton-headers-file (401, 403), or check what stands "
+    "in front of Triton (5xx)",
     "bad_response": "the connection broke off, as when Triton ends, or another server answers there: check that "
     "Triton runs, and the address in --triton",
 }

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import requests
 
+from exporters.faults import body, faulty
 from support.exporter import exporting
 from support.loopback import free_ports
 from support.waiting import eventually
 from triton_exporter.catalogue import state
+from triton_exporter.http import triton_paths
 from tritonwatch.cli import main
 from tritonwatch.local.triton import TritonPorts, TritonServer
 
@@ -101,6 +103,25 @@ def test_a_triton_that_wants_a_header_is_not_another_server(
     for text in (found["Triton's API does not answer"], caplog.text):
         assert refused in text
         assert "--triton-headers-file" in text
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "503 Service Unavailable"])
+def test_a_proxy_that_refuses_is_named_with_its_status(
+    status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stand-in for a proxy in front of Triton: it answers the same to every path."""
+    refusal = body(b"no", status)
+    paths = (triton_paths.LIVE, triton_paths.SERVER, "/metrics")
+    with faulty(dict.fromkeys(paths, refusal)) as proxy:
+        urls = ("--triton", proxy.url, "--triton-metrics", f"{proxy.url}/metrics")
+        assert 1 == main(["doctor", *urls, "--gpu=none", "--watch=10ms"])
+    printed = " ".join(capsys.readouterr().out.split())
+
+    assert f"GET /v2 answers HTTP {status[:3]} do: put the header" in printed
+    assert (
+        f"/metrics: HTTP {status[:3]} do: put the header that is wanted there into --triton-headers-file"
+        in printed
+    )
 
 
 def test_health_that_is_restricted_is_not_an_outage(tmp_path: Path) -> None:
