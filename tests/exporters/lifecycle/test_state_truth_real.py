@@ -452,7 +452,7 @@ def test_an_ensemble_that_cannot_load_is_counted_once(triton: Explicit) -> None:
         triton.repository.model("finepart")
         triton.repository.ensemble("counted", "flakypart", "finepart")
         assert 200 != triton.load("counted")
-        for _ in range(5):
+        for _ in range(2):
             assert 200 == triton.load("finepart")
         write(part / "1" / "raise", "no vocabulary")
         triton.load("flakypart")
@@ -545,11 +545,11 @@ def test_a_failed_ensemble_counts_once_whatever_its_steps_do(triton: Explicit) -
     ) as exporter:
         exporter.wait(lambda page: page.value(state.SERVER_LIVE))
         assert 200 != triton.load("cycled")
-        for _ in range(3):
+        for _ in range(2):
             for step in ("finestep", "failingstep"):
                 triton.unload(step)
                 triton.load(step)
-        page = exporter.wait(lambda page: failures(page, "failingstep") == 4)
+        page = exporter.wait(lambda page: failures(page, "failingstep") == 3)
 
     assert (1, 0) == (failures(page, "cycled"), failures(page, "finestep"))
 
