@@ -54,6 +54,14 @@ BURN_WINDOWS = tuple(
 PERIOD_SECONDS = 30 * DAY
 CAVEAT_WORDS = tuple(dict.fromkeys(caveat.word for caveat in CAVEATS.values()))
 
+READ = {
+    "budget": (PERIOD_BUDGET_REMAINING, sli_error("1h")),
+    "burning": (CURRENT_BURN_RATE,),
+    "unknown": (UNKNOWN, INFO),
+    "windows": tuple(map(worst_burn, BURN_WINDOWS)),
+}
+"""What descriptions of panels name: those of the series read that say something to a reader."""
+
 _KEYS = ", ".join(KEYS)
 _GROUPS = ("model", "version")
 """Variables that choose groups of an objective."""

@@ -32,7 +32,6 @@ from triton_slo.alert_settings.tuning import Tuning
 from triton_slo.artifact import Options
 from triton_slo.names import (
     COMPONENT,
-    PERIOD_BUDGET_REMAINING,
     model_traffic,
     server_traffic,
 )
@@ -197,7 +196,7 @@ def _model_table(fleet: _Fleet) -> Panel:
         f"means no traffic, no objective, or no version that is not ready. Failed: {UNCOUNTED}",
         [LabelColumn("model", link=link, width=260)],
         shown,
-        reads=(state.MODEL_NOT_READY_SINCE, PERIOD_BUDGET_REMAINING, model_traffic("requests")),
+        reads=(state.MODEL_NOT_READY_SINCE, model_traffic("requests")),
         sort_by="Budget left",
         descending=False,
         height=10,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from triton_dashboards import displays, shared
 from triton_dashboards.about import MetricNames
-from triton_dashboards.objectives import BURN_WINDOWS, CAVEAT_WORDS, KEYS, Objectives
+from triton_dashboards.objectives import BURN_WINDOWS, CAVEAT_WORDS, KEYS, READ, Objectives
 from triton_dashboards.query import BoardScope, emptiest, or_last, or_zero, scope, worst
 from triton_dashboards.values import (
     Color,
@@ -31,19 +31,10 @@ from triton_slo.indicators.common.sources import EXACT_SOURCES
 from triton_slo.names import (
     ALERTS,
     CAUSE,
-    CURRENT_BURN_RATE,
-    ESTIMATE_ERROR,
     GROUPING,
     INDICATOR,
-    INFO,
-    OBJECTIVE_RATIO,
-    PERIOD_BUDGET_REMAINING,
-    SLI_SOURCE,
     SLO,
     TIER,
-    UNKNOWN,
-    sli_error,
-    worst_burn,
 )
 from triton_slo.objective.model import WORKBOOK_TIERS
 
@@ -103,7 +94,7 @@ def _extremes(groups: Objectives) -> tuple[Panel, ...]:
                 no_value="Nothing burns",
                 thresholds=(Threshold("red"), Threshold("orange", DAY), Threshold("green", 7 * DAY)),
             ),
-            reads=(PERIOD_BUDGET_REMAINING, sli_error("1h")),
+            reads=READ["budget"],
         ),
     )
 
@@ -120,21 +111,21 @@ def _counts(groups: Objectives) -> tuple[Panel, ...]:
                 no_value="No objective",
                 thresholds=(Threshold("green"), Threshold("orange", 1)),
             ),
-            reads=CURRENT_BURN_RATE,
+            reads=READ["burning"],
         ),
         _current_number(
             "Overspent",
             "Budgets with nothing left.",
             or_zero(f"count({groups.budget_left()} <= 0)", known),
             displays.FAULTS.when_empty("No objective"),
-            reads=PERIOD_BUDGET_REMAINING,
+            reads=READ["budget"],
         ),
         _current_number(
             "Unknown",
             "Groups without reliable data, and objectives without any group: their budget is unknown.",
             or_zero(f"count({groups.unknown()})", known),
             displays.FAULTS.when_empty("No objective"),
-            reads=(UNKNOWN, INFO),
+            reads=READ["unknown"],
         ),
     )
 
@@ -188,15 +179,7 @@ def _objective_table(groups: Objectives) -> Panel:
             ),
         ),
         shown,
-        reads=(
-            OBJECTIVE_RATIO,
-            PERIOD_BUDGET_REMAINING,
-            CURRENT_BURN_RATE,
-            UNKNOWN,
-            INFO,
-            SLI_SOURCE,
-            ESTIMATE_ERROR,
-        ),
+        reads=READ["budget"],
         sort_by="Budget left",
         descending=False,
         height=9,
@@ -218,7 +201,7 @@ def _burn_panels(groups: Objectives) -> tuple[Panel, ...]:
             "14.4). A tier fires when both of its windows are above its line.",
             [Query(groups.worst_burn(window), window) for window in BURN_WINDOWS],
             Display("short", no_value="No objective", thresholds=(Threshold("transparent"), *lines)),
-            reads=tuple(worst_burn(window) for window in BURN_WINDOWS),
+            reads=READ["windows"],
             legend="right",
             calcs=("lastNotNull",),
             log=True,
